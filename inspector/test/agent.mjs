@@ -101,6 +101,15 @@ const plays = {
     say(`guarded: ${result.outcome.optionId}`);
     return { stopReason: "end_turn" };
   },
+  // A long command that needs a permission, with an option of a kind of its own.
+  async command({ sessionId, say }) {
+    const { result } = await ask("session/request_permission", {
+      sessionId, toolCall: { toolCallId: "command", title: "Run a command", kind: "execute", rawInput: { command: `echo ${"begin ".repeat(40)}&& echo ${"more ".repeat(200)}&& rm -rf /tmp/the-end` } },
+      options: [["o", "_ask_later"], ["d", "reject_always"], ["n", "reject_once"], ["a", "allow_always"], ["y", "allow_once"]].map(([optionId, kind]) => ({ optionId, kind, name: kind })),
+    });
+    say(`command: ${result.outcome.optionId}`);
+    return { stopReason: "end_turn" };
+  },
   // It runs something in a terminal of who answers it.
   async host({ sessionId, update, say }) {
     const { result, error } = await ask("terminal/create", { sessionId, command: "sh", args: ["-c", "echo from the terminal"] });
@@ -125,6 +134,8 @@ const plays = {
   async remarks({ update }) {
     const compaction = (id, rest) => update({ sessionUpdate: "compaction_update", compactionId: id, ...rest });
     update({ sessionUpdate: "notice", severity: "warning", title: "The model is busy", description: "It is asked again." });
+    update({ sessionUpdate: "notice", severity: "info", title: "" });
+    update({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "way", content: "## The way\n\n1. **Read** it" } });
     compaction("one", { status: "in_progress" });
     update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "They " } });
     update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "talked." } });

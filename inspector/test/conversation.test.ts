@@ -86,6 +86,10 @@ test("a session is made, its turns stream, and everything they show is there", a
 test("what an agent says beside the conversation: a notice, and what becomes of compactions", async () => {
   const page = await world.open();
   await newSession(page, { agent: "story", prompt: "remarks" });
+  // A plan that is Markdown is set as such.
+  const plan = page.getByRole("group", { name: "Plan" });
+  await plan.getByRole("heading", { name: "The way" }).waitFor();
+  expect(await plan.locator("li strong").textContent()).toBe("Read");
   const log = page.getByRole("log");
   await log.getByText("The model is busy").waitFor();
   await log.getByText("The conversation was compacted, from 90k to 8k tokens").waitFor();

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, storyAgent, theme, World, type Page } from "./world.js";
+import { connected, inaccessible, phone, picture, storyAgent, theme, World, type Locator, type Page } from "./world.js";
 
 const token = "inspector-Secret-4711";
 
@@ -199,7 +199,7 @@ test("frames are held against the schema, sent again, and compared", async () =>
   // Two entries are compared.
   await expect.poll(() => list.getByRole("option").count()).toBe(2);
   await entry.getByRole("button", { name: "Compare with" }).click();
-  await entry.getByText("Choose another entry in the list.").waitFor();
+  await page.getByText("Choose another entry in the list.").waitFor();
   await list.getByRole("option").last().click();
   const comparison = page.getByRole("region", { name: "Comparison" });
   await comparison.locator(".del").getByText('"text": "wrong"').waitFor();
@@ -275,7 +275,38 @@ test("on a phone", async () => {
   await page.getByRole("article", { name: "Claude Code" }).waitFor();
   await bothThemes(page, "agents-phone");
   await page.evaluate(() => void (location.hash = "#/wire"));
-  await page.getByRole("listbox").getByRole("option").first().click();
+  // There is room for the list or for an entry.
+  const list = page.getByRole("listbox", { name: "Traffic" });
+  const entry = page.getByRole("region", { name: "Entry" });
+  const comparison = page.getByRole("region", { name: "Comparison" });
+  const insight = (part: Locator) => part.evaluate((el) => {
+    const { top, bottom } = el.getBoundingClientRect();
+    return Math.min(bottom, innerHeight) - Math.max(top, 0);
+  });
+  for (const viewport of [{ width: 360, height: 640 }, { width: 844, height: 390 }, { width: 1200, height: 400 }, phone]) {
+    await page.setViewportSize(viewport);
+    const name = `wire-${viewport.width}x${viewport.height}`;
+    await list.getByRole("option", { name: /received initialize/ }).first().click();
+    await entry.getByText('"protocolVersion"').waitFor();
+    await list.waitFor({ state: "hidden" });
+    await picture(page, name);
+    // All of it can be brought into sight, below its head.
+    await entry.locator(".json").evaluate((el) => el.scrollIntoView({ block: "start" }));
+    expect(await insight(entry), name).toBeGreaterThan(viewport.height * 0.75);
+    await entry.getByRole("button", { name: "Compare with" }).click();
+    await page.getByText("Choose another entry in the list.").waitFor();
+    await picture(page, `${name}-compare`);
+    expect(await insight(list), name).toBeGreaterThan(100);
+    await list.getByRole("option", { name: /sent initialize/ }).first().click();
+    await comparison.getByRole("button", { name: "Stop comparing" }).waitFor();
+    expect(await insight(comparison), name).toBeGreaterThan(viewport.height * 0.75);
+    await picture(page, `${name}-compared`);
+    await comparison.getByRole("button", { name: "Stop comparing" }).click();
+    await entry.getByRole("button", { name: "All entries" }).click();
+    await list.waitFor();
+    await entry.waitFor({ state: "detached" });
+  }
+  await list.getByRole("option").first().click();
   await bothThemes(page, "wire-phone");
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
 });

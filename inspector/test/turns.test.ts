@@ -18,6 +18,23 @@ const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 const log = (page: Page) => page.getByRole("log");
 const ask = (page: Page) => page.getByRole("region", { name: "The agent asks" });
 
+test("a command that needs a permission can be read to its end", async () => {
+  const page = await world.open("", { viewport: phone });
+  await newSession(page, { agent: "story", prompt: "command" });
+  const command = ask(page).locator("pre.code");
+  await command.getByText("…").waitFor();
+  expect(await command.textContent()).not.toContain("the-end");
+  expect(await ask(page).getByRole("button", { name: /allow|reject|_ask/ }).allTextContents()).toEqual(["allow_once", "allow_always", "reject_once", "reject_always", "_ask_later"].map((kind) => expect.stringContaining(kind) as string));
+  await picture(page, "command-phone");
+  await ask(page).getByRole("button", { name: "Show all of the command" }).click();
+  await command.getByText("rm -rf /tmp/the-end").waitFor();
+  // It is wrapped: nothing is beside it, or below.
+  expect(await command.evaluate((e) => e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight)).toBe(true);
+  expect(await inaccessible(page)).toEqual([]);
+  await ask(page).getByRole("button", { name: "_ask_later" }).click();
+  await log(page).getByText("command: o").waitFor();
+});
+
 test("a permission is given in the conversation, refused by key, and told as it was", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "permission" });
@@ -282,6 +299,11 @@ test("a gateway that is killed and comes back is followed again", async () => {
     await settled(page);
     await own.gateway.kill("SIGKILL");
     await page.getByText("The connection is broken").waitFor();
+    expect(await page.locator(".connection-bar").textContent()).not.toContain("nothing is lost"); // a turn may be
+    // The word in the footer is whole, in one line.
+    const phase = page.locator(".nav-phase").getByText("Reconnecting", { exact: true });
+    expect(await phase.evaluate((e) => [e.getClientRects().length, e.clientHeight < 25, e.scrollWidth <= e.clientWidth])).toEqual([1, true, true]);
+    await page.locator("#nav").screenshot({ path: "test/screenshots/nav-reconnecting.png" });
     await own.gateway.restart();
     await page.getByText("The connection is broken").waitFor({ state: "detached" });
     await chat(page, "echo again");

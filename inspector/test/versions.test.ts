@@ -53,6 +53,7 @@ test("the state is what the session says, in each window and after a reload", as
   await ask(page).getByText("May I?").waitFor();
   await ask(page).getByText("It is needed.").waitFor();
   await ask(page).getByText("rm -r x").waitFor();
+  await ask(page).getByText("in /", { exact: true }).waitFor();
   await bothThemes(page, "asked-command");
   await page.reload();
   await state(page, "waiting").waitFor();

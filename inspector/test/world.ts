@@ -6,7 +6,7 @@ import type { Browser, BrowserContext, BrowserContextOptions, Locator, Page } fr
 import { launch } from "../../sdk-ts/test/browser.js";
 import { Gateway } from "../../sdk-ts/test/gateway.js";
 
-export type { Browser, BrowserContext, Page };
+export type { Browser, BrowserContext, Locator, Page };
 
 const screenshots = resolve(import.meta.dirname, "screenshots");
 const axePath = createRequire(import.meta.url).resolve("axe-core/axe.min.js");

@@ -9,7 +9,7 @@ export function ConnectionBar() {
   if (phase === "reconnecting") {
     return (
       <div className="connection-bar warn" role="status">
-        <Spinner /> The connection is broken. Trying again; nothing is lost, and sessions go on.
+        <Spinner /> The connection is broken. Trying again. If the gateway still runs, so do turns; if it has stopped, they have ended.
       </div>
     );
   }

@@ -43,8 +43,17 @@ function Picture({ data, type, name }: { data: string; type: string; name: strin
   );
 }
 
+/** The path that a file's URI names; undefined for others, and for what is none. */
+function pathOf(uri: string): string | undefined {
+  try {
+    return uri.startsWith("file://") ? decodeURIComponent(uri.slice(7)) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function Chip({ name, note, uri, size }: { name: string; note?: string | undefined; uri?: string; size?: number | undefined }) {
-  const path = uri?.startsWith("file://") ? decodeURIComponent(uri.slice(7)) : undefined;
+  const path = uri === undefined ? undefined : pathOf(uri);
   const inside = (
     <>
       <Icon name="files" size={14} />

@@ -340,7 +340,7 @@ function Working({ conversation }: { conversation: Conversation }) {
   const plan = rows.findLast((r, i) => i > begin && r.item.kind === "plan")?.item;
   return (
     <>
-      {plan?.kind === "plan" && <PlanNow plan={plan} />}
+      {plan?.kind === "plan" && plan.entries.length > 0 && <PlanNow plan={plan} />}
       <div className="working">
         <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
         {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
@@ -378,7 +378,7 @@ function Background({ conversation, items }: { conversation: Conversation; items
 /** The plan of the turn that runs: which step it is at, and all of them when one asks. */
 function PlanNow({ plan }: { plan: PlanItem }) {
   const done = plan.entries.filter((e) => e.status === "completed").length;
-  const now = plan.entries.find((e) => e.status === "in_progress") ?? plan.entries.find((e) => e.status !== "completed");
+  const now = plan.entries.find((e) => e.status === "in_progress") ?? plan.entries.find((e) => e.status !== "completed" && e.status !== "cancelled");
   return (
     <details className="plan-now">
       <summary><span className="clip"><strong>{done} of {plan.entries.length}</strong> {now ? now.content : "all done"}</span></summary>

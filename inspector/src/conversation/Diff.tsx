@@ -1,18 +1,37 @@
 import { Fragment, memo, useMemo, useState } from "react";
 import { Button, CopyButton, Segmented } from "../kit/controls.js";
+import { Badge } from "../kit/show.js";
 import { plural } from "../kit/text.js";
 import { settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 import { languageOf, maxHighlighted, useHighlighter } from "./Code.js";
 import { linesOf, piecesOf, type Piece } from "./colours.js";
 import { useDiff } from "./compare.js";
+import type { FileChange } from "./items.js";
 import { columns, type DiffLine, type Hunk } from "./diffs.js";
 
 /** Lines that are shown of a large diff before somebody asks for the rest. */
 const first = 300;
 
+const operations: Record<string, string> = { add: "new", delete: "deleted", modify: "changed", move: "moved", copy: "copied" };
+const fileTypes: Record<string, string> = { directory: "It is a folder.", symlink: "It is a link.", binary: "It is not text." };
+
+/** A change of a file of which the agent shows no lines. `short` makes short what is in the session's folder. */
+export function Change({ change: { operation, path, from, fileType }, short }: { change: FileChange; short: (path: string) => string }) {
+  const note = fileTypes[fileType ?? ""] ?? (operation === "add" || operation === "modify" ? "The agent does not show its lines." : undefined);
+  return (
+    <figure className="diff change">
+      <figcaption>
+        <Badge>{operations[operation] ?? operation}</Badge>
+        <span className="mono">{from !== undefined && <>{short(from)} <span aria-hidden="true">→</span><span className="unseen">to</span> </>}{short(path)}</span>
+      </figcaption>
+      {note && <p className="diff-none">{note}</p>}
+    </figure>
+  );
+}
+
 /** What a file was and what it becomes. */
-export const Diff = memo(function Diff({ path, before, after }: { path: string; before: string | undefined; after: string }) {
+export const Diff = memo(function Diff({ path, before, after, change }: { path: string; before: string | undefined; after: string; /** What else happened to the file. */ change?: FileChange | undefined }) {
   const mode = useSelected(settings, (s) => s.diff);
   const { diff, comparing } = useDiff(before, after);
   const colours = useColours(path, before ?? "", after);
@@ -23,6 +42,7 @@ export const Diff = memo(function Diff({ path, before, after }: { path: string; 
     <figure className="diff">
       <figcaption>
         <span className="mono clip" title={path}>{path}</span>
+        {change && change.operation !== "modify" && <Badge {...(change.from === undefined ? {} : { title: `It was ${change.from}` })}>{operations[change.operation] ?? change.operation}{change.from !== undefined && <span className="unseen"> from {change.from}</span>}</Badge>}
         {diff.whole ? null : <span className="diff-count"><span className="plus">+{diff.added}</span> <span className="minus">−{diff.removed}</span></span>}
         <span className="grow" />
         <Segmented

@@ -27,7 +27,7 @@ function estimate(row: Row | undefined): number {
     case "user":
       return 64;
     case "plan":
-      return 44 + row.item.entries.length * 26;
+      return 44 + (row.item.document?.type === "markdown" ? Math.min(1200, 30 + row.item.document.text.length * 0.28) : row.item.entries.length * 26);
     default:
       return 42;
   }

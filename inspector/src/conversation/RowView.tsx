@@ -3,9 +3,9 @@ import { CopyButton, IconButton } from "../kit/controls.js";
 import { Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Notice } from "../kit/show.js";
-import { count, duration } from "../kit/text.js";
+import { baseName, count, duration } from "../kit/text.js";
 import { Block } from "./Blocks.js";
-import type { NoteItem, PlanItem, Row, TextItem, TurnItem, UserItem } from "./items.js";
+import type { NoteItem, PlanDocument, PlanItem, Row, TextItem, TurnItem, UserItem } from "./items.js";
 import { Markdown } from "./Markdown.js";
 import { promptText } from "./words.js";
 import { ToolCall } from "./ToolCall.js";
@@ -111,9 +111,17 @@ function Thought({ item }: { item: TextItem }) {
   );
 }
 
-const steps: Record<string, string> = { pending: "to do", in_progress: "under way", completed: "done" };
+const steps: Record<string, string> = { pending: "to do", in_progress: "under way", completed: "done", cancelled: "given up" };
 
 function Plan({ item }: { item: PlanItem }) {
+  if (item.document) {
+    return (
+      <section role="group" className="plan" aria-label="Plan">
+        <h2><Icon name="sessions" size={15} /> Plan</h2>
+        <Document document={item.document} />
+      </section>
+    );
+  }
   if (item.entries.length === 0) return null; // it was taken back
   const done = item.entries.filter((e) => e.status === "completed").length;
   return (
@@ -122,6 +130,17 @@ function Plan({ item }: { item: PlanItem }) {
       <PlanSteps entries={item.entries} />
     </section>
   );
+}
+
+function Document({ document }: { document: PlanDocument }) {
+  switch (document.type) {
+    case "markdown":
+      return <Markdown text={document.text} />;
+    case "file":
+      return <Block block={{ type: "resource_link", name: baseName(document.uri), uri: document.uri }} />;
+    case "unknown":
+      return <p className="soft">It is of a kind that this page does not know: {document.name}. The Wire shows it.</p>;
+  }
 }
 
 export function PlanSteps({ entries }: Pick<PlanItem, "entries">) {

@@ -6,7 +6,7 @@ import { duration, plural, relativeTo } from "../kit/text.js";
 import { hrefOfFile } from "../state/router.js";
 import { Block } from "./Blocks.js";
 import { Code } from "./Code.js";
-import { Diff } from "./Diff.js";
+import { Change, Diff } from "./Diff.js";
 import type { ChildItem, TextItem, ToolContent, ToolItem } from "./items.js";
 import { Markdown } from "./Markdown.js";
 import { HostTerminal } from "./HostTerminal.js";
@@ -19,7 +19,7 @@ const states = { pending: "Waiting", in_progress: "Running", completed: "Done", 
 const shownChildren = 30;
 
 export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested, whole }: { item: ToolItem; cwd: string | undefined; asked?: boolean; nested?: boolean; whole?: boolean }) {
-  const hasDiff = item.content.some((c) => c.type === "diff");
+  const hasDiff = item.content.some((c) => c.type === "diff" || c.type === "change");
   const answer = item.asked?.answer;
   // What a person has refused is no error.
   const status = item.status === "failed" && answer?.kind.startsWith("reject") ? "rejected" : item.status;
@@ -85,7 +85,8 @@ function ChildText({ item }: { item: TextItem }) {
 const fence = /^(`{3,})([^\n`]*)\n([\s\S]*?)\n?\1\s*$/;
 
 function Content({ content, tool, cwd }: { content: ToolContent; tool: string; cwd: string | undefined }) {
-  if (content.type === "diff") return <Diff path={relativeTo(content.path, cwd)} before={content.oldText ?? undefined} after={content.newText} />;
+  if (content.type === "diff") return <Diff path={relativeTo(content.path, cwd)} before={content.oldText ?? undefined} after={content.newText} change={content.change} />;
+  if (content.type === "change") return <Change change={content.change} short={(path) => relativeTo(path, cwd)} />;
   if (content.type === "terminal") return <HostTerminal id={content.terminalId} />;
   if (content.type === "output") return <Written content={content} />;
   const block = content.content;

@@ -1,10 +1,20 @@
 import type { ContentBlock } from "sandbox-agent";
 import type { Segments } from "./segments.js";
 
-/** What a call shows. `output` is what a command has written in a terminal that the agent tells of. */
+/** What happened to a file, as the agent tells it: `add`, `delete`, `modify`, `move`, `copy`, or what is newer than this page. */
+export interface FileChange {
+  readonly operation: string;
+  readonly path: string;
+  /** Where it was, of what was moved or copied. */
+  readonly from: string | undefined;
+  readonly fileType: string | undefined;
+}
+
+/** What a call shows. `change` is one of a file whose lines the agent does not show; `output` is what a command has written in a terminal that the agent tells of. */
 export type ToolContent =
   | { readonly type: "content"; readonly content: ContentBlock }
-  | { readonly type: "diff"; readonly path: string; readonly oldText: string | undefined; readonly newText: string }
+  | { readonly type: "diff"; readonly path: string; readonly oldText: string | undefined; readonly newText: string; readonly change?: FileChange }
+  | { readonly type: "change"; readonly change: FileChange }
   | { readonly type: "terminal"; readonly terminalId: string }
   | { readonly type: "output"; readonly terminalId: string; readonly text: string; readonly exitCode: number | undefined };
 export type ToolStatus = "pending" | "in_progress" | "completed" | "failed" | "cancelled";
@@ -72,8 +82,16 @@ export interface PlanItem {
   readonly kind: "plan";
   readonly key: string;
   readonly at: number;
+  /** Its steps; none of a plan that is a document, or was taken back. */
   readonly entries: readonly PlanEntry[];
+  /** What it is when it is no list of steps. */
+  readonly document: PlanDocument | undefined;
 }
+
+export type PlanDocument =
+  | { readonly type: "markdown"; readonly text: string }
+  | { readonly type: "file"; readonly uri: string }
+  | { readonly type: "unknown"; readonly name: string };
 
 /** What a turn has used. */
 export interface Usage {

@@ -88,8 +88,17 @@ test("what a call is not told stays, null clears, and content may come in pieces
 test("a patch is shown as what each file was and is", () => {
   const content = (t: Transcript) => (t.rows[0]!.item as ToolItem).content;
   const patch = "diff --git /w/a.ts /w/a.ts\n--- /w/a.ts\n+++ /w/a.ts\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n\\ No newline at end of file\n";
-  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/a.ts" }], patch: { format: "git_patch", text: patch } }] })))).toEqual([{ type: "diff", path: "/w/a.ts", oldText: "one\ntwo\n", newText: "one\nthree" }]);
-  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "move", oldPath: "/w/c", path: "/w/d" }] }] })))).toMatchObject([{ content: { text: "delete /w/b" } }, { content: { text: "move /w/c to /w/d" } }]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/a.ts" }], patch: { format: "git_patch", text: patch } }] })))).toEqual([{ type: "diff", path: "/w/a.ts", oldText: "one\ntwo\n", newText: "one\nthree", change: { operation: "modify", path: "/w/a.ts" } }]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "move", oldPath: "/w/c", path: "/w/d" }] }] })))).toEqual([{ type: "change", change: { operation: "delete", path: "/w/b" } }, { type: "change", change: { operation: "move", path: "/w/d", from: "/w/c" } }]);
+  // What the patch shows stands at its change, and the others are told of, too; so is what only the patch has.
+  const some = `${patch}diff --git /w/new /w/new\nnew file mode 100644\n--- /dev/null\n+++ /w/new\n@@ -0,0 +1 @@\n+x\n`;
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "modify", path: "/w/a.ts" }, { operation: "copy", oldPath: "/w/c", path: "/w/d", fileType: "binary" }], patch: { format: "git_patch", text: some } }] })))).toMatchObject([
+    { type: "change", change: { operation: "delete", path: "/w/b" } },
+    { type: "diff", path: "/w/a.ts", change: { operation: "modify" } },
+    { type: "change", change: { operation: "copy", path: "/w/d", from: "/w/c", fileType: "binary" } },
+    { type: "diff", path: "/w/new", oldText: undefined, newText: "x\n", change: { operation: "add" } },
+  ]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/b" }], patch: { format: "_own", text: "b: x" } }] })))).toMatchObject([{ type: "change" }, { content: { text: "b: x" } }]);
 });
 
 test("a command's output is in the call that shows its terminal, whichever comes first", () => {
@@ -180,13 +189,27 @@ test("a subagent that no call shows is shown as one, also when its beginning is 
   expect([late.has("S"), late.has("S.gone"), late.has("Sx"), late.has("other"), made.has("other")]).toEqual([true, true, false, false, true]);
 });
 
+test("what is no amount is not shown as one, and a notice without words not at all", () => {
+  const usage = (used: unknown, size: unknown) => ({ sessionUpdate: "usage_update", used, size }) as Update;
+  expect(play(usage("many", -5)).usage).toBeUndefined();
+  expect(play(usage(10, 200), usage("many", -5), usage(20, Infinity)).usage).toMatchObject({ used: 20, size: 200 });
+  const notice = (title: string, description?: string): Update => ({ sessionUpdate: "notice", severity: "info", title, ...(description === undefined ? {} : { description }) });
+  expect(play(notice(""), notice(" ", "It is asked again."), notice("Busy", "Wait.")).rows.map((r) => r.item)).toMatchObject([{ title: "It is asked again.", detail: undefined }, { title: "Busy", detail: "Wait." }]);
+  const spent = { totalTokens: 1, inputTokens: "x", outputTokens: 1 } as unknown as NonNullable<Update["usage"]>;
+  expect(play(user("a"), state("running"), state("idle", { stopReason: "end_turn", usage: spent })).rows.at(-1)?.item).toMatchObject({ kind: "turn", usage: undefined });
+});
+
 test("a plan is changed in its place, each turn has its own, and one can be taken back", () => {
   const plan = (status: string, planId = "p"): Update => ({ sessionUpdate: "plan_update", plan: { type: "items", planId, entries: [{ content: "step", status }] } });
   const t = play(user("a"), plan("pending"), say("x"), plan("completed"), plan("pending", "other"), ended, user("b"), plan("pending"));
   expect(kinds(t)).toEqual(["user", "plan", "text", "plan", "turn", "user", "plan"]);
   expect(t.rows[1]?.item).toMatchObject({ entries: [{ status: "completed" }] });
   expect(play(plan("pending"), { sessionUpdate: "plan_removed", planId: "p" }).rows[0]?.item).toMatchObject({ entries: [] });
-  expect(play({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "p", content: "# Do it" } }).rows[0]?.item).toMatchObject({ entries: [{ content: "# Do it" }] });
+  expect(play({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "p", content: "# Do it" } }).rows[0]?.item).toMatchObject({ entries: [], document: { type: "markdown", text: "# Do it" } });
+  // A plan may be a document, and become a list of steps; of other kinds it is said that they are there.
+  const documents = [{ type: "file", planId: "p", uri: "file:///w/plan.md" }, { type: "_board", planId: "p" }] as const;
+  expect(documents.map((plan) => play({ sessionUpdate: "plan_update", plan }).rows[0]?.item)).toMatchObject([{ document: { type: "file", uri: "file:///w/plan.md" } }, { document: { type: "unknown", name: "_board" } }]);
+  expect(play({ sessionUpdate: "plan_update", plan: documents[0] }, plan("pending")).rows.map((r) => r.item)).toMatchObject([{ entries: [{ content: "step" }], document: undefined }]);
 });
 
 test("the page's own prompt is not shown again when the session tells of it", () => {

@@ -1,6 +1,6 @@
 import type { ContentBlock } from "sandbox-agent";
 import { count } from "../kit/text.js";
-import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanEntry, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
+import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanDocument, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
 import { Segments } from "./segments.js";
 import { Terminals } from "./terminals.js";
 import { blocksOf, contentsOf, nameIn, ownOf, type Background, type Plan, type Update } from "./updates.js";
@@ -116,10 +116,10 @@ export class Transcript {
       case "terminal_output_chunk":
         return this.#terminal(update, sessionId);
       case "plan_update":
-        if (child === undefined && update.plan) this.#plan(update.plan.planId, entriesOf(update.plan), at);
+        if (child === undefined && update.plan) this.#plan(update.plan.planId, planOf(update.plan), at);
         return;
       case "plan_removed":
-        if (this.#plans.has(String(update.planId))) this.#plan(String(update.planId), [], at);
+        if (this.#plans.has(String(update.planId))) this.#plan(String(update.planId), { entries: [], document: undefined }, at);
         return;
       case "subagent_update":
         return this.#subagent(update, at, child, sessionId);
@@ -127,7 +127,7 @@ export class Transcript {
         if (child === undefined) this.#state(update, at);
         return;
       case "notice":
-        return this.note(update.severity === "error" ? "bad" : update.severity === "warning" ? "warn" : "info", String(update.title), update.description ?? undefined, at);
+        return this.#notice(update, at);
       case "compaction_update":
       case "compaction_summary_chunk":
         return this.#compaction(update, at);
@@ -153,8 +153,14 @@ export class Transcript {
         }
         return;
       case "usage_update":
-        this.usage = { used: update.used ?? 0, size: update.size ?? 0, cost: update.cost ?? undefined };
+        this.usage = usageOf(update, this.usage);
     }
+  }
+
+  /** Something the agent has to say beside its answer. One without words is only on the Wire. */
+  #notice({ severity, title, description }: Update, at: number): void {
+    const [first, ...rest] = [title, description].filter((words) => typeof words === "string" && words.trim() !== "") as string[];
+    if (first !== undefined) this.note(severity === "error" ? "bad" : severity === "warning" ? "warn" : "info", first, rest[0], at);
   }
 
   /** A prompt of this page, before the session tells of it. */
@@ -189,7 +195,7 @@ export class Transcript {
     this.#plans.clear();
     const failure = typeof error === "object" && error !== null ? error : undefined;
     this.#add({
-      kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: stopReason ?? undefined, usage: usage ?? undefined,
+      kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: stopReason ?? undefined, usage: usage && isAmount(usage.inputTokens) && isAmount(usage.outputTokens) ? usage : undefined,
       error: stopReason === "error" ? (failure?.message ?? "The agent gave no reason.") : undefined, code: failure?.code,
     });
   }
@@ -518,13 +524,13 @@ export class Transcript {
     this.#changed({ ...parent, children: parent.children.flatMap((c) => (c === before ? [item] : c.kind === kind && c.messageId === id ? [] : [c])) });
   }
 
-  #plan(planId: string, entries: readonly PlanEntry[], at: number): void {
+  #plan(planId: string, plan: Pick<PlanItem, "entries" | "document">, at: number): void {
     const known = this.#plans.get(planId);
     if (known) {
-      known.item = { ...known.item, entries };
+      known.item = { ...known.item, ...plan };
       return this.#replace(known.row, known.item);
     }
-    const item: PlanItem = { kind: "plan", key: this.#key("plan"), at, entries };
+    const item: PlanItem = { kind: "plan", key: this.#key("plan"), at, ...plan };
     this.#add(item);
     this.#plans.set(planId, { item, row: this.rows.length - 1 });
   }
@@ -585,17 +591,27 @@ function statusOf(status: string | null): ToolStatus {
 
 const names: Record<string, string> = { tool_call: "A tool", terminal: "A command", subagent: "A subagent" };
 
-function entriesOf(plan: Plan): readonly PlanEntry[] {
-  if (plan.entries) return plan.entries;
-  const words = plan.content ?? plan.uri;
-  return words === undefined ? [] : [{ content: words, status: "pending" }];
+function planOf({ type, entries, content, uri }: Plan): Pick<PlanItem, "entries" | "document"> {
+  if (type === "items") return { entries: entries ?? [], document: undefined };
+  const document: PlanDocument =
+    type === "markdown" && content !== undefined ? { type, text: content } : type === "file" && uri !== undefined ? { type, uri } : { type: "unknown", name: type };
+  return { entries: [], document };
+}
+
+const isAmount = (n: unknown): n is number => typeof n === "number" && Number.isFinite(n) && n >= 0;
+
+/** What is used now. What is no amount leaves what was told before; undefined until both are known. */
+function usageOf({ used, size, cost }: Update, before: Usage | undefined): Usage | undefined {
+  const now = { used: isAmount(used) ? used : before?.used, size: isAmount(size) ? size : before?.size };
+  if (now.used === undefined || now.size === undefined) return before;
+  return { used: now.used, size: now.size, cost: cost && isAmount(cost.amount) ? cost : undefined };
 }
 
 /** How much there was before and after it, where the agent tells. */
 function tokensOf(update: Update): string {
   const { before, after } = (ownOf(update).tokens ?? {}) as { before?: unknown; after?: unknown };
-  if (typeof before !== "number") return "";
-  return typeof after === "number" ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
+  if (!isAmount(before)) return "";
+  return isAmount(after) ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
 }
 
 /** What stands where an agent has lost its memory. */

@@ -1,8 +1,8 @@
 // What the page reads of version 2 of ACP. Everything that it shows comes in this form:
 // what a gateway says in version 1 is brought into it, see raise.ts.
 import { META, type ContentBlock } from "sandbox-agent";
-import type { ToolContent, Usage } from "./items.js";
-import { passagesOf } from "./passages.js";
+import type { FileChange, ToolContent, Usage } from "./items.js";
+import { headOf, parts, passagesOf, type Passage } from "./passages.js";
 
 export type Meta = Record<string, unknown> | null;
 
@@ -101,7 +101,7 @@ export function blocksOf(content: unknown): readonly ContentBlock[] {
 }
 
 type Raw = { readonly type: string; readonly content?: ContentBlock; readonly terminalId?: string; readonly path?: string; readonly oldText?: string | null; readonly newText?: string; readonly changes?: readonly Change[]; readonly patch?: { readonly format: string; readonly text: string } | null };
-type Change = { readonly operation?: string; readonly path?: string; readonly oldPath?: string };
+type Change = { readonly operation?: string; readonly path?: string; readonly oldPath?: string; readonly fileType?: string | null };
 
 /** What a call shows. A patch becomes what each of its passages was and is. */
 export function contentsOf(content: unknown): ToolContent[] {
@@ -110,11 +110,26 @@ export function contentsOf(content: unknown): ToolContent[] {
     if (c.type === "terminal" && c.terminalId !== undefined) return [{ type: "terminal", terminalId: c.terminalId }];
     if (c.type !== "diff") return [];
     if (c.newText !== undefined) return [{ type: "diff", path: c.path ?? "", oldText: c.oldText ?? undefined, newText: c.newText }];
-    const shown = c.patch?.format === "git_patch" ? passagesOf(c.patch.text) : [];
-    if (shown.length > 0) return shown.map(({ path, was, is }) => ({ type: "diff", path: path || (c.changes?.[0]?.path ?? ""), oldText: was, newText: is }));
-    return (c.changes ?? []).map(({ operation = "change", path = "", oldPath }) => text(oldPath === undefined ? `${operation} ${path}` : `${operation} ${oldPath} to ${path}`))
-      .concat(c.patch?.text ? [text(c.patch.text)] : []);
+    return changesOf(c);
   });
+}
+
+const operations = { changed: "modify", new: "add", deleted: "delete", moved: "move" } as const;
+
+/** Each change of a diff, with its lines where the patch has them. What only the patch tells of follows. */
+function changesOf({ changes, patch }: Raw): ToolContent[] {
+  const told = (changes ?? []).flatMap(({ operation = "modify", path, oldPath, fileType }): FileChange[] => (path === undefined ? [] : [{ operation, path, from: oldPath, fileType: fileType ?? undefined }]));
+  const files = patch?.format === "git_patch" ? parts(patch.text).map((part) => ({ ...headOf(part), passages: passagesOf(part) })) : [];
+  // Paths in a patch are those of the changes; some agents leave out what all have in common.
+  const changeOf = (path: string) => (path === "" ? told[0] : undefined) ?? told.find((change) => change.path === path) ?? told.find((change) => change.path.endsWith(`/${path}`));
+  const passages = new Map<FileChange, readonly Passage[]>(told.map((change) => [change, []]));
+  for (const file of files) {
+    const change = changeOf(file.path) ?? { operation: operations[file.kind], path: file.path, from: file.from, fileType: undefined };
+    passages.set(change, [...(passages.get(change) ?? []), ...file.passages]);
+  }
+  const shown = [...passages].flatMap(([change, all]): ToolContent[] =>
+    all.length === 0 ? [{ type: "change", change }] : all.map(({ was, is }) => ({ type: "diff", path: change.path, oldText: was, newText: is, change })));
+  return patch?.text && files.length === 0 ? [...shown, text(patch.text)] : shown;
 }
 
 const text = (words: string): ToolContent => ({ type: "content", content: { type: "text", text: words } });

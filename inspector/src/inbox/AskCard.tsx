@@ -2,8 +2,8 @@ import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { Kbd } from "../kit/show.js";
-import { relativeTo } from "../kit/text.js";
-import { Diff } from "../conversation/Diff.js";
+import { plural, relativeTo } from "../kit/text.js";
+import { Change, Diff } from "../conversation/Diff.js";
 import { Markdown } from "../conversation/Markdown.js";
 import { Code } from "../conversation/Code.js";
 import { contentsOf } from "../conversation/updates.js";
@@ -30,6 +30,8 @@ function Key({ keys, what, run }: { keys: string; what: string; run: () => void 
 }
 
 const order = ["allow_once", "allow_always", "reject_once", "reject_always"];
+/** Kinds that this page does not know come last. */
+const rank = (kind: string) => (order.includes(kind) ? order.indexOf(kind) : order.length);
 const optionKeys: Record<string, string> = { allow_once: "y", allow_always: "a", reject_once: "x", reject_always: "d" };
 
 function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean }) {
@@ -37,7 +39,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
   const toolCall = subject?.toolCall;
   const content = useMemo(() => contentsOf(toolCall?.content), [toolCall]);
   const letters = useSelected(settings, (s) => s.letters);
-  const sorted = options.toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
+  const sorted = options.toSorted((a, b) => rank(a.kind) - rank(b.kind));
   const used = new Set<string>();
   const typing = useTyping();
   const choose = (optionId: string) => ask.answer({ outcome: { outcome: "selected", optionId } });
@@ -47,10 +49,12 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
       <h2><Icon name="warning" /> Allow this? <span className="ask-title">{title}</span></h2>
       {description && <Markdown text={description} />}
       {toolCall?.locations && toolCall.locations.length > 0 && <p className="soft small mono">{toolCall.locations.slice(0, 5).map((l) => relativeTo(l.path, cwd)).join(", ")}</p>}
-      {command && command !== title && <Code code={command} language="bash" bare />}
+      {command && (command !== title || command.includes("\n")) && <Command command={command} />}
+      {subject?.cwd && <p className="soft small">in <span className="mono">{subject.cwd}</span></p>}
       <div className="ask-content">
         {content.map((c, i) => c.type === "diff"
-          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText} after={c.newText} />
+          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText} after={c.newText} change={c.change} />
+          : c.type === "change" ? <Change key={i} change={c.change} short={(path) => relativeTo(path, cwd)} />
           : c.type === "content" && c.content.type === "text" ? <Markdown key={i} text={c.content.text} /> : null)}
       </div>
       {!command && content.length === 0 && toolCall?.rawInput !== undefined && toolCall.rawInput !== null && (
@@ -70,6 +74,22 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
           );
         })}
       </div>
+    </>
+  );
+}
+
+/** What is shown of a command before somebody asks for the rest. */
+const shownOf = { characters: 600, lines: 12 } as const;
+
+/** A command, wrapped; of a long one it is said that there is more. */
+function Command({ command }: { command: string }) {
+  const [all, setAll] = useState(false);
+  const cut = command.split("\n").slice(0, shownOf.lines).join("\n").slice(0, shownOf.characters);
+  const more = command.length - cut.length;
+  return (
+    <>
+      <Code code={all || more === 0 ? command : `${cut}…`} language="bash" bare />
+      {!all && more > 0 && <p className="row"><Button small icon="terminal" onClick={() => setAll(true)}>Show all of the command</Button> <span className="small">{plural(more, "more character")}</span></p>}
     </>
   );
 }

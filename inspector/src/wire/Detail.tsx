@@ -26,8 +26,9 @@ export function Detail({ row, findings, comparing, onClose, onGo, onCompare, onR
   return (
     <section className="wire-detail" aria-label="Entry">
       <header className="row">
+        <IconButton className="wire-back" label="All entries" icon="chevron" onClick={onClose} />
         <h2 className="clip grow" title={row.title}>{row.title}</h2>
-        <IconButton label="Close" icon="close" onClick={onClose} />
+        <IconButton className="wire-close" label="Close" icon="close" onClick={onClose} />
       </header>
       <div className="row small">
         <Badge tone={row.failed ? "bad" : "plain"}>{row.kind}</Badge>
@@ -47,7 +48,6 @@ export function Detail({ row, findings, comparing, onClose, onGo, onCompare, onR
         <Button small tone="quiet" icon="review" aria-pressed={comparing} onClick={onCompare}>Compare with…</Button>
         {row.session !== undefined && <a className="button quiet small" href={`#/sessions/${encodeURIComponent(row.session)}`}>Its session</a>}
       </div>
-      {comparing && <Notice tone="info"><p>Choose another entry in the list.</p></Notice>}
       {replay && "not" in replay && <p className="small soft">{replay.not}</p>}
       <Findings findings={findings} version={row.version} />
       <div className="wire-content">

@@ -5,7 +5,7 @@ import { useShortcut } from "../app/shortcuts.js";
 import { Button, Checkbox, Input, Segmented, Select } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { save } from "../kit/save.js";
-import { AreaHead, Empty } from "../kit/show.js";
+import { AreaHead, Empty, Notice } from "../kit/show.js";
 import { plural } from "../kit/text.js";
 import { gateway, router, traffic } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
@@ -45,8 +45,11 @@ export default function Wire({ route }: AreaProps) {
     traffic.paused = !paused;
     setPaused(!paused);
   };
+  /** An entry was chosen, and another one is to be compared with it. */
+  const comparing = first !== undefined && chosen === first;
+  const alone = () => router.go("wire", [String(chosen!.n)], { replace: true });
   return (
-    <div className="area full wire">
+    <div className={`area full wire ${chosen && !comparing ? "reading" : ""}`}>
       <div className="stack">
         <AreaHead
           title="Wire"
@@ -79,12 +82,15 @@ export default function Wire({ route }: AreaProps) {
         </div>
       </div>
       <div className={`wire-split ${chosen ? "chosen" : ""}`}>
-        <List rows={state.rows} chosen={chosen?.n} first={first?.n} onChoose={(n) => show(n)} paused={paused} />
-        {chosen && first && chosen !== first && <Comparison before={first} after={chosen} onSwap={() => show(first.n, String(chosen.n))} onClose={() => router.go("wire", [String(chosen.n)], { replace: true })} />}
-        {chosen && (!first || chosen === first) && (
+        <div className="wire-all">
+          {comparing && <Notice actions={<Button small onClick={alone}>Cancel</Button>}><p>Choose another entry in the list.</p></Notice>}
+          <List rows={state.rows} chosen={chosen?.n} first={first?.n} onChoose={(n) => show(n)} paused={paused} />
+        </div>
+        {chosen && first && !comparing && <Comparison before={first} after={chosen} onSwap={() => show(first.n, String(chosen.n))} onClose={alone} />}
+        {chosen && (!first || comparing) && (
           <Detail
-            key={chosen.n} row={chosen} findings={violations.of(chosen)} comparing={first !== undefined} onClose={() => show(undefined)} onGo={show}
-            onCompare={() => (first ? router.go("wire", [String(chosen.n)], { replace: true }) : show(chosen.n, String(chosen.n)))} onReplay={() => setSending({ again: chosen })}
+            key={chosen.n} row={chosen} findings={violations.of(chosen)} comparing={comparing} onClose={() => show(undefined)} onGo={show}
+            onCompare={() => (comparing ? alone() : show(chosen.n, String(chosen.n)))} onReplay={() => setSending({ again: chosen })}
           />
         )}
       </div>
