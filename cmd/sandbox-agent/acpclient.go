@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // object is a JSON object that is built here.
@@ -98,21 +100,29 @@ func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.Raw
 	return l.call(ctx, acp.MethodSessionResume, params)
 }
 
-// sessionCwd returns the directory of a session, and its agent. A session that
-// the gateway does not know may still be one of an agent: it is opened in the
-// current directory.
-func sessionCwd(ctx context.Context, t target, id string) (cwd, agent string, err error) {
+// sessionCwd returns the directory of a session, and its agent. A session that the gateway
+// does not know may still be one of the agent that is named, else of the gateway's default:
+// it is opened in the current directory. Without either it is not found.
+func sessionCwd(ctx context.Context, t target, id, named string) (cwd, agent string, err error) {
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
 		return "", "", err
 	}
 	info, err := api.Session(ctx, id)
-	var p *problem.Error
-	if errors.As(err, &p) && p.Kind == problem.SessionNotFound {
-		cwd, err = os.Getwd()
-		return cwd, "", err
+	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
+		return info.Cwd, cmp.Or(named, info.Agent), err
 	}
-	return info.Cwd, info.Agent, err
+	if named == "" {
+		agents, failed := api.Agents(ctx)
+		if failed != nil {
+			return "", "", failed
+		}
+		if !slices.ContainsFunc(agents, func(a runtime.AgentInfo) bool { return a.Default }) {
+			return "", "", err
+		}
+	}
+	cwd, err = os.Getwd()
+	return cwd, named, err
 }
 
 // workDir returns the absolute directory that a new session works in.

@@ -124,6 +124,12 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		}
 		o.agent = agent
 	}
+	if o.session != "" {
+		var err error
+		if _, o.agent, err = sessionCwd(ctx, o.target, o.session, ""); err != nil {
+			return err
+		}
+	}
 	var began atomic.Bool // the screen shows what comes; what comes before are answers to requests of this function
 	ends := newTurnEnds() // of version 2
 	receive := func(_ *link, m acp.Message) {
@@ -172,7 +178,7 @@ type chatSession struct {
 // before the answer. It changes nothing here: it runs beside the screen's loop.
 func (c *chatSession) open(o chatOptions) chatOpened {
 	if o.session != "" {
-		cwd, agent, err := sessionCwd(c.ctx, c.target, o.session)
+		cwd, agent, err := sessionCwd(c.ctx, c.target, o.session, o.agent)
 		if err != nil {
 			return chatOpened{err: err}
 		}

@@ -29,7 +29,7 @@ func fsGetCommand(std stdio) *cli.Command {
 		Usage:     "download a file",
 		ArgsUsage: "REMOTE [LOCAL]",
 		Description: `LOCAL is a file, a folder to put it into, or - for the standard output; without it the file gets its own
-name here. A download that breaks off is continued, also by running the command again, as long as the
+name here. A link is followed, and a device or a pipe is written into. A download that breaks off is continued, also by running the command again, as long as the
 file on the gateway's machine stays the same.`,
 		Flags: fsFlags(timeoutFlag(0)),
 		Action: func(c *cli.Context) error {
@@ -77,6 +77,18 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 	if info, err := os.Stat(local); err == nil && info.IsDir() {
 		local = filepath.Join(local, path.Base(remote))
 	}
+	place, into, err := cmdline.Place(local)
+	if err != nil {
+		return fmt.Errorf("make a file to download into: %w", err)
+	}
+	if into != nil {
+		err := receive(ctx, files, remote, &arriving{w: into, etag: e.ETag, meter: m})
+		if err = errors.Join(err, into.Close()); err != nil {
+			return err
+		}
+		return gotten(c, std, m, e)
+	}
+	local = place
 	// The name says which version of which file the part is of, and is shorter
 	// than what the system permits.
 	sum := sha256.Sum256([]byte(e.ETag + " " + filepath.Base(local)))
@@ -108,6 +120,11 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 	if err := os.Rename(part, local); err != nil {
 		return fmt.Errorf("put the download into its place: %w", err)
 	}
+	return gotten(c, std, m, e)
+}
+
+// gotten says which file has come.
+func gotten(c *cli.Context, std stdio, m *meter, e fs.Entry) error {
 	m.end()
 	if c.Bool("json") {
 		cmdline.WriteJSON(std.out, e)

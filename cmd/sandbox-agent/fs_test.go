@@ -84,6 +84,14 @@ func TestFS_GetAndPut(t *testing.T) {
 	mustTool(t, "", "fs", "put", "d/x", "empty")
 	mustTool(t, "", "fs", "get", "empty")
 	wantContent(t, here+"/empty", "")
+	if err := os.Symlink("of-link", here+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	mustTool(t, "", "fs", "get", "b", "link")
+	wantContent(t, here+"/of-link", "from stdin")
+	if to, err := os.Readlink(here + "/link"); err != nil || to != "of-link" {
+		t.Errorf("the link became %q, %v", to, err)
+	}
 	if left, _ := filepath.Glob(here + "/.*.part"); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}

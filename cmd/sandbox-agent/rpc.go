@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,7 @@ func rpcCommand(std stdio) *cli.Command {
 
 func rpcFlags(more ...cli.Flag) []cli.Flag {
 	return targetFlags(append([]cli.Flag{
-		&cli.StringFlag{Name: "agent", Usage: "agent to connect to, if not the gateway's default"},
+		&cli.StringFlag{Name: "agent", Usage: "agent to connect to, if not that of the session, or the gateway's default"},
 		&cli.StringFlag{Name: "session", Usage: "resume this session first, and send its id as params.sessionId"},
 		versionFlag(),
 	}, more...)...)
@@ -79,8 +80,9 @@ func rpcArgs(c *cli.Context, std stdio) (method string, params json.RawMessage, 
 	return c.Args().First(), params, err
 }
 
-// openRPC connects, initializes and resumes the session that --session names,
-// whose id is then put into params.
+// openRPC connects to the agent of the session that --session or params name, if not to
+// another that is named, initializes, and resumes the session of --session, whose id is
+// then put into params.
 func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(*link, acp.Message)) (*link, json.RawMessage, error) {
 	t, err := targetOf(c)
 	if err != nil {
@@ -90,17 +92,14 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 	if err != nil {
 		return nil, nil, err
 	}
-	agent, session, cwd := c.String("agent"), c.String("session"), ""
+	agent, session := c.String("agent"), c.String("session")
 	if session != "" && params[0] != '{' {
 		return nil, nil, cmdline.Usagef(c, "--session needs params that are an object")
 	}
-	if session != "" {
-		var of string
-		if cwd, of, err = sessionCwd(ctx, t, session); err != nil {
+	var cwd string
+	if about := cmp.Or(session, rawjson.MemberString(params, "sessionId")); about != "" {
+		if cwd, agent, err = sessionCwd(ctx, t, about, agent); err != nil {
 			return nil, nil, err
-		}
-		if agent == "" {
-			agent = of
 		}
 	}
 	l, err := dialLink(ctx, t, receive)

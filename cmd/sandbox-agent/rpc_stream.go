@@ -45,7 +45,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 		return err
 	}
 	id := c.String("session")
-	cwd, agent, err := sessionCwd(ctx, t, id)
+	cwd, agent, err := sessionCwd(ctx, t, id, "")
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -425,6 +426,38 @@ func TestSessions_Terminate(t *testing.T) {
 	}
 	if code, _, errOut := tool(t, "", "sessions", "terminate", "nope"); code != cmdline.ExitNotFound {
 		t.Errorf("an unknown one: exit %d, %s", code, errOut)
+	}
+}
+
+// A gateway without a default agent takes the agent of a connection from the session, also
+// where only the params name it; a session that does not exist is no missing agent.
+func TestSession_WithoutDefaultAgent(t *testing.T) {
+	url, _ := start(t)
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "hello")
+	id := sessionIn(errOut)
+	for _, args := range [][]string{
+		{"prompt", "hi", "--session"}, {"prompt", "hi", "--acp", "2", "--session"},
+		{"rpc", "call", "session/prompt", `{"prompt":[]}`, "--session"},
+		{"rpc", "call", "session/prompt", `{"prompt":[]}`, "--acp", "2", "--session"},
+		{"rpc", "call", "session/resume"}, {"rpc", "notify", "session/cancel"},
+		{"rpc", "notify", "session/cancel", "--session"}, {"rpc", "stream", "--session"},
+	} {
+		with := func(id string) []string {
+			if strings.HasPrefix(args[len(args)-1], "session/") {
+				return append(slices.Clone(args), `{"cwd":"/","mcpServers":[],"sessionId":"`+id+`"}`)
+			}
+			return append(slices.Clone(args), id)
+		}
+		if code, _, errOut := tool(t, "", with("nope")...); code != cmdline.ExitNotFound || !strings.Contains(errOut, "Session not found") {
+			t.Errorf("%q: exit %d, %s", args, code, errOut)
+		}
+		if args[1] == "stream" { // it would not end
+			continue
+		}
+		if code, _, errOut := tool(t, "", with(id)...); code != cmdline.ExitOK {
+			t.Errorf("%q of a session: exit %d, %s", args, code, errOut)
+		}
 	}
 }
 

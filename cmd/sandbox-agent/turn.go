@@ -128,7 +128,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 
 	var agent string
 	if o.session != "" {
-		cwd, of, err := sessionCwd(ctx, o.target, o.session)
+		cwd, of, err := sessionCwd(ctx, o.target, o.session, "")
 		if err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}

@@ -80,6 +80,9 @@ async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_pa
             session = await second.new_session(cwd=str(tmp_path))
             assert (await session.prompt("echo together")).text == "together"
         assert [s["sessionId"] for s in (await first.api.sessions())["sessions"]] == [session.id]  # it is the first one's, and still there
+        for args in (["--data-dir", str(shared)], [f"--data-dir={shared}"]):
+            async with await start(args=args) as third:
+                assert third.pid == first.pid
         with pytest.raises(StartError, match="with other args"):
             await start(data_dir=str(shared), args=["--log-level", "debug"])
         os.kill(first.pid, signal.SIGKILL)

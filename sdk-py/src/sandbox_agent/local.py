@@ -73,6 +73,21 @@ class Left:
             return False
 
 
+def take_data_dir(data_dir: str | None, args: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The data directory, also where `args` name it, and the other arguments; the last one counts, as on a command line."""
+    rest: list[str] = []
+    at = 0
+    while at < len(args):
+        flag, joined, value = args[at].partition("=")
+        if flag in ("--data-dir", "-data-dir") and (value := value if joined else "".join(args[at + 1 : at + 2])):
+            data_dir = value
+            at += 1 if joined else 2
+        else:  # another one, or one that the gateway refuses
+            rest.append(args[at])
+            at += 1
+    return data_dir, rest
+
+
 def data_dir_of(data_dir: str | None, args: Sequence[str], env: Mapping[str, str]) -> Path | None:
     """Where the gateway keeps its data; nothing when it keeps none, or nobody can tell."""
     if any(re.fullmatch("--?ephemeral(=true)?", a) for a in args) or re.fullmatch("1|t|true", env.get("SANDBOX_AGENT_EPHEMERAL", ""), re.I):
@@ -129,11 +144,13 @@ async def start(
 ) -> LocalSandboxAgent:
     """Starts a gateway and waits until it answers, or uses the one that has the data directory.
 
-    The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `args` are further arguments of
+    The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `data_dir` is where sessions and agents are kept,
+    `SANDBOX_AGENT_DATA_DIR` or the gateway's own default otherwise. `args` are further arguments of
     `sandbox-agent server`, `env` its environment instead of this process's own, `options` those of the client.
     """
     environment = dict(os.environ if env is None else env)
     program = binary or find_binary(environment)
+    data_dir, args = take_data_dir(data_dir, args)
     where = data_dir_of(data_dir, args, environment)
     line = ["server", "--end-with-stdin", "--host", host, "--port", str(port), *(["--data-dir", data_dir] if data_dir else []), *args]
     clock = asyncio.get_running_loop().time

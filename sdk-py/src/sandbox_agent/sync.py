@@ -641,7 +641,8 @@ class LocalSandboxAgent(SandboxAgent):
 def start(*, agent: str | None=None, binary: str | None=None, data_dir: str | None=None, host: str='127.0.0.1', port: int=0, args: Sequence[str]=(), env: Mapping[str, str] | None=None, timeout: float=15.0, on_log: Callable[[str], None] | None=None, **options: Any) -> LocalSandboxAgent:
     """Starts a gateway and waits until it answers, or uses the one that has the data directory.
 
-    The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `args` are further arguments of
+    The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `data_dir` is where sessions and agents are kept,
+    `SANDBOX_AGENT_DATA_DIR` or the gateway's own default otherwise. `args` are further arguments of
     `sandbox-agent server`, `env` its environment instead of this process's own, `options` those of the client.
     """
     loop = Loop()

@@ -88,6 +88,25 @@ interface Shared extends LocalGateway {
 /** The gateways of this process by their data directory, also where this module is loaded twice. */
 const running: Map<string, Promise<Shared>> = ((globalThis as Record<symbol, unknown>)[Symbol.for("sandbox-agent.local")] ??= new Map()) as Map<string, Promise<Shared>>;
 
+/** The options with the data directory in its place where the arguments name it; the last one counts, as on a command line. */
+function withDataDir<T extends GatewayOptions>(options: T): T {
+  const { args = [] } = options;
+  const rest: string[] = [];
+  let dataDir = options.dataDir;
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i] ?? "";
+    const alone = /^--?data-dir$/.test(arg);
+    const value = alone ? args[i + 1] : /^--?data-dir=([^]+)$/.exec(arg)?.[1];
+    if (value) {
+      dataDir = value;
+      if (alone) i++;
+    } else {
+      rest.push(arg); // another one, or one that the gateway refuses
+    }
+  }
+  return { ...options, ...(dataDir && { dataDir }), args: rest };
+}
+
 /** Where the gateway keeps its data; nothing when it keeps none, or nobody can tell. */
 function dataDirOf({ dataDir, args = [], env = process.env }: GatewayOptions): string | undefined {
   if (args.some((a) => /^--?ephemeral(=true)?$/.test(a)) || /^(1|t|true)$/i.test(env.SANDBOX_AGENT_EPHEMERAL ?? "")) return undefined;
@@ -119,7 +138,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
   }
 
   /** Starts a gateway and waits until it answers. */
-  static async start<V extends AcpVersion = 1>(options: StartOptions<V> = {}): Promise<SandboxAgentClient<V>> {
+  static async start<V extends AcpVersion = 1>(given: StartOptions<V> = {}): Promise<SandboxAgentClient<V>> {
+    const options = withDataDir(given);
     const { binary, port, host, dataDir, args, env, startTimeoutMs, onLog, ...clientOptions } = options;
     const key = dataDirOf(options);
     const how = JSON.stringify([binary, port || 0, host, args ?? [], env]);

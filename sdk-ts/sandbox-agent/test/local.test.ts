@@ -51,6 +51,11 @@ test("a second start on one data directory attaches to the first", async () => {
   const c = await SandboxAgentClient.start({ dataDir });
   expect(c.gateway.pid).toBe(b.gateway.pid);
   expect((await b.api.sessions()).sessions.map((s) => s.sessionId)).toEqual([session.id]);
+  for (const args of [["--data-dir", dataDir], [`--data-dir=${dataDir}`]]) {
+    const other = await SandboxAgentClient.start({ args });
+    expect(other.gateway.pid).toBe(c.gateway.pid);
+    await other.stop();
+  }
   await expect(SandboxAgentClient.start({ dataDir, args: ["--log-level", "debug"] })).rejects.toThrow("with other options");
   await b.stop();
   expect(alive(c.gateway.pid)).toBe(true);
