@@ -97,3 +97,41 @@ test("a page of another gateway is let in by the flag that the page names", asyn
   await page.getByRole("log").getByText("I am the mock agent").waitFor();
   await other.stop();
 });
+
+test("a link that names an agent fills in a form, and the agent is installed when a person says so", async () => {
+  const page = await world.open("about:blank");
+  const sent: string[] = [];
+  page.on("websocket", (socket) => {
+    sent.push(socket.url());
+    socket.on("framesent", (frame) => sent.push(String(frame.payload)));
+  });
+  const asked = () => sent.filter((body) => body.includes("goose"));
+  // Without a token the page asks for one first: what it then connects with is not what the form is about.
+  await page.goto(world.url("#/sessions/new?agent=goose"));
+  await page.getByText("The gateway wants a token").waitFor();
+  expect(await page.getByLabel("Agent of the connection").inputValue()).toBe("");
+  await page.getByLabel("Token").first().fill(token);
+  await page.getByRole("button", { name: "Connect" }).click();
+  const agent = page.locator(".new-session").getByLabel("Agent", { exact: true });
+  await agent.waitFor();
+  expect(await agent.inputValue()).toBe("goose");
+  await page.reload();
+  await agent.waitFor();
+  await page.getByText("It is installed when the session starts.").waitFor();
+  expect(await agent.inputValue()).toBe("goose");
+  await page.goto(world.url("#/connect?agent=goose"));
+  await page.reload();
+  await page.getByText("Connected", { exact: true }).waitFor();
+  expect(await page.getByLabel("Agent of the connection").inputValue()).toBe("goose");
+  // Nor does a look at what it keeps itself.
+  await page.goto(world.url("#/sessions/elsewhere"));
+  await page.getByLabel("Agent", { exact: true }).selectOption("goose");
+  await page.getByText("Goose is not installed").waitFor();
+  await page.getByRole("button", { name: "Install and ask" }).waitFor();
+  expect(sent.some((body) => body.includes('"initialize"'))).toBe(true);
+  expect(asked()).toEqual([]);
+  // Now it is asked for.
+  await page.goto(world.url("#/connect?agent=goose"));
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
+  await expect.poll(() => asked().length).toBeGreaterThan(0);
+});

@@ -32,7 +32,7 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
         <div><dt>Login</dt><dd>{logins[agent.authState]}{agent.credentialsAvailable ? ", credentials found" : ""}</dd></div>
         {agent.license && <div><dt>License</dt><dd>{agent.license}</dd></div>}
       </dl>
-      {agent.authState === "required" && <LoginHelp agent={agent}><p>Log in here, set its key in the gateway’s environment, or give a <a href={hrefOf("sessions", ["new"], { agent: agent.id })}>new session</a> a key of its own. The doctor below says which variables it looks at.</p></LoginHelp>}
+      {agent.authState === "required" && agent.installed && <LoginHelp agent={agent}><p>Log in here, set its key in the gateway’s environment, or give a <a href={hrefOf("sessions", ["new"], { agent: agent.id })}>new session</a> a key of its own. The doctor below says which variables it looks at.</p></LoginHelp>}
       {agent.kind !== "custom" && agent.source !== "builtin" && (
         <section className="stack" aria-label="Installation">
           <h3>Installation</h3>

@@ -15,18 +15,16 @@ const hints: Record<Remember, string> = {
 export function Connect() {
   const state = useStore(gateway);
   const route = useStore(router);
-  const [endpoint, setEndpoint] = useState(route.query.endpoint ?? state.endpoint);
-  const [agent, setAgent] = useState(route.query.agent ?? state.agent ?? "");
+  const given = route.area === "connect" ? route.query : {}; // at other addresses it is about something else
+  const [endpoint, setEndpoint] = useState(given.endpoint ?? state.endpoint);
+  const [agent, setAgent] = useState(given.agent ?? state.agent ?? "");
   const [token, setToken] = useState("");
   const [remember, setRemember] = useState<Remember>(state.remember);
   const { phase, problem } = state;
 
-  // The page's own gateway is tried at once; another one only when a person says so.
+  // The page's own gateway is tried at once; another one, or an agent that a link names, only when a person says so.
   useEffect(() => {
-    if (phase === "idle" && state.generation === 0 && route.query.endpoint === undefined) {
-      if (route.query.agent !== undefined) gateway.aim({ agent: route.query.agent });
-      void gateway.connect();
-    }
+    if (phase === "idle" && state.generation === 0 && given.endpoint === undefined) void gateway.connect();
   }, []);
   const first = phase === "idle" || (phase === "connecting" && state.generation === 0 && !state.hasToken && token === "");
   const [asked, setAsked] = useState(false);
@@ -37,7 +35,7 @@ export function Connect() {
     gateway.aim({ endpoint: endpoint.trim().replace(/\/(ui\/?)?$/, ""), agent: agent || undefined });
     if (token !== "") gateway.setToken(token.trim(), remember);
     else if (remember !== gateway.get().remember) gateway.setToken(gateway.token, remember);
-    await gateway.connect();
+    await gateway.connect({ install: true });
     if (gateway.get().phase === "open") {
       setToken("");
       if (router.get().area === "connect") router.go("sessions");

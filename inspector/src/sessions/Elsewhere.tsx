@@ -17,16 +17,19 @@ interface Found {
 /** Conversations that agents keep themselves, such as those of a terminal. */
 export default function Elsewhere() {
   const agents = useSelected(gateway, (g) => g.agents).filter((a) => a.capabilities?.nativeSessions?.level !== "unsupported");
-  const [agent, setAgent] = useState(() => (agents.find((a) => a.id === gateway.get().agent) ?? agents[0])?.id ?? "");
+  const [agent, setAgent] = useState(() => (agents.find((a) => a.id === gateway.get().agent) ?? agents.find((a) => a.installed) ?? agents[0])?.id ?? "");
+  const [wanted, setWanted] = useState<string>(); // an agent that may be installed to be asked
+  const chosen = agents.find((a) => a.id === agent);
+  const askable = chosen !== undefined && (chosen.installed || wanted === agent);
   const [found, setFound] = useState<readonly Found[]>();
   const [problem, setProblem] = useState<Explanation | string>();
   const [opening, setOpening] = useState<string>();
 
   useEffect(() => {
-    if (agent === "") return;
-    const controller = new AbortController();
     setFound(undefined);
     setProblem(undefined);
+    if (!askable) return;
+    const controller = new AbortController();
     list(agent, controller.signal).then(
       ({ sessions: all, incomplete }) => {
         if (controller.signal.aborted) return;
@@ -37,7 +40,7 @@ export default function Elsewhere() {
       (error: unknown) => !controller.signal.aborted && setProblem(explain(error, gateway.get().endpoint)),
     );
     return () => controller.abort();
-  }, [agent]);
+  }, [agent, askable]);
 
   const open = async (one: Found) => {
     setOpening(one.sessionId);
@@ -53,13 +56,14 @@ export default function Elsewhere() {
     <div className="area">
       <AreaHead title="Sessions made elsewhere" lead="Conversations that an agent keeps itself, such as those of a terminal on the gateway’s machine. Opening one brings it here." />
       <div className="narrow">
-        <Field label="Agent" hint="It is started to be asked, and installed if it is not there.">
+        <Field label="Agent" hint="It is started to be asked.">
           {(props) => <Select {...props} value={agent} onChange={(e) => setAgent(e.target.value)}>{agents.map((a) => <option key={a.id} value={a.id}>{a.name}{a.installed ? "" : " (not installed)"}</option>)}</Select>}
         </Field>
       </div>
       {typeof problem === "string" && <Notice tone="warn" title="The list is not complete">{problem}</Notice>}
       {typeof problem === "object" && <Notice tone="bad" title={problem.title}>{problem.detail}</Notice>}
-      {!found && !problem && agent !== "" && <p className="soft" role="status">Asking the agent…</p>}
+      {chosen && !askable && <Empty icon="download" title={`${chosen.name} is not installed`} action={<Button onClick={() => setWanted(agent)}>Install and ask</Button>}><p>It must be there to be asked for its sessions.</p></Empty>}
+      {!found && !problem && askable && <p className="soft" role="status">Asking the agent…</p>}
       {found?.length === 0 && <Empty icon="sessions" title="No others"><p>Every session that this agent has is in the list already, or it has none.</p></Empty>}
       {found && found.length > 0 && (
         <ul className="found">

@@ -109,8 +109,11 @@ export class GatewayStore extends Store<GatewayState> {
     }
   }
 
-  /** Connects anew. What goes wrong is in `problem`; the promise does not reject. */
-  async connect(): Promise<void> {
+  /**
+   * Connects anew. What goes wrong is in `problem`; the promise does not reject. The agent
+   * that is aimed at is installed only where a person asks for it now: `install`.
+   */
+  async connect({ install = false }: { readonly install?: boolean } = {}): Promise<void> {
     const attempt = ++this.#attempt;
     const { endpoint } = this.get();
     const before = this.#client;
@@ -129,7 +132,7 @@ export class GatewayStore extends Store<GatewayState> {
       if (!versions.some((v) => v === version.protocolVersion)) throw new WrongVersion(`This page speaks versions ${versions.toSorted().join(" and ")} of ACP, the gateway ${version.version} speaks ${version.protocolVersion}. Open the page that the gateway serves: ${new URL("ui/", withSlash(endpoint)).href}`);
       const agents = await api.agents();
       if (attempt !== this.#attempt) return;
-      const agent = chooseAgent(agents, this.get().agent);
+      const agent = chooseAgent(agents, this.get().agent, install);
       const client = await this.#speak((acpVersion) => this.#newClient(acpVersion, { ...options, baseUrl: endpoint, clientInfo: { name: "sandbox-agent-inspector", version: version.version }, ...(agent === undefined ? {} : { agent }) }), () => attempt === this.#attempt);
       if (attempt !== this.#attempt) return void client.disconnect();
       this.patch({ phase: "open", problem: undefined, version, agents, agent, generation: this.get().generation + 1 });
@@ -198,12 +201,13 @@ export class GatewayStore extends Store<GatewayState> {
   }
 }
 
-/** The connection's own agent: sessions can have another. One that need not be installed first is better. */
-function chooseAgent(agents: readonly Agent[], wanted: string | undefined): string | undefined {
-  if (wanted !== undefined && agents.some((a) => a.id === wanted)) return wanted;
+/** The connection's own agent: sessions can have another. To look at the page installs none, as long as there is one that can be used. */
+function chooseAgent(agents: readonly Agent[], wanted: string | undefined, install: boolean): string | undefined {
+  const named = agents.find((a) => a.id === wanted);
+  if (named && (named.installed || install)) return named.id;
   const standard = agents.find((a) => a.default);
-  if (standard?.installed) return standard.id;
-  return agents.find((a) => a.id === "mock")?.id ?? standard?.id;
+  const mock = agents.find((a) => a.id === "mock");
+  return ([standard, mock, ...agents].find((a) => a?.installed) ?? mock ?? standard)?.id;
 }
 
 /** Whether something answers, though its answer may not be read. */
