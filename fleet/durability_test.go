@@ -185,6 +185,53 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// When the node is gone the list says of its sessions what each one does by itself: all that was
+// copied, and nothing waits for the store any more.
+func TestSync_ListWithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "stream 300 20"))
+	c.must("session/prompt", prompt(s, "echo x"))
+	b.leave()
+	<-b.done
+	h.awaitState("box", fleet.StateOffline)
+	h.await("what is known is noted", func() bool {
+		one, list := h.session(s), h.list(adminToken, "").Sessions
+		return len(list) == 1 && one.State == fleet.SessionOffline && list[0].Replica.LastSeq >= 300 && list[0].Replica.LastSeq == one.Replica.LastSeq && list[0].EventCount == one.EventCount
+	})
+	if got := h.list(adminToken, "").Sessions[0]; got.Unstored != 0 || got.Replica.Missing != 0 {
+		t.Errorf("all is stored, and the list has %d unstored and %d missing", got.Unstored, got.Replica.Missing)
+	}
+}
+
+// What a node had told of and the hub does not have is missing, once the node is away, and waits for
+// nothing.
+func TestSync_MissingWithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo before"))
+	b.stuck.Store(true)
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "echo meanwhile") + `}`)
+	h.await("the hub hears of what it does not have", func() bool {
+		got := h.session(s)
+		return got.Unstored > 0 && got.Replica.Missing == got.Unstored
+	})
+	b.leave()
+	<-b.done
+	h.awaitState("box", fleet.StateOffline)
+	for what, got := range map[string]fleet.Session{"the session": h.session(s), "the list": h.list(adminToken, "").Sessions[0]} {
+		if got.Unstored != 0 || got.Replica.Missing == 0 || got.EventCount != got.Replica.LastSeq {
+			t.Errorf("%s has %d events, copied up to %d, %d missing, %d unstored", what, got.EventCount, got.Replica.LastSeq, got.Replica.Missing, got.Unstored)
+		}
+	}
+}
+
 // Nobody but the hub can say that something is stored.
 func TestSync_OthersCannotConfirm(t *testing.T) {
 	h := startCopier(t)
