@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -30,7 +31,11 @@ type syncBox struct {
 func (h *hub) syncBox(name string) *syncBox {
 	h.t.Helper()
 	b := &syncBox{freed: make(chan struct{})}
-	box := newBoxOf(h.t, session.Sync)
+	joined := make(chan struct{})
+	box := newBoxTold(h.t, session.Sync, func(bound time.Duration) error {
+		<-joined
+		return b.joiner.Trouble(bound)
+	})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(control.HeaderStored) != "" && b.stuck.Load() {
 			select {
@@ -45,6 +50,7 @@ func (h *hub) syncBox(name string) *syncBox {
 	h.t.Cleanup(srv.Close)
 	b.url = srv.URL
 	b.node = h.join(name, h.joinToken(), nil, handler)
+	close(joined)
 	return b
 }
 
@@ -229,6 +235,50 @@ func TestSync_MissingWithoutTheNode(t *testing.T) {
 		if got.Unstored != 0 || got.Replica.Missing == 0 || got.EventCount != got.Replica.LastSeq {
 			t.Errorf("%s has %d events, copied up to %d, %d missing, %d unstored", what, got.EventCount, got.Replica.LastSeq, got.Replica.Missing, got.Unstored)
 		}
+	}
+}
+
+// A hub that has been away for ten seconds stores nothing, whenever something is asked for: prompts and
+// new sessions are refused at once, and nothing is begun.
+func TestSync_HubIsAway(t *testing.T) {
+	t.Parallel() // it waits for ten seconds
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo before"))
+	b.leave()
+	<-b.done
+	h.await("the hub is away for ten seconds", func() bool { return b.joiner.Trouble(10*time.Second) != nil })
+	begun := time.Now()
+	for method, params := range map[string]string{
+		"session/prompt": prompt(s, "echo meanwhile"),
+		"session/new":    `{"cwd":"/tmp","mcpServers":[]}`,
+		"session/fork":   fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s),
+	} {
+		if m := c.call(method, params); errorKind(m) != "unavailable" || !strings.Contains(m.Err().Message, "not been connected to the hub") {
+			t.Errorf("%s: %s", method, m.Frame())
+		}
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("to be refused took %v", took)
+	}
+	c.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"durability":"async"}}}`)
+}
+
+// A hub that copies nothing says so when a gateway joins it.
+func TestSync_HubCopiesNothing(t *testing.T) {
+	h := startHubWith(t, "hub", store.Options{Dir: t.TempDir()}, false)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	begun := time.Now()
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`); errorKind(m) != "unavailable" || !strings.Contains(m.Err().Message, "--no-replicas") {
+		t.Errorf("%s", m.Frame())
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("to be refused took %v", took)
 	}
 }
 
