@@ -204,6 +204,11 @@ func TestMove_FailsAndStays(t *testing.T) {
 			t.Errorf("%s: it is listed at %v", name, nodes)
 		}
 	}
+	for body, detail := range map[string]string{`{"node":"two","labels":{"a":"b"}}`: "not both", `{"node":""}`: "node is empty"} {
+		if status, b := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, json.RawMessage(body)); status != http.StatusBadRequest || kindOf(b) != "invalid_request" || !strings.Contains(string(b), detail) {
+			t.Errorf("%s: %d %s", body, status, b)
+		}
+	}
 	<-dies
 	c.says(s, "second")
 	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "permission") + `}`)
