@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -30,7 +31,11 @@ type syncBox struct {
 func (h *hub) syncBox(name string) *syncBox {
 	h.t.Helper()
 	b := &syncBox{freed: make(chan struct{})}
-	box := newBoxOf(h.t, session.Sync)
+	joined := make(chan struct{})
+	box := newBoxTold(h.t, session.Sync, func(bound time.Duration) error {
+		<-joined
+		return b.joiner.Trouble(bound)
+	})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(control.HeaderStored) != "" && b.stuck.Load() {
 			select {
@@ -45,6 +50,7 @@ func (h *hub) syncBox(name string) *syncBox {
 	h.t.Cleanup(srv.Close)
 	b.url = srv.URL
 	b.node = h.join(name, h.joinToken(), nil, handler)
+	close(joined)
 	return b
 }
 
@@ -183,6 +189,97 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// When the node is gone the list says of its sessions what each one does by itself: all that was
+// copied, and nothing waits for the store any more.
+func TestSync_ListWithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "stream 300 20"))
+	c.must("session/prompt", prompt(s, "echo x"))
+	b.leave()
+	<-b.done
+	h.awaitState("box", fleet.StateOffline)
+	h.await("what is known is noted", func() bool {
+		one, list := h.session(s), h.list(adminToken, "").Sessions
+		return len(list) == 1 && one.State == fleet.SessionOffline && list[0].Replica.LastSeq >= 300 && list[0].Replica.LastSeq == one.Replica.LastSeq && list[0].EventCount == one.EventCount
+	})
+	if got := h.list(adminToken, "").Sessions[0]; got.Unstored != 0 || got.Replica.Missing != 0 {
+		t.Errorf("all is stored, and the list has %d unstored and %d missing", got.Unstored, got.Replica.Missing)
+	}
+}
+
+// What a node had told of and the hub does not have is missing, once the node is away, and waits for
+// nothing.
+func TestSync_MissingWithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo before"))
+	b.stuck.Store(true)
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "echo meanwhile") + `}`)
+	h.await("the hub hears of what it does not have", func() bool {
+		got := h.session(s)
+		return got.Unstored > 0 && got.Replica.Missing == got.Unstored
+	})
+	b.leave()
+	<-b.done
+	h.awaitState("box", fleet.StateOffline)
+	for what, got := range map[string]fleet.Session{"the session": h.session(s), "the list": h.list(adminToken, "").Sessions[0]} {
+		if got.Unstored != 0 || got.Replica.Missing == 0 || got.EventCount != got.Replica.LastSeq {
+			t.Errorf("%s has %d events, copied up to %d, %d missing, %d unstored", what, got.EventCount, got.Replica.LastSeq, got.Replica.Missing, got.Unstored)
+		}
+	}
+}
+
+// A hub that has been away for ten seconds stores nothing, whenever something is asked for: prompts and
+// new sessions are refused at once, and nothing is begun.
+func TestSync_HubIsAway(t *testing.T) {
+	t.Parallel() // it waits for ten seconds
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo before"))
+	b.leave()
+	<-b.done
+	h.await("the hub is away for ten seconds", func() bool { return b.joiner.Trouble(10*time.Second) != nil })
+	begun := time.Now()
+	for method, params := range map[string]string{
+		"session/prompt": prompt(s, "echo meanwhile"),
+		"session/new":    `{"cwd":"/tmp","mcpServers":[]}`,
+		"session/fork":   fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s),
+	} {
+		if m := c.call(method, params); errorKind(m) != "unavailable" || !strings.Contains(m.Err().Message, "not been connected to the hub") {
+			t.Errorf("%s: %s", method, m.Frame())
+		}
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("to be refused took %v", took)
+	}
+	c.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"durability":"async"}}}`)
+}
+
+// A hub that copies nothing says so when a gateway joins it.
+func TestSync_HubCopiesNothing(t *testing.T) {
+	h := startHubWith(t, "hub", store.Options{Dir: t.TempDir()}, false)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	begun := time.Now()
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`); errorKind(m) != "unavailable" || !strings.Contains(m.Err().Message, "--no-replicas") {
+		t.Errorf("%s", m.Frame())
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("to be refused took %v", took)
+	}
 }
 
 // Nobody but the hub can say that something is stored.

@@ -41,6 +41,9 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 			leave()
 		}
 	}()
+	if !h.o.Replicate {
+		w.Header().Set(tunnel.HeaderCopies, tunnel.CopiesNone)
+	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // origins were checked
 		Subprotocols:       []string{tunnel.Subprotocol},

@@ -130,9 +130,21 @@ func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error 
 	if err != nil {
 		return err
 	}
-	var o MoveRequest
-	if err := readJSON(w, r, "a move", &o); err != nil {
+	var said struct {
+		MoveRequest
+		Node *string `json:"node"` // "" is not the same as none
+	}
+	if err := readJSON(w, r, "a move", &said); err != nil {
 		return err
+	}
+	o := said.MoveRequest
+	if said.Node != nil {
+		if o.Node = *said.Node; o.Node == "" {
+			return invalidParam("node", "node is empty: give the name of a node, or leave it out for the one with the least work")
+		}
+		if len(o.Labels) > 0 {
+			return invalidParam("labels", "a move has a node or labels, not both: with node %q leave labels out", o.Node)
+		}
 	}
 	if err := tunnel.CheckLabels(o.Labels); err != nil {
 		return invalidParam("labels", "%v", err)

@@ -136,6 +136,16 @@ func TestMove_ClientsGoOn(t *testing.T) {
 	if m := direct.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`); errorKind(m) != "conflict" || !strings.Contains(m.Err().Message, "two") {
 		t.Errorf("by the node's own address: %s", m.Frame())
 	}
+	for method, params := range map[string]string{
+		"session/prompt":   prompt(s, "echo x"),
+		"session/fork":     `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`,
+		"session/resume":   `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`,
+		"session/set_mode": `{"sessionId":"` + s + `","modeId":"x"}`,
+	} {
+		if m := direct.call(method, params); errorKind(m) != "conflict" || !strings.Contains(m.Err().Message, "went to the node two of the same hub") {
+			t.Errorf("%s by the node's own address: %s", method, m.Frame())
+		}
+	}
 	var back fleet.Moved
 	if err := json.Unmarshal(c.must("_sandboxagent/session/move", `{"sessionId":"`+s+`","node":{"labels":{"size":"small"}}}`), &back); err != nil || back.Node != "one" || back.Term != 3 {
 		t.Errorf("back: %+v", back)
@@ -192,6 +202,11 @@ func TestMove_FailsAndStays(t *testing.T) {
 		}
 		if nodes := h.listed(s); !slices.Equal(nodes, []string{"one"}) {
 			t.Errorf("%s: it is listed at %v", name, nodes)
+		}
+	}
+	for body, detail := range map[string]string{`{"node":"two","labels":{"a":"b"}}`: "not both", `{"node":""}`: "node is empty"} {
+		if status, b := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, json.RawMessage(body)); status != http.StatusBadRequest || kindOf(b) != "invalid_request" || !strings.Contains(string(b), detail) {
+			t.Errorf("%s: %d %s", body, status, b)
 		}
 	}
 	<-dies

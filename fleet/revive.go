@@ -133,7 +133,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	}
 	m.WithoutLog, m.Workspace = false, false
 	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
-	p.missing, p.remembered = max(s.Info.EventCount, p.last)-p.last, m.LastSeq
+	p.missing, p.remembered = max(replica.Told(&s.Info), p.last)-p.last, m.LastSeq
 	return p, nil
 }
 
@@ -141,7 +141,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 // and one of them tell of that.
 func (p *packed) goesOn(to string) {
 	p.to = to
-	p.manifest.LastSeq = max(p.s.Info.EventCount, p.last, p.manifest.LastSeq) + leap
+	p.manifest.LastSeq = max(replica.Told(&p.s.Info), p.last, p.manifest.LastSeq) + leap
 }
 
 // write writes the session as a gateway exports it.

@@ -49,11 +49,17 @@ func newBox(t testing.TB) http.Handler { return newBoxOf(t, session.Async) }
 // newBoxOf is one whose sessions have a durability.
 func newBoxOf(t testing.TB, d session.Durability) http.Handler {
 	t.Helper()
+	return newBoxTold(t, d, nil)
+}
+
+// newBoxTold is newBoxOf for a gateway that is told why the hub stores nothing.
+func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) error) http.Handler {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Stored: true, Durability: d, Version: "test"})
+	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Stored: true, HubTrouble: trouble, Durability: d, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,8 +77,8 @@ type MovedFrom struct {
 // Replica says what the hub has of a session's events.
 type Replica struct {
 	LastSeq uint64 `json:"lastSeq"` // all that the node had up to this number is there
-	// Missing is how many events behind it the node has told of, at most. Of what the
-	// node had not told yet nobody knows.
+	// Missing is how many events behind it the node has told of, at most, those included that
+	// its clients were not shown. Of what the node had not told yet nobody knows.
 	Missing uint64     `json:"missing"`
 	Trouble string     `json:"trouble,omitempty"` // why there are no more of them
 	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has the session no more
@@ -120,10 +120,8 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 // added to it and not have noted that.
 func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
 	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone, Bundle: s.Bundled, BundleTrouble: s.BundleTrouble}}
-	if out.State = state; state == SessionOffline || state == SessionGone || state == SessionMoved {
-		out.Clients = 0
-	}
-	if exact || s.Info.EventCount > s.Through {
+	told := replica.Told(&s.Info)
+	if exact || told > s.Through {
 		end, err := h.o.Store.End(ctx, s.ReplicaID)
 		if err != nil {
 			return out, unreadable(ctx, err)
@@ -132,7 +130,11 @@ func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.
 	}
 	// The copy can have more than the node had told of when it was asked.
 	out.EventCount = max(out.EventCount, out.Replica.LastSeq)
-	out.Replica.Missing = out.EventCount - out.Replica.LastSeq
+	out.Replica.Missing = max(told, out.Replica.LastSeq) - out.Replica.LastSeq
+	out.Unstored = min(out.Unstored, out.Replica.Missing)
+	if out.State = state; state == SessionOffline || state == SessionGone || state == SessionMoved {
+		out.Clients, out.Unstored = 0, 0 // nobody is there, and nothing waits for the store
+	}
 	out.Moves = h.movesOf(s)
 	return out, nil
 }

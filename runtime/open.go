@@ -198,7 +198,7 @@ func withUnsupported(result json.RawMessage, missing []session.Unsupported) json
 
 // fork handles session/fork: the new session begins with the old one's history.
 func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session) {
-	if err := c.r.sessions.Room(); err != nil {
+	if err := cmp.Or(c.r.sessions.Room(), s.Writable()); err != nil {
 		q.Fail(nil, err)
 		return
 	}

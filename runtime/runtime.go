@@ -69,8 +69,10 @@ type Options struct {
 	Memory *memory.Bound
 	// Stored says that a hub stores what happens in sessions; Durability is that of sessions
 	// that ask for none, "" for async. See session.Durability.
-	Stored          bool
-	Durability      session.Durability
+	Stored     bool
+	Durability session.Durability
+	// HubTrouble says why the hub stores nothing; see session.Options.
+	HubTrouble      func(bound time.Duration) error
 	Retention       session.Retention
 	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
@@ -148,7 +150,7 @@ func New(o Options) (*Runtime, error) {
 		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
-			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, LogMemory: o.LogMemory, Stored: o.Stored, Durability: o.Durability, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
+			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, LogMemory: o.LogMemory, Stored: o.Stored, HubTrouble: o.HubTrouble, Durability: o.Durability, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
 			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers, Left: o.Left,
 		})
 	}

@@ -113,7 +113,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 	defer release()
 	defer cmdline.NoticeSleep()()
 	cfg.noProcesses = true // there is no way to ask for one
-	gw, err := openGateway(cfg, new(telemetry.Telemetry), log)
+	gw, err := openGateway(cfg, nil, new(telemetry.Telemetry), log)
 	if err != nil {
 		return err
 	}

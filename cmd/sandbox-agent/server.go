@@ -119,7 +119,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	}
 	// The program's own pages are not in what this counts, nor what it overshoots.
 	debug.SetMemoryLimit(cfg.maxMemory - cfg.maxMemory/8)
-	gw, err := openGateway(cfg, told, log)
+	gw, err := openGateway(cfg, hub, told, log)
 	if err != nil {
 		_ = ln.Close()
 		return err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -96,6 +97,14 @@ func openJoining(cfg joinConfig, log *slog.Logger) (*joining, error) {
 	j := &joining{joiner: joiner}
 	j.ctx, j.leave = context.WithCancel(context.Background())
 	return j, nil
+}
+
+// trouble says why the hub stores nothing, nil when it does or has been away for less than the bound.
+func (j *joining) trouble(bound time.Duration) error {
+	if j == nil {
+		return nil
+	}
+	return j.joiner.Trouble(bound)
 }
 
 // serve has srv serve what comes from the hub, which has checked who sends it.

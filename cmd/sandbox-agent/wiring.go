@@ -31,7 +31,7 @@ type gateway struct {
 }
 
 // openGateway puts the parts together.
-func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) (*gateway, error) {
+func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log *slog.Logger) (*gateway, error) {
 	dataDir := cfg.dataDir
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
@@ -87,7 +87,8 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		MaxUnread:         cfg.maxMemory / 4,
 		LogMemory:         cfg.maxMemory / 8,
 		Memory:            messages,
-		Stored:            cfg.join.hub != nil,
+		Stored:            hub != nil,
+		HubTrouble:        hub.trouble,
 		Durability:        cfg.join.durability,
 		Retention:         cfg.retention,
 		Observer:          told.Runtime(),

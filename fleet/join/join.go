@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -58,6 +59,11 @@ type Joiner struct {
 	instance string
 	http     *http.Client
 	streams  *listener
+
+	mu     sync.Mutex
+	joined bool
+	copies bool         // the hub keeps copies of sessions, as far as is known
+	since  awake.Moment // when the hub went; when there was none yet, the beginning
 }
 
 // ParseHub returns the address of a hub. Without TLS the token and all that is said
@@ -93,7 +99,7 @@ func loopback(host string) bool {
 
 // New returns a Joiner that has not begun. It fails when there is no token.
 func New(o Options) (*Joiner, error) {
-	j := &Joiner{o: o, log: o.Logger, instance: rand.Text(), streams: newListener()}
+	j := &Joiner{o: o, log: o.Logger, instance: rand.Text(), streams: newListener(), copies: true, since: awake.Now()}
 	if j.log == nil {
 		j.log = slog.New(slog.DiscardHandler)
 	}
@@ -139,6 +145,34 @@ func (j *Joiner) Listener() net.Listener { return j.streams }
 func Tunnelled(c net.Conn) bool {
 	_, ok := c.(*stream)
 	return ok
+}
+
+// Trouble says why the hub stores nothing of the sessions: it copies nothing, or has been away for
+// longer than the bound. It is nil otherwise.
+func (j *Joiner) Trouble(bound time.Duration) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch away := j.since.Ago(); {
+	case !j.copies:
+		return errors.New("the hub was started with --no-replicas")
+	case !j.joined && away >= bound:
+		return fmt.Errorf("the gateway has not been connected to the hub for %v", away.Round(time.Second))
+	}
+	return nil
+}
+
+// noteJoined notes that there is a tunnel, to a hub that says whether it copies.
+func (j *Joiner) noteJoined(copies bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.joined, j.copies = true, copies
+}
+
+// noteLeft notes that there is none any more.
+func (j *Joiner) noteLeft() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.joined, j.since = false, awake.Now()
 }
 
 // Run keeps the gateway joined until ctx ends. Call it once.
@@ -197,7 +231,11 @@ func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 		_ = ws.CloseNow()
 		return nil, fmt.Errorf("join: %s is not a hub that this version can join", j.o.Hub.Redacted())
 	}
-	return tunnel.Node(ws)
+	t, err := tunnel.Node(ws)
+	if err == nil {
+		j.noteJoined(resp.Header.Get(tunnel.HeaderCopies) != tunnel.CopiesNone)
+	}
+	return t, err
 }
 
 // errBroken is why a tunnel ended that nobody closed here.
@@ -207,6 +245,7 @@ var errBroken = errors.New("the tunnel broke")
 func (j *Joiner) pass(ctx context.Context, t *tunnel.Tunnel) error {
 	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
 	defer func() { _ = t.Close() }()
+	defer j.noteLeft()
 	for {
 		c, err := t.Accept()
 		if err != nil {

@@ -29,8 +29,8 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	copied, more, held := true, false, info.Durability == session.Sync
 	// A session that waits to be stored is asked also when there is nothing: it is told so.
 	waits := held && (info.Unstored > 0 || rec.Through == 0)
-	if told(&info) != rec.Through || waits {
-		more, copied, err = f.pull(ctx, e, rec, told(&info), held)
+	if Told(&info) != rec.Through || waits {
+		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
 		waits = held
 	}
 	if !copied {
@@ -52,9 +52,9 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	return outcome{more: more, attend: waits && !more, err: errors.Join(err, noted)}
 }
 
-// told returns the number of the newest event that a node has told of. Of a session that is held
+// Told returns the number of the newest event that a node has told of. Of a session that is held
 // it has more than its clients are shown.
-func told(info *runtime.SessionInfo) uint64 { return info.EventCount + info.Unstored }
+func Told(info *runtime.SessionInfo) uint64 { return info.EventCount + info.Unstored }
 
 // record returns what the store has of a session, with a new epoch when there is no replica of
 // it. The caller may change it.

@@ -200,8 +200,8 @@ func (f *Follower) Behind() (n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.sessions {
-		if e.info != nil && e.gone == here && told(e.info) > e.through {
-			n += told(e.info) - e.through
+		if e.info != nil && e.gone == here && Told(e.info) > e.through {
+			n += Told(e.info) - e.through
 		}
 	}
 	return n
@@ -392,6 +392,12 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	cancel()
 	noting.Wait()
 	f.mu.Lock()
+	through := e.through
+	f.mu.Unlock()
+	if noted := f.noteThrough(f.replica(id, e.last()), through); noted != nil {
+		err = errors.Join(err, noted)
+	}
+	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.attending = false
 	f.attended--
@@ -400,7 +406,27 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	default:
 	}
 	// The node may have told of more when nobody asked for it any more, and that was noted only.
-	return outcome{more: e.info != nil && e.gone == here && told(e.info) > e.through, err: err}
+	return outcome{more: e.info != nil && e.gone == here && Told(e.info) > e.through, err: err}
+}
+
+// noteThrough writes into a record how far the replica goes, also when the node is gone: what was
+// copied while the session was attended is in no record yet, and lists go by records.
+func (f *Follower) noteThrough(id store.ReplicaID, through uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), noteBound)
+	defer cancel()
+	written := false
+	err := f.o.Store.UpdateSession(ctx, id, func(had *store.Session) *store.Session {
+		if written = had != nil && had.Of(f.o.Node) && had.Gone == nil && had.Through < through; !written {
+			return nil
+		}
+		next := *had
+		next.Through = through
+		return &next
+	})
+	if err == nil && written {
+		f.o.Noted(id)
+	}
+	return err
 }
 
 // noteNews writes what the node tells of a session that is attended into its record, until ctx
@@ -473,7 +499,7 @@ func (f *Follower) note() {
 			continue
 		}
 		err := f.o.Store.UpdateSession(ctx, f.replica(id, e.last()), func(had *store.Session) *store.Session {
-			if had == nil || had.Gone != nil || !had.Info.CreatedAt.Equal(e.info.CreatedAt) || had.Info.EventCount >= e.info.EventCount {
+			if had == nil || had.Gone != nil || !had.Info.CreatedAt.Equal(e.info.CreatedAt) || Told(&had.Info) >= Told(e.info) {
 				return nil
 			}
 			next := *had

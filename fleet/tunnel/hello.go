@@ -22,6 +22,13 @@ const (
 	headerInstance = "X-Sandbox-Instance"
 )
 
+// HeaderCopies is in the hub's answer: [CopiesNone] when it keeps no copies of sessions. Hubs of
+// earlier versions do not say it.
+const (
+	HeaderCopies = "X-Sandbox-Copies"
+	CopiesNone   = "none"
+)
+
 // MaxLabels bounds the labels of a node and of a token.
 const MaxLabels = 32
 

@@ -33,6 +33,9 @@ const storeBound = 10 * time.Second
 func (set *Set) CheckDurability(meta json.RawMessage) error {
 	raw, given := rawjson.Member(meta, acp.MetaKey, "durability")
 	if !given {
+		if set.durability(nil) == Sync {
+			return set.hubTrouble()
+		}
 		return nil
 	}
 	switch Durability(textOf(raw)) {
@@ -40,11 +43,23 @@ func (set *Set) CheckDurability(meta json.RawMessage) error {
 		return nil
 	case Sync:
 		if set.o.Stored {
-			return nil
+			return set.hubTrouble()
 		}
 		return acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].durability is sync, and this gateway has joined no hub that could store the session: start it with --join, or ask for async`, acp.MetaKey)
 	}
 	return acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].durability must be async or sync, not %.40s`, acp.MetaKey, raw)
+}
+
+// hubTrouble says why the hub stores nothing, nil when it does or has been away for less than
+// the bound.
+func (set *Set) hubTrouble() error {
+	if set.o.HubTrouble == nil {
+		return nil
+	}
+	if err := set.o.HubTrouble(storeBound); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the durability of the session is sync, and its hub stores nothing now")
+	}
+	return nil
 }
 
 // durability returns the durability of a session with the setup. Without a hub nobody could
@@ -153,6 +168,9 @@ func (s *Session) storeTrouble() error {
 	if t == nil {
 		return nil
 	}
+	if err := s.set.hubTrouble(); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.behind || t.since.Ago() < storeBound {
@@ -206,6 +224,9 @@ func (s *Session) AwaitStored(ctx context.Context) error {
 func (s *Session) awaitKnown() error {
 	if s.storing == nil {
 		return nil
+	}
+	if err := s.set.hubTrouble(); err != nil {
+		return err
 	}
 	late, stop := awake.After(storeBound)
 	defer stop()

@@ -150,7 +150,8 @@ type stopDone func(already bool, err error)
 
 // machine is the state of a session. Its zero value is an open, dormant session.
 type machine struct {
-	id      string // of the session, for errors
+	id      string       // of the session, for errors
+	away    func() error // says of one that is closed where it went; nil, and nil from it, for nowhere
 	life    life
 	goal    life // of stopping
 	by      string
@@ -280,6 +281,11 @@ func (m *machine) refusal() error {
 		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id).
 			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.life == closed || m.life == stopping:
+		if m.away != nil {
+			if err := m.away(); err != nil {
+				return err
+			}
+		}
 		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id).
 			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.down:

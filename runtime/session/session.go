@@ -80,6 +80,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
+	s.m.away = s.departedLocked
 	if set.durability(rec.Setup) == Sync {
 		s.storing = &storing{known: make(chan struct{})}
 	}

@@ -43,7 +43,10 @@ type Options struct {
 
 	// Stored says that a hub stores what happens in sessions, so that they can be Sync;
 	// Durability is that of sessions that ask for none, "" for Async.
-	Stored     bool
+	Stored bool
+	// HubTrouble says why the hub stores nothing: it copies nothing, or has been away for longer
+	// than the bound. Nil when that is not known.
+	HubTrouble func(bound time.Duration) error
 	Durability Durability
 
 	// LogMemory bounds in bytes what all logs together hold in memory; 0: each has its own
