@@ -145,6 +145,33 @@ test.each([["mock2", "child-permission", "Look around", "Delete all"], ["mock", 
   }
 });
 
+test.each([["mock", "permission"], ["mock2", "requires_action"], ["mock2", "child-permission"]])("%s: %s is over when the gateway was killed meanwhile, in the page that is open, too", async (agent, prompt) => {
+  const own = await World.startWithBoth(["--no-token"]);
+  try {
+    const page = await own.open("", { viewport: { width: desktop.width, height: 2400 } });
+    await newSession(page, { agent, prompt });
+    const inbox = await own.open("#/inbox");
+    for (const one of [page, inbox]) await one.getByRole("button", { name: /^Allow/ }).first().waitFor();
+    expect(await page.title()).toMatch(/^\(1\) /);
+    await own.gateway.kill("SIGKILL");
+    for (const one of [page, inbox]) await one.getByText("The connection is broken").waitFor();
+    await own.gateway.restart();
+    await ask(page).waitFor({ state: "detached" });
+    await inbox.getByText("Nobody asks anything").waitFor();
+    expect(await page.title()).not.toMatch(/^\(/);
+    await state(page, "idle").waitFor();
+    await log(page).getByText("The turn failed").waitFor();
+    expect(await log(page).locator(".tool-title").getByText("other").count()).toBe(0);
+    expect(await log(page).locator(".tool-state").getByText("Running").count()).toBe(0);
+    const before = await shown(page);
+    await page.reload();
+    await expect.poll(() => shown(page)).toEqual(before);
+    if (prompt === "child-permission") await page.getByRole("group", { name: "Tool: Look around" }).getByText("Failed").waitFor({ state: "attached" });
+  } finally {
+    await own.stop();
+  }
+});
+
 test("a gateway that speaks version 1 only is followed as well", async () => {
   const own = await World.start(["--no-token", "--acp-versions", "1"]);
   try {

@@ -364,3 +364,18 @@ test("a permission in the log is shown with its answer, and the wait for it is n
     expect(t.rows.filter((r) => r.item.kind === "note").map((r) => (r.item as Extract<Item, { kind: "note" }>).title)).toEqual(["Which? this"]);
   }
 });
+
+test("what a killed gateway ends has the row that it had, and otherwise none", () => {
+  const t = new Transcript("s");
+  const ended = (toolCallId: string) => t.apply({ sessionUpdate: "tool_call_update", toolCallId, status: "failed", _meta: { "sandboxagent.dev": { ended: "the gateway was ended while the call ran" } } }, 5);
+  t.apply({ sessionUpdate: "subagent_update", sessionId: "s-child", title: "Look around", state: { state: "running" } }, 1);
+  t.apply({ sessionUpdate: "tool_call_update", toolCallId: "one", title: "Read", status: "in_progress" }, 2, "s-child");
+  t.apply({ sessionUpdate: "tool_call_update", toolCallId: "own", title: "Write", status: "in_progress" }, 3);
+  for (const id of ["sa.subagent.s-child", "sa.subagent.s-child.one", "sa.subagent.s-child.never-shown", "sa.asked.1", "own"]) ended(id);
+  const rows = t.rows.map(({ item }) => item);
+  expect(rows).toMatchObject([
+    { title: "Look around", status: "failed", children: [{ title: "Read", status: "failed" }] },
+    { title: "Write", status: "failed" },
+  ]);
+  expect(rows).toHaveLength(2);
+});

@@ -387,8 +387,21 @@ export class Transcript {
   }
 
   #told(update: Update, at: number, parentCall: string | undefined, sessionId: string): void {
+    if (ownOf(update).ended !== undefined && !this.#tools.has(String(update.toolCallId))) return this.#lost(update, at);
     this.#made.delete(String(update.toolCallId));
     this.#tool(update, at, parentCall, sessionId);
+  }
+
+  /**
+   * A gateway that was killed ends what ran, by the names that version 1 has for it: a
+   * subagent, or a call of one. What has no row here was never shown, and gets none.
+   */
+  #lost(update: Update, at: number): void {
+    for (const [session, call] of this.#children) {
+      const name = `sa.subagent.${session}`;
+      const id = update.toolCallId === name ? call : update.toolCallId?.startsWith(`${name}.`) ? nameIn(this.session, session, update.toolCallId.slice(name.length + 1)) : undefined;
+      if (id !== undefined && this.#tools.has(id)) return this.#tool({ ...update, toolCallId: id }, at, undefined);
+    }
   }
 
   #tool(update: Update, at: number, parentCall: string | undefined, sessionId = this.session): void {

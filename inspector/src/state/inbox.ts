@@ -1,4 +1,4 @@
-import type { Acp, QuestionRequest, QuestionResponse, SandboxAgentClientOptions, SessionInfo } from "sandbox-agent";
+import { ProblemError, type Acp, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
 import { raisePermission } from "../conversation/raise.js";
 import { askedCall, type PermissionParams } from "../conversation/updates.js";
 import type { Client } from "./gateway.js";
@@ -42,6 +42,7 @@ export class Inbox extends Store<readonly Ask[]> {
   #off: (() => void)[] = [];
   readonly #attached = new Set<string>(); // by this inbox
   #attaching = new Set<string>();
+  readonly #open = new Map<number, () => void>(); // ends an ask that nobody has answered
 
   /** Is told of what is asked, and of what was answered here; undefined when it was answered elsewhere, or never. */
   onAsk: ((ask: Ask) => void) | undefined;
@@ -58,6 +59,7 @@ export class Inbox extends Store<readonly Ask[]> {
     for (const off of this.#off) off();
     this.#client = client;
     this.#attached.clear();
+    this.#open.clear();
     this.#change([]);
     this.#off = [
       client.onPermission((params, { signal }) => {
@@ -65,6 +67,7 @@ export class Inbox extends Store<readonly Ask[]> {
         return this.#ask<PermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: this.home(request.sessionId), toolCallId: askedCall(request, this.home(request.sessionId)), answer }));
       }),
       client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: this.home(request.sessionId), toolCallId: request.toolCallId, answer }))),
+      client.onState((state) => state === "open" && void this.#review(client)),
     ];
   }
 
@@ -74,6 +77,16 @@ export class Inbox extends Store<readonly Ask[]> {
     const response = await this.#ask<ElicitationResponse>(signal, (base, answer) => ({ ...base, kind: "elicitation", request, sessionId: scope.sessionId === undefined ? undefined : this.home(scope.sessionId), toolCallId: scope.toolCallId ?? undefined, answer }));
     return response ?? { action: "cancel" };
   };
+
+  /** A gateway that was killed cannot withdraw what was asked: after a break it is asked whether it still knows of it. */
+  async #review(client: Client): Promise<void> {
+    const before = this.get();
+    for (const id of new Set(before.flatMap((ask) => ask.sessionId ?? []))) {
+      const pending = await client.api.session(id).then((info) => info.pending, (error: unknown) => (error instanceof ProblemError && error.status === 404 ? 0 : undefined));
+      if (pending !== 0 || client !== this.#client) continue;
+      for (const ask of before) if (ask.sessionId === id) this.#open.get(ask.id)?.();
+    }
+  }
 
   /** Attaches to sessions in which something is open that this page was not asked. */
   watch(sessions: readonly SessionInfo[]): void {
@@ -104,11 +117,13 @@ export class Inbox extends Store<readonly Ask[]> {
         if (!asked) return;
         const ask = asked;
         asked = undefined;
+        this.#open.delete(id);
         this.#change(this.get().filter((a) => a.id !== id));
         resolve(response);
         this.onAnswer?.(ask, response);
       };
       if (signal.aborted) return resolve(undefined);
+      this.#open.set(id, () => over(undefined));
       signal.addEventListener("abort", () => over(undefined), { once: true });
       asked = make({ id, at: Date.now() }, over);
       this.#change([...this.get(), asked]);
