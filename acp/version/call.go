@@ -307,12 +307,12 @@ func (s *spoken) lowerPermission(m *acp.Message, params json.RawMessage) (_, sub
 		input := rawjson.Object{}.String("command", rawjson.MemberString(about, "command")).String("cwd", rawjson.MemberString(about, "cwd"))
 		id := rawjson.MemberString(about, "toolCallId")
 		if id == "" {
-			id = "sa.asked." + strings.Trim(string(m.ID()), `"`)
+			id = askedID + strings.Trim(string(m.ID()), `"`)
 		}
 		call = rawjson.Object{}.String("toolCallId", id).String("kind", "execute").Raw("rawInput", input.End()).End()
 	}
 	if rawjson.MemberString(call, "toolCallId") == "" {
-		call = rawjson.Object{}.String("toolCallId", "sa.asked."+strings.Trim(string(m.ID()), `"`)).String("kind", "other").End()
+		call = rawjson.Object{}.String("toolCallId", askedID+strings.Trim(string(m.ID()), `"`)).String("kind", "other").End()
 	}
 	if rawjson.MemberString(call, "title") == "" && title != "" {
 		call = rawjson.SetMember(call, rawjson.AppendQuoted(nil, title), "title")

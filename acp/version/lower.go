@@ -151,8 +151,8 @@ func (a *Agent) subagent(s *spoken, m *acp.Message, out []acp.Message) []acp.Mes
 const subagentID = "sa.subagent."
 
 // EndsChild returns what clients of version 2 are told when the call with the id, which shows
-// version 1 a child or a call of a child, has ended because nobody works on it: nothing of a
-// call of a child of which they were not told. ok is false for a call that both versions have.
+// version 1 a child, a call of a child or what it is asked about, has ended because nobody works
+// on it: nothing of what they were not told of. ok is false for a call that both versions have.
 func EndsChild(id string, children []Subagent, told func(child, call string) bool) (frames [][]byte, ok bool) {
 	var child *Subagent
 	for i := range children {
@@ -162,7 +162,7 @@ func EndsChild(id string, children []Subagent, told func(child, call string) boo
 		}
 	}
 	if child == nil {
-		return nil, false
+		return nil, strings.HasPrefix(id, askedID)
 	}
 	says := func(session string, update rawjson.Object) []byte {
 		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", session).Raw("update", update.End()).End())
@@ -185,6 +185,10 @@ func EndsChild(id string, children []Subagent, told func(child, call string) boo
 
 // childLost is the error of a child that has failed, or that nobody works for any more.
 const childLost = `{"code":-32603,"message":"the subagent has failed, or was ended"}`
+
+// askedID begins the ids of the calls that show version 1 what it is asked about where that is
+// no call in version 2.
+const askedID = "sa.asked."
 
 // noteChild shows a child as a call of the session whose token root is.
 func (a *Agent) noteChild(s *spoken, m *acp.Message, root string, out []acp.Message) []acp.Message {

@@ -505,3 +505,29 @@ func TestVersions_AgentOfTwoKilledWithAChild(t *testing.T) {
 		}
 	}
 }
+
+// What was asked about a command when the gateway was killed leaves clients of version 2 no call.
+func TestVersions_AgentOfTwoKilledWhileItAsks(t *testing.T) {
+	p := newPair(t)
+	p.two.prompt(p.session, "requires_action")
+	p.two.asked()
+	p.g.kill(syscall.SIGKILL)
+	p.g.start()
+	again := dialSecondFor(t, p.g, "mock2")
+	again.call("session/resume", map[string]any{"sessionId": p.session, "cwd": t.TempDir(), "replayFrom": map[string]any{"type": "start"}})
+	for _, u := range again.updates {
+		if u["toolCallId"] != nil {
+			t.Errorf("there was no call: %v", u)
+		}
+	}
+	p.join()
+	shown := calls(p.updatesOne(0))
+	for id, call := range shown {
+		if call["status"] != "failed" {
+			t.Errorf("in version 1 the call %q is %v", id, call)
+		}
+	}
+	if len(shown) == 0 {
+		t.Error("version 1 was shown nothing of what was asked")
+	}
+}
