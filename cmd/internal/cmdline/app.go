@@ -55,7 +55,7 @@ func prepare(commands []*cli.Command, path string) {
 			if d, ok := f.(*cli.DurationFlag); ok && d.Action == nil {
 				d.Action = func(c *cli.Context, given time.Duration) error {
 					if given < 0 {
-						return Usagef(c, "--%s must not be negative, and is %s", d.Name, given)
+						return Usagef(c, "--%s cannot be negative: %s", d.Name, given)
 					}
 					return nil
 				}
