@@ -151,7 +151,7 @@ func lowerAuthMethod(m json.RawMessage) json.RawMessage {
 
 // Tell returns what the agent is told in place of a message of the gateway, and false when
 // that is nothing: a session that does nothing is not cancelled, as agents would keep that
-// for their next prompt.
+// for their next prompt. One that goes on though it was said to be idle is.
 func (a *Agent) Tell(m *acp.Message) (acp.Message, bool) {
 	switch {
 	case m.IsResponse():
@@ -160,7 +160,11 @@ func (a *Agent) Tell(m *acp.Message) (acp.Message, bool) {
 		return a.cancelRequest(m), true
 	case m.Method() == acp.MethodSessionCancel:
 		s := a.sessions[string(m.SessionRaw())]
-		return *m, s == nil || s.prompt != nil || s.alone || s.behind || s.child != ""
+		works := s == nil || s.prompt != nil || s.alone || s.behind || s.shown || s.child != ""
+		if s != nil {
+			s.shown = false
+		}
+		return *m, works
 	case m.IsRequest():
 		return a.ask(m), true
 	}
@@ -190,7 +194,7 @@ func (a *Agent) ask(m *acp.Message) acp.Message {
 	case acp.MethodSessionPrompt:
 		blocks, _ := rawjson.Member(m.Params(), "prompt")
 		s := a.session(token)
-		s.prompt = &taken{id: ownID(m)}
+		s.prompt, s.shown = &taken{id: ownID(m)}, false
 		for _, b := range rawjson.Elements(blocks) {
 			s.prompt.blocks = append(s.prompt.blocks, blockText(b))
 		}

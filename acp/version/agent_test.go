@@ -58,6 +58,10 @@ func idle(rest string) string {
 
 var running = update(`{"sessionUpdate":"state_update","state":"running"}`)
 
+func said(text string) string {
+	return update(`{"sessionUpdate":"agent_message_chunk","messageId":"said","content":{"type":"text","text":"` + text + `"}}`)
+}
+
 func working(now string) string {
 	return notification(acp.MethodWorking, `{"sessionId":"s","working":`+now+`}`)
 }
@@ -89,6 +93,16 @@ func TestAgent_Exchanges(t *testing.T) {
 			[]string{toAgent + prompt("1", "hi"), update(`{"sessionUpdate":"user_message_chunk","messageId":"q","content":{"type":"text","text":"ho"}}`)},
 		},
 		{"what does nothing is not cancelled", []string{toAgent + notification("session/cancel", `{"sessionId":"s"}`), running, idle(""), toAgent + notification("session/cancel", `{"sessionId":"s"}`)}, []string{toAgent + notification("session/cancel", `{"sessionId":"s"}`), working("true"), "2 " + running, working("false"), "2 " + idle("")}},
+		{
+			"what goes on though it was idle is cancelled, once",
+			turn(idle(`,"stopReason":"end_turn"`), said("more"), toAgent+notification("session/cancel", `{"sessionId":"s"}`), toAgent+notification("session/cancel", `{"sessionId":"s"}`)),
+			answered("2 "+idle(`,"stopReason":"end_turn"`), result("1", `{"stopReason":"end_turn"}`), said("more"), toAgent+notification("session/cancel", `{"sessionId":"s"}`)),
+		},
+		{
+			"what was shown before it was idle is not cancelled",
+			turn(said("all"), idle(`,"stopReason":"end_turn"`), toAgent+notification("session/cancel", `{"sessionId":"s"}`)),
+			answered(said("all"), "2 "+idle(`,"stopReason":"end_turn"`), result("1", `{"stopReason":"end_turn"}`)),
+		},
 		{"what goes on in the background is cancelled", []string{idle(`,"background":[{"type":"terminal","terminalId":"t"}]`), toAgent + notification("session/cancel", `{"sessionId":"s"}`)}, []string{"2 " + idle(`,"background":[{"type":"terminal","terminalId":"t"}]`), toAgent + notification("session/cancel", `{"sessionId":"s"}`)}},
 		{"a prompt that has begun is withdrawn", turn(toAgent + notification("$/cancel_request", `{"requestId":1}`)), answered(toAgent + notification("session/cancel", `{"sessionId":"s"}`))},
 		{"a prompt that waits is withdrawn", []string{toAgent + prompt("1", "hi"), toAgent + notification("$/cancel_request", `{"requestId":1}`)}, []string{toAgent + prompt("1", "hi"), toAgent + notification("$/cancel_request", `{"requestId":1}`)}},

@@ -19,6 +19,10 @@ func (a *Agent) update(m *acp.Message, out []acp.Message) []acp.Message {
 	if !known || row.lower == nil {
 		return append(out, *m)
 	}
+	switch string(m.UpdateKind()) {
+	case "agent_message_chunk", "agent_message", "agent_thought_chunk", "agent_thought", "tool_call_update", "tool_call_content_chunk", "plan_update":
+		s.shown = true
+	}
 	return row.lower(a, s, m, out)
 }
 

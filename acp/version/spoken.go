@@ -21,6 +21,7 @@ type spoken struct {
 	prompt  *taken
 	alone   bool // the gateway was told that the agent works unprompted
 	behind  bool // the agent says that something goes on in the background
+	shown   bool // the agent has shown work since it was idle, told to cancel, or given a prompt
 	options json.RawMessage
 	mode    string // the current value of the option for modes
 
@@ -141,6 +142,7 @@ func (s *spoken) state(m *acp.Message, out []acp.Message) []acp.Message {
 		out = s.flush(out)
 		out = s.leave(update, s.token, out)
 		out = s.working(false, out)
+		s.shown = false
 	}
 	out = append(out, m.For(Two, nil))
 	if reason, _ := rawjson.Member(update, "stopReason"); state == "idle" && p != nil && p.taken && (p.ran || len(reason) > 0 && reason[0] == '"') {

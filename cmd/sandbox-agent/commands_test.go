@@ -17,6 +17,8 @@ func TestCommands_Usage(t *testing.T) {
 		want string // in the error
 	}{
 		{[]string{"nope"}, `there is no command "nope"`},
+		{[]string{"prompt", "--timeout", "-1s", "x"}, "--timeout cannot be negative: -1s"},
+		{[]string{"sessions", "list", "--timeout=-1s"}, "--timeout cannot be negative: -1s"},
 		{[]string{"sessions"}, "a command is missing: list, show"},
 		{[]string{"sessions", "nope"}, `there is no command "nope"`},
 		{[]string{"prompt"}, "TEXT is missing"},

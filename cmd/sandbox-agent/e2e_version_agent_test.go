@@ -357,6 +357,19 @@ func TestVersions_AgentOfTwo(t *testing.T) {
 			t.Errorf("in version 1 the call is %v", call)
 		}
 	})
+	t.Run("the background ends within a turn", func(t *testing.T) {
+		_, two := prompt(t, "background 60000")
+		terminal := two[len(two)-1]["background"].([]any)[0].(map[string]any)["terminalId"]
+		from := len(p.two.updates)
+		p.two.prompt(p.session, "slow")
+		p.two.until(ofKind("agent_message_chunk"), from)
+		p.two.call("terminal/cancel", map[string]any{"sessionId": p.session, "terminalId": terminal})
+		p.two.until(func(u map[string]any) bool { return strings.Contains(fmt.Sprint(u), "in the background is cancelled") }, from)
+		p.two.notify("session/cancel", map[string]any{"sessionId": p.session})
+		if end := p.two.until(isState("idle"), from); end["stopReason"] != "cancelled" || end["background"] != nil {
+			t.Errorf("the turn ended with %v", end)
+		}
+	})
 	t.Run("a replay", func(t *testing.T) {
 		again := dialSecondFor(t, p.g, "mock2")
 		again.call("session/resume", map[string]any{"sessionId": p.session, "cwd": t.TempDir(), "replayFrom": map[string]any{"type": "start"}})
@@ -419,9 +432,12 @@ func conversationDiff(a, b *second) string {
 // back, and the agent goes on with its session.
 func TestVersions_AgentOfTwoKilled(t *testing.T) {
 	p := newPair(t)
-	p.two.prompt(p.session, "upsert")
-	p.two.until(isState("idle"), 0)
+	p.two.prompt(p.session, "hello")
+	p.ended("hello", 0)
 	from := len(p.two.updates)
+	p.two.prompt(p.session, "upsert")
+	p.two.until(isState("idle"), from)
+	from = len(p.two.updates)
 	p.two.prompt(p.session, "background 60000")
 	p.ended("background 60000", from)
 	from = len(p.two.updates)
@@ -442,6 +458,18 @@ func TestVersions_AgentOfTwoKilled(t *testing.T) {
 	p.join()
 	if open := calls(p.updatesOne(0))["Run tick"]; open["status"] != "failed" {
 		t.Errorf("in version 1 the call that the gateway left behind is %v", open)
+	}
+	used := map[any]bool{nil: true}
+	for _, u := range p.two.updates {
+		used[u["messageId"]] = true
+	}
+	from = len(again.updates)
+	again.prompt(p.session, "hello")
+	again.until(isState("idle"), from)
+	for _, u := range again.updates[from:] {
+		if id := u["messageId"]; id != nil && used[id] {
+			t.Errorf("the message %v is of the process before: %v", id, u)
+		}
 	}
 	from = len(again.updates)
 	if got := p.one.prompt(p.session, "upsert"); got != "end_turn" {

@@ -120,9 +120,7 @@ func processStopCommand(std stdio) *cli.Command {
 		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
 			patience := time.Duration(-1)
 			if c.IsSet("patience") {
-				if patience = c.Duration("patience"); patience < 0 {
-					return cmdline.Usagef(c, "--patience cannot be negative")
-				}
+				patience = c.Duration("patience")
 			}
 			i, err := api.StopProcess(ctx, id, patience)
 			if err != nil {

@@ -136,8 +136,8 @@ func TestSessionsRaw(t *testing.T) {
 		t.Errorf("the report: %s", part)
 	}
 	_, out, _ = tool(t, "", "sessions", "report", id, "-o", "-", "--events", "0")
-	if none := unpackedReport(t, strings.NewReader(out), id+"-report"); none["raw.ndjson"] != nil {
-		t.Errorf("--events 0: %s", none["raw.ndjson"])
+	if none := unpackedReport(t, strings.NewReader(out), id+"-report"); none["raw.ndjson"] != nil || strings.Contains(string(none["session.json"]), "heron") {
+		t.Errorf("--events 0: %s%s", none["session.json"], none["raw.ndjson"])
 	}
 
 	file := filepath.Join(t.TempDir(), "session")

@@ -437,11 +437,14 @@ func TestSession_WithoutDefaultAgent(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "hello")
 	id := sessionIn(errOut)
 	for _, args := range [][]string{
-		{"prompt", "hi", "--session"}, {"prompt", "hi", "--acp", "2", "--session"},
+		{"prompt", "hi", "--session"},
+		{"prompt", "hi", "--acp", "2", "--session"},
 		{"rpc", "call", "session/prompt", `{"prompt":[]}`, "--session"},
 		{"rpc", "call", "session/prompt", `{"prompt":[]}`, "--acp", "2", "--session"},
-		{"rpc", "call", "session/resume"}, {"rpc", "notify", "session/cancel"},
-		{"rpc", "notify", "session/cancel", "--session"}, {"rpc", "stream", "--session"},
+		{"rpc", "call", "session/resume"},
+		{"rpc", "notify", "session/cancel"},
+		{"rpc", "notify", "session/cancel", "--session"},
+		{"rpc", "stream", "--session"},
 	} {
 		with := func(id string) []string {
 			if strings.HasPrefix(args[len(args)-1], "session/") {

@@ -35,7 +35,7 @@ func sessionsReportCommand(std stdio) *cli.Command {
 			"its agent with the end of what it wrote to its standard error, the session's newest events,\n" +
 			"and what was recorded of the agent's own traffic, if anything was. What looks like a key is\n" +
 			"taken out, and what --redact names. Prompts and answers are in the events and the traffic:\n" +
-			"read the file before you send it, or leave both out with --events 0.",
+			"read the file before you send it, or leave both out with --events 0, and the session's title.",
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output (default: SESSION-report.tar.gz)"},
 			&cli.IntFlag{Name: "events", Usage: "so many of the newest events", Value: 500},
@@ -94,7 +94,11 @@ func (r *report) collect(ctx context.Context, events int) error {
 		return err
 	}
 	r.parts = map[string][]byte{}
-	r.add("session.json", info, nil)
+	about := info
+	if events == 0 { // both may be words of a prompt
+		about.Title, about.Gist = "", ""
+	}
+	r.add("session.json", about, nil)
 	gateway, err := r.api.Version(ctx)
 	r.add("versions.json", map[string]any{
 		"gateway": gateway,

@@ -53,10 +53,7 @@ The token is shown this once; the hub keeps a hash of it.`,
 				return cmdline.Usagef(c, "--label: %s", err)
 			}
 			n := fleet.NewToken{Kind: store.Kind(c.String("kind")), Scope: store.Scope(c.String("scope")), Labels: labels, Node: c.String("node"), Note: c.String("note")}
-			switch d := c.Duration("expires"); {
-			case d < 0:
-				return cmdline.Usagef(c, "--expires cannot be negative")
-			case d > 0:
+			if d := c.Duration("expires"); d > 0 {
 				at := time.Now().Add(d)
 				n.Expires = &at
 			}

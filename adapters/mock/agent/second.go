@@ -2,8 +2,10 @@ package agent
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -26,10 +28,8 @@ type second struct {
 	turns    map[acp.ID]string // prompts that were answered when they began: their sessions
 	asks     map[acp.ID]ask
 	sessions map[string]*view
+	ids      string // what the ids of messages begin with: a process must not repeat those of the one before
 }
-
-// messageIDs begins the ids of messages.
-const messageIDs = "message-"
 
 type ask struct {
 	session, method string
@@ -45,6 +45,7 @@ type view struct {
 func newSecond(c acp.AgentConn) *second {
 	return &second{
 		AgentConn: c, requests: map[acp.ID]string{}, resumed: map[acp.ID]string{}, turns: map[acp.ID]string{}, asks: map[acp.ID]ask{}, sessions: map[string]*view{},
+		ids: "message-" + strings.ToLower(rand.Text()[:8]) + "-",
 	}
 }
 
@@ -114,7 +115,7 @@ func (c *second) lower(m acp.Message) (acp.Message, bool, error) {
 	switch lowered.Method() {
 	case acp.MethodSessionLoad, acp.MethodSessionResume:
 		cwd := rawjson.MemberString(m.Params(), "cwd")
-		c.sessions[m.Session()] = &view{View: version.NewView(version.About{Session: m.Session(), Cwd: cwd, IDs: messageIDs}), history: true}
+		c.sessions[m.Session()] = &view{View: version.NewView(version.About{Session: m.Session(), Cwd: cwd, IDs: c.ids}), history: true}
 		c.resumed[m.ID()] = m.Session()
 	case acp.MethodSessionPrompt:
 		v := c.sessions[m.Session()]
@@ -122,7 +123,7 @@ func (c *second) lower(m acp.Message) (acp.Message, bool, error) {
 			break
 		}
 		c.turns[m.ID()] = m.Session()
-		answer := acp.NewResult(m.ID(), rawjson.Object{}.String("messageId", messageIDs+strconv.FormatUint(c.seq+1, 10)).End())
+		answer := acp.NewResult(m.ID(), rawjson.Object{}.String("messageId", c.ids+strconv.FormatUint(c.seq+1, 10)).End())
 		if err := c.writeLocked(answer); err != nil {
 			return m, false, err
 		}
@@ -161,6 +162,10 @@ func (c *second) raiseLocked(m *acp.Message) error {
 		kind := version.Update
 		if onlyTwo[string(m.UpdateKind())] {
 			kind = version.Second
+		}
+		v := c.sessions[m.Session()]
+		if v != nil && v.Running() && kind == version.Second && rawjson.MemberString(m.Update(), "state") == "idle" {
+			return nil // what was in the background has ended; the turn goes on
 		}
 		return c.stepLocked(m.Session(), kind, m)
 	case m.IsRequest():
@@ -208,7 +213,7 @@ func (c *second) respondLocked(m *acp.Message) error {
 		return c.writeLocked(acp.NewResult(m.ID(), version.Initialized(m.Result())))
 	case method == acp.MethodSessionNew || method == acp.MethodSessionFork:
 		id := rawjson.MemberString(m.Result(), "sessionId")
-		c.sessions[id] = &view{View: version.NewView(version.About{Session: id, Cwd: "/", IDs: messageIDs})}
+		c.sessions[id] = &view{View: version.NewView(version.About{Session: id, Cwd: "/", IDs: c.ids})}
 	}
 	return c.writeLocked(acp.MustParse(version.Reply(method, m, nil, nil)))
 }

@@ -81,15 +81,14 @@ func (a *agent) ExtMethod(_ context.Context, method string, params json.RawMessa
 	return nil, nil
 }
 
-// sendTwo sends updates of version 2, and keeps them.
+// sendTwo sends updates of version 2, and keeps them. Nothing comes between them.
 func (t *turn) sendTwo(updates ...string) error {
+	var lines, frames []byte
 	for _, u := range updates {
-		frame := append(append(t.s.frameHead(), u...), frameTail...)
-		if err := t.s.write(t.a.lines, append([]byte(u), '\n'), frame); err != nil {
-			return err
-		}
+		lines = append(append(lines, u...), '\n')
+		frames = append(append(append(frames, t.s.frameHead()...), u...), frameTail...)
 	}
-	return nil
+	return t.s.write(t.a.lines, lines, frames)
 }
 
 func endTurn(err error) (schema.StopReason, error) { return schema.StopReasonEndTurn, err }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 )
@@ -44,12 +45,22 @@ func Prepare(app *cli.App) {
 }
 
 // prepare gives every command what the library does not pass on to commands
-// within commands.
+// within commands, and refuses durations that are negative.
 func prepare(commands []*cli.Command, path string) {
 	for _, c := range commands {
 		c.OnUsageError = usageError
 		c.HideHelpCommand = true
 		c.HelpName = path + " " + c.Name
+		for _, f := range c.Flags {
+			if d, ok := f.(*cli.DurationFlag); ok && d.Action == nil {
+				d.Action = func(c *cli.Context, given time.Duration) error {
+					if given < 0 {
+						return Usagef(c, "--%s cannot be negative: %s", d.Name, given)
+					}
+					return nil
+				}
+			}
+		}
 		if len(c.Subcommands) > 0 {
 			c.Action = missingCommand
 			prepare(c.Subcommands, c.HelpName)
