@@ -15,7 +15,7 @@ import (
 
 // Copies gives the events of sessions to who stores them; see [runtime.Runtime.EventsToStore].
 type Copies interface {
-	EventsToStore(ctx context.Context, id string, after, stored uint64, limit int, wait time.Duration) (events []runtime.Event, upTo uint64, hasMore bool, err error)
+	EventsToStore(ctx context.Context, id string, after, stored uint64, trouble string, limit int, wait time.Duration) (events []runtime.Event, upTo uint64, hasMore bool, err error)
 }
 
 var _ Copies = (*runtime.Runtime)(nil)
@@ -24,6 +24,10 @@ var _ Copies = (*runtime.Runtime)(nil)
 // the event up to which its store has the session. The hub takes it out of requests of clients,
 // and from others it is not accepted.
 const HeaderStored = "Sandbox-Agent-Stored"
+
+// HeaderStoreTrouble stands beside HeaderStored when the store takes no more of the session, and
+// says why: clients are told.
+const HeaderStoreTrouble = "Sandbox-Agent-Store-Trouble"
 
 // maxWait bounds how long such a request waits for an event; Prefer says how long it would.
 const maxWait = 60 * time.Second
@@ -42,7 +46,7 @@ func (s *Server) eventsToStore(c echo.Context, ctx context.Context, id, said str
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
-	events, upTo, hasMore, err := s.o.Copies.EventsToStore(ctx, id, after, stored, limit, preferredWait(r.Header.Get("Prefer")))
+	events, upTo, hasMore, err := s.o.Copies.EventsToStore(ctx, id, after, stored, r.Header.Get(HeaderStoreTrouble), limit, preferredWait(r.Header.Get("Prefer")))
 	if err != nil {
 		return err
 	}

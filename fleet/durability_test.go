@@ -282,6 +282,30 @@ func TestSync_HubCopiesNothing(t *testing.T) {
 	}
 }
 
+// In a store that takes no more no session is made, and clients of those that are there are told why
+// they take no work.
+func TestSync_StoreIsFull(t *testing.T) {
+	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 1 << 20})
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "stream 6000 200") + `}`)
+	storage, _ := c.next(0, "that the hub stores no more", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/storage" })
+	if !strings.Contains(string(storage.Frame()), "--replica-bytes is reached") {
+		t.Errorf("the client is told %s", storage.Frame())
+	}
+	begun := time.Now()
+	for method, params := range map[string]string{"session/prompt": prompt(s, "echo more"), "session/new": `{"cwd":"/tmp","mcpServers":[]}`} {
+		if m := c.call(method, params); errorKind(m) != "unavailable" || !strings.Contains(m.Err().Message, "--replica-bytes is reached") {
+			t.Errorf("%s: %s", method, m.Frame())
+		}
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("to be refused took %v", took)
+	}
+}
+
 // Nobody but the hub can say that something is stored.
 func TestSync_OthersCannotConfirm(t *testing.T) {
 	h := startCopier(t)

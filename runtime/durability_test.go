@@ -48,7 +48,7 @@ func (k *keeper) store(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for {
-		events, upTo, _, err := k.r.EventsToStore(k.t.Context(), id, k.stored[id], k.stored[id], 100, 0)
+		events, upTo, _, err := k.r.EventsToStore(k.t.Context(), id, k.stored[id], k.stored[id], "", 100, 0)
 		if err != nil || upTo == k.stored[id] {
 			return // deleted, or all of it is there
 		}

@@ -170,10 +170,10 @@ func readEvents(ctx context.Context, s *session.Session, cur *journal.Cursor, li
 }
 
 // EventsToStore is Events for who copies sessions into the store of the gateway's hub, and says
-// that it has the session up to the entry stored. Of a session whose durability is sync clients
+// that it has the session up to the entry stored, and in trouble why it takes no more, "" when it does. Of a session whose durability is sync clients
 // are shown that then, and who copies is given the rest, too. If there is nothing behind after it
 // is waited for, up to the time given. upTo is the entry up to which the page goes.
-func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored uint64, limit int, wait time.Duration) (events []Event, upTo uint64, hasMore bool, err error) {
+func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored uint64, trouble string, limit int, wait time.Duration) (events []Event, upTo uint64, hasMore bool, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return nil, 0, false, noSession(id)
@@ -187,7 +187,7 @@ func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored ui
 	s.EndLostCalls()
 	l := s.Log()
 	if s.Held() {
-		s.Attend(stored)
+		s.Attend(stored, trouble)
 		if !r.awaitSaved(ctx, s, l, after, wait) {
 			s.Unattended()
 			return []Event{}, after, false, context.Cause(ctx)

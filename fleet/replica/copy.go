@@ -29,6 +29,15 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	copied, more, held := true, false, info.Durability == session.Sync
 	// A session that waits to be stored is asked also when there is nothing: it is told so.
 	waits := held && (info.Unstored > 0 || rec.Through == 0)
+	if held && rec.Through == 0 { // its client waits to be told that there is the session
+		e.trouble = ""
+		switch err := f.o.Store.Room(ctx); {
+		case errors.Is(err, store.ErrNoRoom):
+			e.trouble = err.Error()
+		case err != nil:
+			return outcome{err: err}
+		}
+	}
 	if Told(&info) != rec.Through || waits {
 		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
 		waits = held
@@ -210,14 +219,17 @@ func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID
 // copyNext is copyPage when the node has not let go of what comes next.
 func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
 	from, count := max(e.at.Last, e.from, e.read), 0
-	w.after, w.stored, w.limit = from, from, e.limit
+	w.after, w.stored, w.limit, w.trouble = from, from, e.limit, e.trouble
 	batch := store.Batch{Gap: e.from > e.at.Last}
 	write := func() error {
 		next, err := f.o.Store.Append(ctx, id, e.at, batch)
+		if errors.Is(err, store.ErrNoRoom) {
+			e.trouble = err.Error()
+		}
 		if err != nil {
 			return fmt.Errorf("copy events %d to %d: %w", batch.First, batch.Last, err)
 		}
-		e.at, batch = next, store.Batch{}
+		e.at, batch, e.trouble = next, store.Batch{}, ""
 		return nil
 	}
 	newest := from

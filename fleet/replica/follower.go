@@ -88,6 +88,7 @@ type followed struct {
 	from    uint64 // the node has let go of events up to this one
 	read    uint64 // the node has looked at its log up to there; what it gave of that is in the replica
 	limit   int    // events of a page
+	trouble string // why the store takes nothing of one that is held, "" when it does
 
 	attending bool          // see attend
 	news      chan struct{} // has one when something is due of a session that is attended

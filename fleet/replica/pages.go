@@ -93,7 +93,9 @@ type wanted struct {
 	// stored up to where it is: what comes behind is wanted, too.
 	held   bool
 	stored uint64
-	wait   time.Duration // for the next one of such a session
+	// trouble is why the store takes no more of such a session; its clients are told.
+	trouble string
+	wait    time.Duration // for the next one of such a session
 	// room is asked before the answer is read; nil when there is room.
 	room func() error
 }
@@ -106,6 +108,9 @@ func (w *wanted) header() http.Header {
 	h := http.Header{"Accept": {"application/json"}}
 	if w.held {
 		h.Set(control.HeaderStored, strconv.FormatUint(w.stored, 10))
+		if w.trouble != "" {
+			h.Set(control.HeaderStoreTrouble, w.trouble)
+		}
 	}
 	if w.wait > 0 {
 		h.Set("Prefer", "wait="+strconv.Itoa(int(w.wait/time.Second)))

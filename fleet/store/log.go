@@ -39,7 +39,11 @@ const (
 var ErrMoved = errors.New("the replica was changed by another at the same time")
 
 // ErrNoRoom is returned by Append when the log has as many bytes as it may.
-var ErrNoRoom = errors.New("the hub keeps as many bytes of sessions as it may: remove some sessions, or start it with more --replica-bytes")
+var ErrNoRoom = errors.New("the hub's --replica-bytes is reached: remove some sessions there, or start it with more")
+
+// leastRoom is what a session that begins finds in the log, in bytes: more than events have that are
+// written together, but for single large ones.
+const leastRoom = 300 << 10
 
 // errCodeStoreFailed is how the server says that a stream does not take a message.
 const errCodeStoreFailed jetstream.ErrorCode = 10077
@@ -103,6 +107,20 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 	s.part = partSize
 	if most := int(s.conn.MaxPayload()); most > 0 {
 		s.part = max(headroom, min(partSize, most-headroom))
+	}
+	return nil
+}
+
+// Room returns ErrNoRoom when the log has no room for a session that begins.
+func (s *Store) Room(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	info, err := s.events.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("ask how full the log is: %w", err)
+	}
+	if most := info.Config.MaxBytes; most > 0 && info.State.Bytes+leastRoom > uint64(most) {
+		return ErrNoRoom
 	}
 	return nil
 }

@@ -78,10 +78,13 @@ func (set *Set) durability(setup json.RawMessage) Durability {
 // storing is what a session of the durability Sync knows of the store. Its lock is the
 // innermost but that of the log.
 type storing struct {
-	known chan struct{} // closed when the store has a record of the session
+	known   chan struct{} // closed when the store has a record of the session, and takes its events
+	refused chan struct{} // closed when the store was asked to take them and does not; known can follow
 
 	mu       sync.Mutex
 	told     bool         // known is closed
+	denied   bool         // refused is closed
+	trouble  string       // why the store takes nothing, "" when it does
 	attended bool         // who copies the session waits for what comes next, or is about to
 	behind   bool         // the file has what the store has not,
 	since    awake.Moment // and the store has taken nothing of it since
@@ -92,16 +95,21 @@ type storing struct {
 func (s *Session) Held() bool { return s.storing != nil }
 
 // Attend notes that the store has the session up to an entry, and that who copies it there
-// waits for more: see [Session.Unattended].
-func (s *Session) Attend(stored uint64) {
+// waits for more: see [Session.Unattended]. Trouble says why the store takes no more, "" when it
+// does.
+func (s *Session) Attend(stored uint64, trouble string) {
 	log := s.Log()
 	before := log.Last()
 	log.Confirm(stored)
 	t := s.storing
 	t.mu.Lock()
-	if !t.told {
+	switch t.trouble = trouble; {
+	case trouble == "" && !t.told:
 		t.told = true
 		close(t.known)
+	case trouble != "" && !t.denied:
+		t.denied = true
+		close(t.refused)
 	}
 	if log.Last() > before {
 		t.since = awake.Now()
@@ -173,10 +181,20 @@ func (s *Session) storeTrouble() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.behind || t.since.Ago() < storeBound {
+	switch {
+	case !t.behind:
+		return nil
+	case t.trouble != "":
+		return t.troubleLocked()
+	case t.since.Ago() < storeBound:
 		return nil
 	}
 	return problem.New(problem.Unavailable, "the hub has stored nothing of session %s for %v, and its durability is sync: what is new in it is shown when the hub has it", s.id, t.since.Ago().Round(time.Second))
+}
+
+// troubleLocked is what the store has said of why it takes nothing, as a problem.
+func (t *storing) troubleLocked() error {
+	return problem.New(problem.Unavailable, "the hub stores nothing more of the session, and its durability is sync: %s", t.trouble)
 }
 
 // tellStore tells clients, once, when the store does not take what is new.
@@ -233,6 +251,13 @@ func (s *Session) awaitKnown() error {
 	select {
 	case <-s.storing.known:
 		return nil
+	case <-s.storing.refused:
+		s.storing.mu.Lock()
+		defer s.storing.mu.Unlock()
+		if s.storing.trouble == "" {
+			return nil // it was a moment ago
+		}
+		return s.storing.troubleLocked()
 	case <-late:
 		return problem.New(problem.Unavailable, "the hub has not stored the session within %v, and its durability is sync: try again when the gateway is connected to the hub, or ask for the durability async", storeBound)
 	case <-s.set.o.Life.Done():

@@ -82,7 +82,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	}
 	s.m.away = s.departedLocked
 	if set.durability(rec.Setup) == Sync {
-		s.storing = &storing{known: make(chan struct{})}
+		s.storing = &storing{known: make(chan struct{}), refused: make(chan struct{})}
 	}
 	if h == starting {
 		s.madeHere = true
