@@ -70,7 +70,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	return []goRun{
 		{name: "with agents", args: []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, packages: withAgents},
 		{name: "end to end", args: []string{"-skip", plain, "-timeout", "40m"}, packages: append([]string{endToEnd, ofHub}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent, computes: true},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent},
 		{name: "of the repository", args: []string{"-timeout", "20m", "-p", "1"}, packages: ofRepository, computes: true},
 	}, nil
 }

@@ -141,9 +141,9 @@ func (s *suite) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Three things at a time. Those that wait begin first: for agents, browsers, sockets.
-	// Those that compute fill what they leave of the processors, and come last, since they
-	// use all of it when nothing else runs any more.
+	// Three things at a time. Those that wait begin first, for agents, browsers or sockets,
+	// and of them those that take longest. Those that compute come last, since they use all
+	// of the processors when nothing else runs any more.
 	var waiting, computing []func()
 	for _, run := range goRuns {
 		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
