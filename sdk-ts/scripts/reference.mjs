@@ -105,6 +105,6 @@ function prose(checker, symbol) {
 const code = (text) => `\`\`\`text\n${text}\n\`\`\`\n`;
 
 /** Markdown in which nothing is an element or an expression of MDX, outside of its code. */
-const escaped = (text) => text.replace(/\{@link (\w+)\s*\}/g, "`$1`").split(/(`[^`]*`)/).map((part, i) => (i % 2 === 1 ? part : part.replace(/[{}<]/g, "\\$&"))).join("");
+const escaped = (text) => text.replace(/\{@link (\w+)\s*\}/g, "`$1`").split(/(```[\s\S]*?```|`[^`]*`)/).map((part, i) => (i % 2 === 1 ? part.replace(/^```\w+/, "```text") : part.replace(/[{}<]/g, "\\$&"))).join("");
 
 if (process.argv[1] === import.meta.filename) writeFileSync(process.argv[2] ?? resolve(root, "../docs/typescript-api.mdx"), reference());
