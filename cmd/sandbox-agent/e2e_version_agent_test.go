@@ -451,6 +451,15 @@ func TestVersions_AgentOfTwoKilled(t *testing.T) {
 	if last := again.updates[len(again.updates)-1]; !isState("idle")(last) || last["background"] != nil {
 		t.Errorf("behind the replay the state is %v", last)
 	}
+	exits := 0
+	for _, u := range again.updates {
+		if exit, _ := u["exitStatus"].(map[string]any); u["sessionUpdate"] == "terminal_update" && exit != nil {
+			exits++
+		}
+	}
+	if exits == 0 {
+		t.Error("the command in the background has not ended")
+	}
 	was, is := p.two.conversation(), again.conversation()
 	if len(is) != len(was) || !slices.Equal(was[:len(was)-1], is[:len(is)-1]) || !strings.HasPrefix(is[len(is)-1], was[len(was)-1]) {
 		t.Errorf("the conversation was\n%s\nand is\n%s", strings.Join(was, "\n"), strings.Join(is, "\n"))

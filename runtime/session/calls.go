@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -14,34 +15,53 @@ import (
 // ends them; the session ends those that an agent leaves behind when its process is
 // gone. The session's mu guards them.
 type calls struct {
-	open   []string               // ids, in the order in which they began
-	second map[childCall]struct{} // those of children, as clients of version 2 were told of them
+	open   []string // ids, in the order in which they began
+	second []second // what goes on of what clients of version 2 alone are told, likewise
 }
 
-// childCall is a call of a child of an agent of version 2.
-type childCall struct{ child, id string }
+// second is a call of a child of an agent of version 2, or a terminal of the agent's.
+type second struct{ child, call, terminal string } // child is "" for the session itself
 
-// noteSecond takes what clients of version 2 are told of a call of a child.
-func (c *calls) noteSecond(m *acp.Message) {
-	if string(m.UpdateKind()) != "tool_call_update" {
+// maxSecond bounds how much of that is known. The oldest is forgotten.
+const maxSecond = 256
+
+// noteSecond takes what clients of version 2 are told. own says that it is of the session,
+// whose calls both versions have.
+func (c *calls) noteSecond(m *acp.Message, own bool) {
+	one, over := second{}, false
+	if !own {
+		one.child = m.Session()
+	}
+	switch string(m.UpdateKind()) {
+	case "tool_call_update":
+		if own {
+			return
+		}
+		one.call = rawjson.MemberString(m.Update(), "toolCallId")
+		status := rawjson.MemberString(m.Update(), "status")
+		over = status == "completed" || status == "failed" || status == "cancelled"
+	case "terminal_update":
+		one.terminal = rawjson.MemberString(m.Update(), "terminalId")
+		exit, _ := rawjson.Member(m.Update(), "exitStatus")
+		over = len(exit) > 0 && exit[0] == '{'
+	default:
 		return
 	}
-	call := childCall{m.Session(), rawjson.MemberString(m.Update(), "toolCallId")}
-	switch rawjson.MemberString(m.Update(), "status") {
-	case "completed", "failed", "cancelled":
-		delete(c.second, call)
-	default:
-		if c.second == nil {
-			c.second = map[childCall]struct{}{}
+	i := slices.Index(c.second, one)
+	switch {
+	case over && i >= 0:
+		c.second = slices.Delete(c.second, i, i+1)
+	case !over && i < 0:
+		if len(c.second) >= maxSecond {
+			c.second = slices.Delete(c.second, 0, 1)
 		}
-		c.second[call] = struct{}{}
+		c.second = append(c.second, one)
 	}
 }
 
 // tells reports whether clients of version 2 were told that a child's call goes on.
 func (c *calls) tells(child, id string) bool {
-	_, ok := c.second[childCall{child, id}]
-	return ok
+	return slices.Contains(c.second, second{child: child, call: id})
 }
 
 // note takes what an update says of a call.
@@ -73,7 +93,7 @@ func (c *calls) take() []string {
 func (s *Session) failCallsLocked(reason string, x *after) {
 	open := s.calls.take()
 	s.m.calls = 0
-	if len(open) == 0 {
+	if len(open) == 0 && len(s.calls.second) == 0 {
 		return
 	}
 	x.flush = true
@@ -82,7 +102,20 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 		n := s.failCall(id, reason, journal.Everyone, children, s.calls.tells)
 		s.noteSubagentLocked(&n)
 	}
+	s.endTerminals(s.calls.second, journal.Everyone)
 	s.calls.second = nil
+}
+
+// endTerminals writes that an agent's terminals have ended. How is not known.
+func (s *Session) endTerminals(list []second, to journal.Recipient) {
+	for _, one := range list {
+		if one.terminal == "" {
+			continue
+		}
+		update := rawjson.Object{}.String("sessionUpdate", "terminal_update").String("terminalId", one.terminal).Raw("exitStatus", []byte("{}")).End()
+		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", cmp.Or(one.child, s.id)).Raw("update", update).End())
+		s.Log().Append(journal.Second, to, n.Frame())
+	}
 }
 
 // failCall writes that a call has ended because nobody works on it. A child of an agent of
@@ -132,8 +165,8 @@ func (s *Session) EndLostCalls() {
 			for _, e := range batch {
 				switch e.Kind {
 				case journal.Second:
-					if m, err := acp.Parse(e.Frame); err == nil && m.Session() != s.id {
-						lost.noteSecond(&m)
+					if m, err := acp.Parse(e.Frame); err == nil {
+						lost.noteSecond(&m, m.Session() == s.id)
 					}
 					none.Reset()
 					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)

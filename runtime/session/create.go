@@ -110,8 +110,11 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 				continue
 			}
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
-				if e.Kind == journal.Second && string(m.SessionRaw()) != string(from.quoted) {
-					running.noteSecond(&m)
+				own := string(m.SessionRaw()) == string(from.quoted)
+				if e.Kind == journal.Second {
+					running.noteSecond(&m, own)
+				}
+				if e.Kind == journal.Second && !own {
 					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
 				}
 				s.append(e.Kind, journal.Except(maker), &m)
@@ -132,6 +135,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		n := s.failCall(id, "the call goes on in the session that this one was made from", journal.Except(maker), children, running.tells)
 		s.noteSubagent(&n)
 	}
+	s.endTerminals(running.second, journal.Except(maker))
 	s.Flush()
 }
 

@@ -283,8 +283,8 @@ func (s *Session) receiveSecond(l *link, m *acp.Message) bool {
 	}
 	if m.OfChild() {
 		l.noteChildLocked(m.SessionRaw())
-		s.calls.noteSecond(m)
 	}
+	s.calls.noteSecond(m, !m.OfChild())
 	s.append(journal.Second, journal.Everyone, m)
 	return true
 }
