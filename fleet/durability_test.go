@@ -54,6 +54,16 @@ func (h *hub) syncBox(name string) *syncBox {
 	return b
 }
 
+// startSync starts a hub with the gateway box, a client of it, and a session.
+func startSync(t *testing.T) (h *hub, b *syncBox, c *client, session string) {
+	t.Helper()
+	h = startCopier(t)
+	b = h.syncBox("box")
+	c = dial(t, b.url, "")
+	c.must("initialize", numbered)
+	return h, b, c, rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+}
+
 // seqOf returns the number of the event that a message is, 0 for none.
 func seqOf(m *acp.Message) uint64 {
 	raw, _ := rawjson.Member(m.Meta(), acp.MetaKey, "seq")
@@ -66,11 +76,7 @@ const numbered = `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxag
 // Whenever a client is shown an event, the hub has it, also those that stand before it. That
 // there is a session at all is one of the things that it has.
 func TestSync_ShownWhenStored(t *testing.T) {
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, _, c, s := startSync(t)
 	if !slices.ContainsFunc(h.store.Sessions(), func(r *store.Session) bool { return r.Session == s }) {
 		t.Fatal("a client knows a session that the hub does not")
 	}
@@ -116,11 +122,7 @@ func TestSync_ShownWhenStored(t *testing.T) {
 // it comes whole when the hub has it.
 func TestSync_HubDoesNotStore(t *testing.T) {
 	t.Parallel() // it waits for ten seconds
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))
 	shown := func() string {
 		t.Helper()
@@ -194,11 +196,7 @@ func must[T any](v T, err error) T {
 // When the node is gone the list says of its sessions what each one does by itself: all that was
 // copied, and nothing waits for the store any more.
 func TestSync_ListWithoutTheNode(t *testing.T) {
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "stream 300 20"))
 	c.must("session/prompt", prompt(s, "echo x"))
 	b.leave()
@@ -216,11 +214,7 @@ func TestSync_ListWithoutTheNode(t *testing.T) {
 // What a node had told of and the hub does not have is missing, once the node is away, and waits for
 // nothing.
 func TestSync_MissingWithoutTheNode(t *testing.T) {
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))
 	b.stuck.Store(true)
 	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "echo meanwhile") + `}`)
@@ -242,11 +236,7 @@ func TestSync_MissingWithoutTheNode(t *testing.T) {
 // new sessions are refused at once, and nothing is begun.
 func TestSync_HubIsAway(t *testing.T) {
 	t.Parallel() // it waits for ten seconds
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))
 	b.leave()
 	<-b.done
@@ -308,11 +298,7 @@ func TestSync_StoreIsFull(t *testing.T) {
 
 // Nobody but the hub can say that something is stored.
 func TestSync_OthersCannotConfirm(t *testing.T) {
-	h := startCopier(t)
-	b := h.syncBox("box")
-	c := dial(t, b.url, "")
-	c.must("initialize", numbered)
-	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo one"))
 	ask := func(url, token string) (int, string) {
 		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v2/sessions/"+s+"/events?after=0", nil))
