@@ -21,8 +21,10 @@ import (
 // type-checked, from its sources: to compile it takes ten times as long.
 func TestSystems_Compile(t *testing.T) {
 	for _, program := range []string{"./cmd/sandbox-agent", "./cmd/sandbox-hub"} {
-		if err := checkTypes(t, "darwin", "arm64", program); err != nil {
-			t.Error(err)
+		for system, processor := range map[string]string{"darwin": "arm64", "windows": "amd64"} {
+			if err := checkTypes(t, system, processor, program); err != nil {
+				t.Errorf("%s: %v", system, err)
+			}
 		}
 	}
 }

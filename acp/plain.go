@@ -3,18 +3,19 @@ package acp
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // escapes are what programs say to terminals: colours, titles, and how the cursor moves.
-var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])`)
+var escapes = pattern.New(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])`)
 
 // encoded finds what may be control characters in JSON.
-var encoded = regexp.MustCompile(`\\u00[01789]|\\[bf]|[\x{80}-\x{9f}]`)
+var encoded = pattern.New(`\\u00[01789]|\\[bf]|[\x{80}-\x{9f}]`)
 
 // plain is a text without what is for terminals only. Errors quote programs, and are
 // shown in terminals and logs, where control characters could draw anything.

@@ -29,7 +29,7 @@ func (r *Runtime) extensions() map[string]any {
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
 		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
-		"sessionEnded": true, "sessionReleased": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
+		"sessionEnded": true, "sessionReleased": true, "sessionMcpServers": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
 		"files": r.o.Files != nil, "hostTools": r.o.HostTools != nil,
 		"methods": methods,
 	}
@@ -83,7 +83,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 			q.Result(nil, []byte("{}"))
 		})
 	case "_sandboxagent/session/get":
-		q.Encode(nil, s.Info())
+		q.Encode(nil, s.Details())
 	case "_sandboxagent/session/list_models":
 		q.Encode(nil, session.ModelsOf(s.About().ConfigOptions))
 	case "_sandboxagent/session/pending":

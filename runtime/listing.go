@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -61,6 +62,31 @@ type cursorAt struct {
 	ID    string       `json:"i"`
 }
 
+// order is below zero when a page has a before b.
+func (a cursorAt) order(b cursorAt) int {
+	return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID))
+}
+
+// row is a session that may be on a page.
+type row struct {
+	s  *session.Session
+	at cursorAt
+}
+
+// rows are a heap: a page needs the first few of many in their order.
+type rows []row
+
+func (r rows) Len() int           { return len(r) }
+func (r rows) Less(i, j int) bool { return r[i].at.order(r[j].at) < 0 }
+func (r rows) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *rows) Push(x any)        { *r = append(*r, x.(row)) }
+func (r *rows) Pop() any {
+	old := *r
+	last := old[len(old)-1]
+	*r = old[:len(old)-1]
+	return last
+}
+
 // check says what is wrong with a filter, and returns it with what it leaves open.
 func (f SessionFilter) check() (SessionFilter, *cursorAt, error) {
 	invalid := func(parameter, format string, args ...any) error {
@@ -100,15 +126,8 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 	if err != nil {
 		return SessionList{}, err
 	}
-	type row struct {
-		s  *session.Session
-		at cursorAt
-	}
-	order := func(a, b cursorAt) int {
-		return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID))
-	}
 	list := SessionList{Sessions: []SessionInfo{}, Position: r.sessions.Position()} // what changes from here on is told, too
-	var rows []row
+	var rows rows
 	for _, s := range r.sessions.All() {
 		about := s.About()
 		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent {
@@ -118,12 +137,12 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 		if f.Order == ByActivity {
 			at.Time = s.Active()
 		}
-		if from != nil && order(at, *from) <= 0 {
+		if from != nil && at.order(*from) <= 0 {
 			continue
 		}
 		rows = append(rows, row{s, at})
 	}
-	slices.SortFunc(rows, func(a, b row) int { return order(a.at, b.at) })
+	heap.Init(&rows)
 	if f.Query != "" {
 		select {
 		case r.searching <- struct{}{}:
@@ -133,15 +152,18 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 		}
 	}
 	search := session.NewSearch(f.Query, searchBytes)
-	for i, row := range rows {
+	var last cursorAt
+	for len(rows) > 0 {
 		if len(list.Sessions) == f.Limit || search.Spent() {
-			b, err := json.Marshal(rows[i-1].at)
+			b, err := json.Marshal(last)
 			if err != nil {
 				return SessionList{}, problem.Wrap(problem.Internal, err, "encode cursor")
 			}
 			list.NextCursor = base64.RawURLEncoding.EncodeToString(b)
 			break
 		}
+		row := heap.Pop(&rows).(row)
+		last = row.at
 		info := row.s.Info()
 		if len(f.States) > 0 && !slices.Contains(f.States, info.State) {
 			continue

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -51,6 +52,62 @@ func TestList_KeepsNoFileOpen(t *testing.T) {
 	}
 	if more := descriptors(t) - before; more > many/10 {
 		t.Errorf("%d more files are open", more)
+	}
+}
+
+// A list after a restart is made of what the records know: the logs are not read for it. Where a log
+// is another one than the record knows, it is read.
+func TestList_IsMadeOfRecords(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, prompted())
+	tc := connect(t, r, "")
+	var all []string
+	for range 3 {
+		s := tc.session()
+		tc.call("session/prompt", prompt(s, "How are you?\nFine"))
+		all = append(all, s)
+	}
+	tc.close()
+	listed := func(r *Runtime) map[string]SessionInfo {
+		t.Helper()
+		list, err := r.Sessions(t.Context(), SessionFilter{})
+		if err != nil || len(list.Sessions) != len(all) {
+			t.Fatalf("%d sessions, %v", len(list.Sessions), err)
+		}
+		byID := map[string]SessionInfo{}
+		for _, s := range list.Sessions {
+			byID[s.ID] = s
+		}
+		return byID
+	}
+	before := listed(r)
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := func(id string) string { return filepath.Join(dir, "sessions", id, "log.journal") }
+	damage := func(id string, more int) { // what the file has is gone
+		t.Helper()
+		b, err := os.ReadFile(log(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(b)
+		if err := os.WriteFile(log(id), append(b, make([]byte, more)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage(all[1], 0)
+	damage(all[2], 1)
+
+	after := listed(newRuntime(t, dir, prompted()))
+	for _, id := range all[:2] {
+		was, is := before[id], after[id]
+		if is.EventCount != was.EventCount || !is.UpdatedAt.Equal(was.UpdatedAt) || is.OldestSeq != was.OldestSeq || is.Gist != "How are you?" {
+			t.Errorf("session %s is listed as %+v, was %+v", id, is, was)
+		}
+	}
+	if is := after[all[2]]; is.UpdatedAt.Equal(before[all[2]].UpdatedAt) {
+		t.Errorf("the log of %s is another one, and its session is listed as %+v", all[2], is)
 	}
 }
 

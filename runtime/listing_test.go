@@ -123,6 +123,55 @@ func TestChanges_TellOfEverythingThatAListShows(t *testing.T) {
 	}
 }
 
+// Of turns that come by hundreds in a second not each is told, which takes more than the turn.
+// That a session works, and how it is in the end, is told soon.
+func TestChanges_OfShortTurnsAreFew(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	turn := func(while func()) {
+		id := tc.request("session/prompt", prompt(s, "again"))
+		p := a.conn().next(t, "session/prompt")
+		while()
+		a.conn().result(p, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	turn(func() {}) // which gives the session a name
+	changes := make(chan SessionChange, 2000)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, from := time.Now(), r.sessions.Position()
+	go func() {
+		for c := range r.FollowSessions(ctx, from) {
+			changes <- c
+		}
+	}()
+	await := func(what string, is func(i *SessionInfo) bool) (told int) {
+		for {
+			select {
+			case c := <-changes:
+				if told++; c.Session != nil && is(c.Session) {
+					return told
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("that it is %s is not told", what)
+			}
+		}
+	}
+	for range 500 {
+		turn(func() {})
+	}
+	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"done":true}}`)
+	told := await("done", func(i *SessionInfo) bool { return len(i.Metadata) > 0 })
+	// Each 50 ms, each second what it has used, and what is told besides.
+	if took := time.Since(began); told > 5+int(took/(50*time.Millisecond))+int(took/time.Second) {
+		t.Errorf("%d changes were told in %v", told, took)
+	}
+	turn(func() { await("running", func(i *SessionInfo) bool { return i.State == StateRunning }) })
+	await("idle", func(i *SessionInfo) bool { return i.State == StateIdle })
+}
+
 // A position of an earlier gateway, and one from nowhere, begin with everything.
 func TestChanges_OfAnotherGatewayBeginAnew(t *testing.T) {
 	dir := t.TempDir()

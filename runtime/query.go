@@ -18,13 +18,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
-// Session describes one session.
+// Session describes one session, with what lists leave out.
 func (r *Runtime) Session(id string) (SessionInfo, error) {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return SessionInfo{}, noSession(id)
 	}
-	return s.Info(), nil
+	return s.Details(), nil
 }
 
 // Raw returns what was recorded of what a session's agent and the gateway said to each other, in
@@ -42,6 +42,16 @@ func (r *Runtime) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
 		return nil, problem.New(problem.NotFound, `nothing was recorded of the traffic of session %s: make or load it with _meta["%s"].includeRaw true`, id, acp.MetaKey).With("sessionId", id)
 	}
 	return raw, nil
+}
+
+// Cleaner returns what takes secrets out of texts of a session: what looks like a key, its own
+// credentials, and the values of variables that are called keys.
+func (r *Runtime) Cleaner(id string) (func(text string) string, error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	return s.Cleaner(), nil
 }
 
 // event is a log entry as the API shows it. It shares no memory with the log.

@@ -209,17 +209,26 @@ func TestNewSession_Folder(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for cwd, want := range map[string]string{
-		"": "needs params.cwd", "here": "absolute", file: "not a directory", file + "er": "no such file or directory: make the directory",
-	} {
+	locked := t.TempDir()
+	if err := os.Chmod(locked, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refusals := map[string]struct{ text, kind string }{
+		"": {"needs params.cwd", ""}, "here": {"absolute", "invalid_request"}, file: {"not a directory", "not_a_directory"},
+		file + "er": {"no such file or directory: make the directory", "not_found"},
+	}
+	if os.Getuid() > 0 { // root may enter any folder
+		refusals[locked] = struct{ text, kind string }{"permission denied", "permission_denied"}
+	}
+	for cwd, want := range refusals {
 		for method, params := range map[string]string{
 			"session/new": `{"cwd":"` + cwd + `","mcpServers":[]}`, "session/fork": `{"sessionId":"` + s + `","cwd":"` + cwd + `"}`,
 		} {
 			if cwd == "" && method == "session/fork" {
 				continue
 			}
-			if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, want) {
-				t.Errorf("%s in %q: %v, want %q", method, cwd, e, want)
+			if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, want.text) || !strings.HasSuffix(rawjson.MemberString(e.Data, "type"), want.kind) {
+				t.Errorf("%s in %q: %v, %s, want %q", method, cwd, e, e.Data, want)
 			}
 		}
 	}

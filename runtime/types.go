@@ -21,6 +21,7 @@ type (
 	Child       = session.Child
 	Match       = session.Match
 	Retention   = session.Retention
+	Instruction = session.Instruction
 
 	Catalog   = agents.Catalog
 	HostTools = session.HostTools

@@ -1,7 +1,11 @@
 package acphttp
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -54,7 +58,6 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close()
 	hd := w.Header()
 	hd.Set("Content-Type", sse.ContentType)
 	hd.Set("Cache-Control", "no-cache, no-store")
@@ -71,25 +74,66 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	// A client waits for these headers before it sends its first prompt.
 	rc := http.NewResponseController(w)
 	if rc.Flush() != nil {
+		st.Close()
 		return nil
 	}
-	h.pump(w, r, rc, st)
+	if r.ProtoMajor == 1 {
+		if conn, _, err := rc.Hijack(); err == nil {
+			h.open.add(1)
+			go h.own(conn, st)
+			return nil
+		}
+	}
+	h.pump(r.Context(), h.outgoing(w), rc.Flush, st)
 	return nil
 }
 
+// ignored is what is read of a client that goes on to send where its events are written. More
+// than that ends the stream.
+const ignored = 64 << 10
+
+// own serves a stream on a connection that is its own: between events it takes two small
+// goroutines, and not the request with its buffers, of which there would be two for each
+// client that waits.
+func (h *Handler) own(conn net.Conn, st acp.Stream) {
+	defer h.open.add(-1)
+	defer func() {
+		if v := recover(); v != nil { // as the server does for requests: the others go on
+			h.log.Error("event stream panicked", "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+			_ = conn.Close()
+		}
+	}()
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer gone()
+		var b [64]byte
+		for n := 0; n < ignored; {
+			some, err := conn.Read(b[:])
+			if err != nil {
+				return
+			}
+			n += some
+		}
+	})
+	h.pump(ctx, h.writing(conn, conn), func() error { return nil }, st)
+	_ = conn.Close()
+	reading.Wait()
+}
+
 // pump writes events until the stream, the client or the gateway ends.
-func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.ResponseController, st acp.Stream) {
+func (h *Handler) pump(ctx context.Context, out *outgoing, flush func() error, st acp.Stream) {
+	defer st.Close()
+	defer out.close()
 	heartbeat := time.NewTicker(h.o.Heartbeat / 2) // the second one in a silence is sent
 	defer heartbeat.Stop()
-	out := h.outgoing(w)
-	defer out.close()
-	st.Room(roomIn(r.Context(), out.share))
+	st.Room(roomIn(ctx, out.share))
 	quiet := false
-	gone := r.Context().Done()
 	for {
 		select {
 		case <-st.Wake():
-			if out.share.Take(r.Context(), batchBytes) != nil {
+			if out.share.Take(ctx, batchBytes) != nil {
 				return
 			}
 			events, err := st.Poll(pollBytes)
@@ -98,7 +142,7 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 				return
 			}
 			if len(events) > 0 {
-				if out.events(events) != nil || rc.Flush() != nil {
+				if out.events(events) != nil || flush() != nil {
 					return
 				}
 				quiet = false
@@ -107,12 +151,12 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 			out.share.GiveAll()
 		case <-heartbeat.C:
 			if quiet {
-				if out.write([]byte(sse.Heartbeat)) != nil || rc.Flush() != nil {
+				if out.write([]byte(sse.Heartbeat)) != nil || flush() != nil {
 					return
 				}
 			}
 			quiet = true
-		case <-gone:
+		case <-ctx.Done():
 			return
 		case <-st.Done():
 			return

@@ -2,6 +2,7 @@ package acphttp
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -18,16 +19,23 @@ const (
 // dropped after WriteTimeout, and before that when others need the memory.
 type outgoing struct {
 	h     *Handler
-	w     http.ResponseWriter
-	rc    *http.ResponseController
+	w     io.Writer
+	bound bounding
 	share *memory.Share
 
 	deadline time.Time
 }
 
+// bounding is a connection, or the controller of an answer on it.
+type bounding interface{ SetWriteDeadline(time.Time) error }
+
 func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
-	o := &outgoing{h: h, w: w, rc: http.NewResponseController(w)}
-	o.share = h.memory.Open(func() { _ = o.rc.SetWriteDeadline(passed) })
+	return h.writing(w, http.NewResponseController(w))
+}
+
+func (h *Handler) writing(w io.Writer, bound bounding) *outgoing {
+	o := &outgoing{h: h, w: w, bound: bound}
+	o.share = h.memory.Open(func() { _ = bound.SetWriteDeadline(passed) })
 	return o
 }
 
@@ -35,7 +43,7 @@ func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
 func (o *outgoing) close() {
 	o.share.Close()
 	if !o.deadline.IsZero() {
-		_ = o.rc.SetWriteDeadline(time.Time{})
+		_ = o.bound.SetWriteDeadline(time.Time{})
 	}
 }
 
@@ -50,7 +58,7 @@ func (o *outgoing) count(ctx context.Context, frame []byte) {
 func (o *outgoing) extend() {
 	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {
 		o.deadline = now.Add(o.h.o.WriteTimeout)
-		_ = o.rc.SetWriteDeadline(o.deadline)
+		_ = o.bound.SetWriteDeadline(o.deadline)
 	}
 }
 

@@ -34,9 +34,21 @@ type Options struct {
 	// minutes. The first connection is tried once.
 	GiveUp time.Duration
 	// Gone is told of a session that could not be attached to again, and why: the client is
-	// given nothing more of it. It must not wait; nil for nothing.
-	Gone   func(session string, why *acp.Error)
-	Logger *slog.Logger // nil discards
+	// given nothing more of it but the end of its turn, unless Gone takes that with
+	// Interrupt. Nothing else of the Conn goes on before it returns; nil for nothing.
+	Gone func(session string, why *acp.Error)
+	// Changed is told once when the connection is lost, and once when there is one again.
+	// It must not wait; nil for nothing.
+	Changed func(Link)
+	Logger  *slog.Logger // nil discards
+}
+
+// Link says how the connection itself is: that it was lost, or that there is one again.
+type Link struct {
+	Lost  error           // why there is no connection; nil when there is one again
+	Since time.Time       // when it was lost
+	For   time.Duration   // how long there was none; 0 while there is none
+	Turns map[string]bool // the sessions that were attached to again: whether a turn goes on there
 }
 
 // Conn is an acp.Conn over connections that break. Read and Write may be called
@@ -69,6 +81,8 @@ type Conn struct {
 	own      map[acp.ID]chan acp.Message
 	lastOwn  int
 	names    string // begins the names of prompts
+
+	lost time.Time // since when there is no connection; zero while there is. Of run and of what it waits for
 }
 
 var _ acp.Conn = (*Conn)(nil)
@@ -93,7 +107,15 @@ type session struct {
 	part   bool   // it may have more frames than were given, in version 2
 	given  int    // frames of it, requests not counted
 	skip   int    // how many of them come again
+	turn   turn   // of the client's own, in version 2
 	asks   map[uint64]*ask
+}
+
+// turn is one whose prompt was answered, as version 2 does when it begins, and whose end was
+// not told. The zero value is none: a session has one at a time.
+type turn struct {
+	name  string // of its prompt
+	after uint64 // the session's newest event before that
 }
 
 // ask is a request of the agent, by the place in the session's log.

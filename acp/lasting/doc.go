@@ -11,10 +11,13 @@
 // Other requests are sent again where that does no harm, and are failed with an
 // error that says so where it might. A request of the agent that is still open is
 // not shown again; the answer finds its way.
+// In version 2 of the protocol the answer to a prompt says only that its turn has
+// begun: a turn that the gateway knows nothing more of is ended with an error.
 //
 // Between the breaks the frames pass unchanged, but for what the client's
 // initialize asks for besides and for prompts, which are given a name.
 //
 // What is written while there is no connection is bounded; beyond, Write waits.
-// When there is no connection for the time that the options say, Read fails.
+// When there is no connection for the time that the options say, requests and
+// turns end with an error, and Read fails.
 package lasting

@@ -140,6 +140,8 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 				s.wholeLocked()
 			}
 		}
+	case acp.MethodSessionPrompt:
+		c.beginsLocked(r, m.Result())
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		delete(c.sessions, r.session)
 		for child, of := range c.children {
@@ -253,6 +255,9 @@ func withdrawal(a *ask) acp.Message {
 // nil for other prompts, unless the client wants to hear of those.
 func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 	name := rawjson.MemberString(params, "promptId")
+	if s := c.sessions[m.Session()]; s != nil && s.turn.name == name {
+		s.turn = turn{}
+	}
 	for id, r := range c.requests {
 		if r.name == "" || r.name != name || c.two { // in version 2 a prompt was answered when it began
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -59,22 +60,45 @@ func (c *Conn) run() {
 		}
 		err = c.use(live, first)
 		first = false
-		if c.ctx.Err() == nil {
-			c.o.Logger.Info("the connection to the gateway is broken", "err", err)
+		if c.ctx.Err() == nil && c.lost.IsZero() { // else it was never of use
+			c.lost = time.Now()
+			c.o.Logger.Info("the connection to the gateway is lost, and is made again", "err", err, "for", c.o.GiveUp)
+			c.changed(Link{Lost: err, Since: c.lost})
 		}
 	}
 }
 
-// fail ends the Conn: requests are answered with the reason.
+// back tells that there is a connection again, and of the sessions whether a turn goes on.
+func (c *Conn) back(turns map[string]bool) {
+	link := Link{Since: c.lost, For: time.Since(c.lost), Turns: turns}
+	c.lost = time.Time{}
+	c.o.Logger.Info("the connection to the gateway is there again", "after", link.For.Round(time.Millisecond))
+	for id, on := range turns {
+		c.o.Logger.Info("a session is attached to again", "session", id, "turn", on)
+	}
+	c.changed(link)
+}
+
+func (c *Conn) changed(l Link) {
+	if c.o.Changed != nil {
+		c.o.Changed(l)
+	}
+}
+
+// fail ends the Conn: requests are answered with the reason, and turns end with it.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	open := c.requests
 	c.requests = map[acp.ID]*request{}
 	hello, greeted := c.hello, c.greeted
+	ids := slices.Sorted(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	if c.ctx.Err() == nil {
 		for _, r := range open {
 			c.give(acp.NewError(r.id, ended(err)))
+		}
+		for _, id := range ids {
+			c.giveAll(c.Interrupt(id, ended(err)))
 		}
 		if !greeted {
 			c.give(acp.NewError(hello.ID(), ended(err)))
@@ -115,6 +139,12 @@ func (c *Conn) give(m acp.Message) {
 	select {
 	case c.unread <- m:
 	case <-c.ctx.Done():
+	}
+}
+
+func (c *Conn) giveAll(out []acp.Message) {
+	for _, m := range out {
+		c.give(m)
 	}
 }
 
@@ -252,9 +282,7 @@ func (c *Conn) read(live *link) error {
 			return err
 		}
 		c.order.Lock()
-		for _, out := range c.incoming(m.Clone()) {
-			c.give(out)
-		}
+		c.giveAll(c.incoming(m.Clone()))
 		c.order.Unlock()
 	}
 }

@@ -20,15 +20,16 @@ var errBroken = errors.New("the connection broke again")
 // restore brings a new connection to where the one before it was. It reports
 // whether the client can use it; else the next one is tried.
 func (c *Conn) restore(live *link) bool {
-	if err := c.restored(live); err != nil {
+	turns := map[string]bool{}
+	if err := c.restored(live, turns); err != nil {
 		c.o.Logger.Debug("the new connection cannot be used", "err", err)
 		return false
 	}
-	c.o.Logger.Info("the connection to the gateway is there again")
+	c.back(turns)
 	return true
 }
 
-func (c *Conn) restored(live *link) error {
+func (c *Conn) restored(live *link, turns map[string]bool) error {
 	live.waits = time.Now().Add(nodeBound)
 	c.mu.Lock()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
@@ -45,7 +46,12 @@ func (c *Conn) restored(live *link) error {
 		if opening[id] {
 			continue
 		}
-		if err := c.reattach(live, id); err != nil {
+		if err := c.reattach(live, id, turns); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		if err := c.recoverTurn(live, id); err != nil {
 			return err
 		}
 	}
@@ -58,8 +64,8 @@ func (c *Conn) restored(live *link) error {
 }
 
 // reattach attaches to a session right behind what the client was given of it. A
-// session that is gone takes its requests with it.
-func (c *Conn) reattach(live *link, id string) error {
+// session that is gone takes its requests with it. turns gets whether a turn goes on there.
+func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	c.mu.Lock()
 	s := c.sessions[id]
 	if s == nil {
@@ -68,7 +74,7 @@ func (c *Conn) reattach(live *link, id string) error {
 	}
 	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, c.fromLocked(s, false), 10), "_meta", acp.MetaKey, "after")
 	c.mu.Unlock()
-	_, failure, err := c.patientCall(live, acp.MethodSessionResume, params)
+	resumed, failure, err := c.patientCall(live, acp.MethodSessionResume, params)
 	if err != nil {
 		return err
 	}
@@ -76,6 +82,7 @@ func (c *Conn) reattach(live *link, id string) error {
 		c.gone(id, failure)
 		return nil
 	}
+	turns[id] = rawjson.MemberString(resumed, "_meta", acp.MetaKey, "turn") == "running"
 	c.mu.Lock()
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
@@ -105,9 +112,7 @@ func (c *Conn) reattach(live *link, id string) error {
 		}
 	}
 	c.mu.Unlock()
-	for _, m := range out {
-		c.give(m)
-	}
+	c.giveAll(out)
 	return nil
 }
 
@@ -118,8 +123,18 @@ var forPeople = map[string]bool{
 
 // gone fails what waits for a session that cannot be attached to again.
 func (c *Conn) gone(id string, failure *acp.Error) {
-	var out []acp.Message
+	if c.o.Gone != nil {
+		c.o.Gone(id, failure)
+	}
+	out := c.Interrupt(id, failure)
 	c.mu.Lock()
+	if s := c.sessions[id]; s != nil {
+		for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
+			if a := s.asks[seq]; a.answer == nil {
+				out = append(out, withdrawal(a))
+			}
+		}
+	}
 	delete(c.sessions, id)
 	for rid, r := range c.requests {
 		if r.session == id && r.sent {
@@ -129,12 +144,7 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 	}
 	c.mu.Unlock()
 	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
-	if c.o.Gone != nil {
-		c.o.Gone(id, failure)
-	}
-	for _, m := range out {
-		c.give(m)
-	}
+	c.giveAll(out)
 }
 
 // opens reports whether the request attaches its connection to the session that
@@ -197,66 +207,6 @@ func (c *Conn) answer(m acp.Message) {
 	c.mu.Unlock()
 	if open {
 		c.give(m)
-	}
-}
-
-// recoverPrompt finds out what became of a prompt.
-func (c *Conn) recoverPrompt(live *link, r *request) error {
-	about := rawjson.Object{}.String("sessionId", r.session).End()
-	// The state first: a turn that ends behind it is told of.
-	info, failure, err := c.patientCall(live, "_sandboxagent/session/get", about)
-	if err != nil {
-		return err
-	}
-	if failure != nil {
-		c.answer(acp.NewError(r.id, failure))
-		return nil
-	}
-	arrived := false
-	for after := r.after; ; {
-		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
-		if err != nil {
-			return err
-		}
-		if failure != nil {
-			c.answer(acp.NewError(r.id, failure))
-			return nil
-		}
-		events, _ := rawjson.Member(page, "events")
-		for _, e := range rawjson.Elements(events) {
-			raw, _ := rawjson.Member(e, "seq")
-			after, _ = strconv.ParseUint(string(raw), 10, 64)
-			params, _ := rawjson.Member(e, "message", "params")
-			switch method := rawjson.MemberString(e, "message", "method"); {
-			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == r.name:
-				if arrived = true; c.isTwo() { // there the answer is that it has begun
-					c.answer(acp.NewResult(r.id, rawjson.Object{}.String("messageId", version.MessageID(after)).End()))
-					return nil
-				}
-			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == r.name && c.isTwo():
-				c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")))
-				return nil
-			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == r.name:
-				c.order.Lock()
-				defer c.order.Unlock()
-				if c.told(r.session, after) {
-					c.answer(outcome(r.id, params))
-				}
-				return nil // else it comes on the stream, behind the turn's updates
-			}
-		}
-		if !rawjson.MemberBool(page, "hasMore") {
-			break
-		}
-	}
-	switch state := rawjson.MemberString(info, "state"); {
-	case !arrived:
-		return live.Write(live.ctx, r.frame)
-	case state == "running" || state == "waiting":
-		return nil // its end will be told
-	default:
-		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew")))
-		return nil
 	}
 }
 

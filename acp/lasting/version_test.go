@@ -86,3 +86,56 @@ func TestConn_VersionTwo(t *testing.T) {
 		_ = c.Close()
 	})
 }
+
+// A prompt of version 2 whose answer the broken connection has swallowed is answered from the
+// session's events, and its turn ends if the gateway does not go on with it.
+func TestConn_VersionTwo_FindsATurn(t *testing.T) {
+	const (
+		answer = `{"jsonrpc":"2.0","id":3,"result":{"messageId":"sa.9"}}`
+		failed = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew"}}}}`
+		ended  = `,{"seq":11,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{}}}}`
+	)
+	for name, tt := range map[string]struct {
+		state, events string
+		told          bool // of the event 11
+		want          []string
+	}{
+		"it goes on":               {"running", "", false, []string{answer}},
+		"it was interrupted":       {"idle", "", false, []string{answer, failed}},
+		"its end comes":            {"idle", ended, false, []string{answer}},
+		"its end has come already": {"idle", ended, true, []string{answer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pair{t: t, one: newWire(), two: newWire()}
+				p.c = New(Options{Dial: dials(p.one, p.two)})
+				defer p.c.Close()
+				p.sends(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{}}}`)
+				p.one.welcomeTwo(t)
+				reads(t, p.c)
+				p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+				p.one.replies(t, acp.MethodSessionResume, `{"_meta":{"sandboxagent.dev":{"seq":8}}}`)
+				reads(t, p.c)
+				p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+				p.one.takes(t, acp.MethodSessionPrompt)
+				p.one.breakRead()
+				p.one.breakWrite()
+				p.two.welcomeTwo(t)
+				p.two.reattached(t, `[]`)
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"`+tt.state+`"}`)
+				if tt.told {
+					p.two.tells("s", 11, `{"n":1}`)
+					reads(t, p.c)
+				}
+				p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`+tt.events+`]}`)
+				for _, want := range tt.want {
+					p.got("%s", want)
+				}
+				p.quiet(p.two)
+				if again := p.c.Interrupt("s", errAnew); len(again) > 0 != (name == "it goes on" || name == "its end comes") {
+					t.Errorf("the turn that is known: %v", again)
+				}
+			})
+		})
+	}
+}

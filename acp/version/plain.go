@@ -26,6 +26,9 @@ func KnownBy(clientCapabilities []byte) Knows {
 // What it does not know it is given as a thought, if that matters: a long silence would say
 // less.
 func (k Knows) Tell(frame []byte) []byte {
+	if kind := plainKind(frame); kind != nil && string(kind) != "notice" && !bytes.HasPrefix(kind, []byte("compaction_")) {
+		return frame
+	}
 	mayNotice := !k.Notices && bytes.Contains(frame, []byte(`"notice"`))
 	mayCompact := !k.Compaction && bytes.Contains(frame, []byte(`"compaction_`))
 	if !mayNotice && !mayCompact {
@@ -50,6 +53,22 @@ func (k Knows) Tell(frame []byte) []byte {
 	}
 	before, after := m.SplitUpdate()
 	return slices.Concat(before, chunkOf("agent_thought", "", "", textBlock(text+"\n")), after)
+}
+
+// plainKind returns the kind of an update that says it where nearly all do, so that the rest
+// need not be looked at; nil when it may be elsewhere.
+func plainKind(frame []byte) []byte {
+	const mark = `"update":{"sessionUpdate":"`
+	head := frame[:min(len(frame), 512)]
+	i := bytes.Index(head, []byte(mark))
+	if i < 0 || bytes.Count(head[:i], []byte("{")) != 2 { // the message's own, and that of its params
+		return nil
+	}
+	kind, _, whole := bytes.Cut(head[i+len(mark):], []byte(`"`))
+	if !whole {
+		return nil
+	}
+	return kind
 }
 
 // noticeText is what a notice says, "" when it is neither a warning nor an error.

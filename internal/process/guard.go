@@ -37,7 +37,7 @@ func startGuard() {
 	}
 	cmd := guardCommand(guard.program)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal for the terminal's group spares it
+	cmd.SysProcAttr = apart()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return

@@ -4,16 +4,7 @@ package process
 
 import (
 	"os"
-	"os/exec"
-	"syscall"
 )
-
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-func startChild(cmd *exec.Cmd) error {
-	startGuard()
-	return cmd.Start()
-}
 
 // Waiting reports nothing here.
 func (p *Process) Waiting() bool { return false }

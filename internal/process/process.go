@@ -61,6 +61,7 @@ type Process struct {
 
 	input   input
 	cmd     *exec.Cmd
+	group   group
 	stdout  *os.File
 	mark    string
 	tty     bool
@@ -88,10 +89,9 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	var stderr *os.File
 	var err error
 	if p.tty {
-		p.cmd.SysProcAttr.Setpgid = false // the leader of a session leads a group already
-		p.cmd.SysProcAttr.Setsid, p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, true, 0
+		leadTerminal(p.cmd.SysProcAttr)
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = s.TTY, s.TTY, s.TTY
-		err = startChild(p.cmd)
+		err = p.launch()
 	} else {
 		stderr, err = p.startPiped(s)
 	}
@@ -102,6 +102,14 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	countStart(p)
 	go p.wait(stderr)
 	return p, nil
+}
+
+// launch starts the process and takes what it will start into its group.
+func (p *Process) launch() error {
+	if err := startChild(p.cmd); err != nil {
+		return err
+	}
+	return p.group.take(p.cmd)
 }
 
 // startPiped starts the process with a pipe for each stream, and returns the one
@@ -122,7 +130,7 @@ func (p *Process) startPiped(s Spec) (stderr *os.File, err error) {
 	if err = errors.Join(err, err2, err3); err == nil {
 		widen(outR)
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
-		err = startChild(p.cmd)
+		err = p.launch()
 	}
 	if err != nil {
 		for _, f := range all {
@@ -155,6 +163,7 @@ func (p *Process) wait(stderr *os.File) {
 	p.mu.Unlock()
 	forget(p.cmd.Process.Pid)
 	p.sweep()
+	p.group.close()
 	select {
 	case <-drained:
 	case <-time.After(200 * time.Millisecond): // somebody unmarked holds stderr open
@@ -175,7 +184,7 @@ func (p *Process) wait(stderr *os.File) {
 // sweep ends what is left of the process: its group, and marked processes that
 // left the group.
 func (p *Process) sweep() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	p.group.kill()
 	killMarked(ProcessVar + "=" + p.mark)
 }
 
@@ -202,10 +211,18 @@ func (p *Process) Signal(s syscall.Signal) error {
 	if p.reaped {
 		return os.ErrProcessDone
 	}
-	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
+	if err := p.group.signal(s); err != nil {
 		return fmt.Errorf("signal process %d: %w", p.cmd.Process.Pid, err)
 	}
 	return nil
+}
+
+func (p *Process) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		p.group.resume()
+	}
 }
 
 // Stop ends the process and everything it started, step by step, and returns
@@ -224,7 +241,7 @@ func (p *Process) Stop(l Ladder) {
 		if p.tty {
 			_ = p.Signal(syscall.SIGHUP)
 		}
-		_ = p.Signal(syscall.SIGCONT) // one that was stopped hears nothing else
+		p.resume()
 		if p.ended(l.Term) {
 			return
 		}

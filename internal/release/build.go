@@ -55,6 +55,10 @@ func makeRelease(ctx context.Context, o options, progress io.Writer) (err error)
 	if err := packNPM(ctx, o, staged); err != nil {
 		return err
 	}
+	fmt.Fprintln(progress, "the packages for Python")
+	if err := packPython(o, staged); err != nil {
+		return err
+	}
 	script, err := os.ReadFile(filepath.Join(o.root, "install.sh"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(staged, "install.sh"), script, 0o755)
@@ -154,7 +158,7 @@ func land(staged, out string, progress io.Writer) error {
 		}
 	}
 	for _, e := range old { // programs of a former release are not part of this one
-		ours := slices.ContainsFunc(append([]string{"acp-http-client"}, programs...), func(name string) bool { return strings.HasPrefix(e.Name(), name+"-") })
+		ours := slices.ContainsFunc(append([]string{"acp-http-client", "sandbox_agent"}, programs...), func(name string) bool { return strings.HasPrefix(e.Name(), name+"-") })
 		if ours && !slices.Contains(names, e.Name()) {
 			if err := os.Remove(filepath.Join(out, e.Name())); err != nil {
 				return fmt.Errorf("remove a file of a former release: %w", err)

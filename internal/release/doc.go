@@ -2,8 +2,9 @@
 //
 //	sandbox-agent-OS-ARCH            a static program for each platform, with the page in it
 //	sandbox-agent-OS-ARCH.cdx.json   what is in it, as CycloneDX 1.6
-//	sandbox-agent-VERSION-OS-ARCH.tar.gz  both programs of a platform in an archive
+//	sandbox-agent-VERSION-OS-ARCH.tar.gz  both programs of a platform in an archive; for Windows a zip
 //	*.tgz                            the packages for npm: one for each platform, and the two that people install
+//	sandbox_agent-VERSION*           the packages for Python: a wheel, and the sources
 //	install.sh                       what installs one of the programs
 //	provenance.intoto.json           what they were made of, as a statement of in-toto
 //	notes.md                         what has changed, from CHANGELOG.md

@@ -192,6 +192,7 @@ func TestInstall_Refuses(t *testing.T) {
 		{"unknown option", nil, []string{"--force"}, nil, "is not an option"},
 		{"option without value", nil, []string{"--dir"}, nil, "needs a value"},
 		{"another system", nil, nil, []string{"uname=echo Plan9"}, "only for Linux and macOS"},
+		{"Windows", nil, nil, []string{"uname=echo MINGW64_NT-10.0"}, "windows-amd64.zip"},
 		{"another machine", nil, nil, []string{`uname=[ "$1" = -s ] && echo Linux || echo riscv64`}, "only for x86_64 and arm64"},
 		{"an architecture that the release lacks", nil, nil, []string{`uname=[ "$1" = -s ] && echo Darwin || echo arm64`}, "has no program for darwin-arm64"},
 		{"a program that does not run", func(s *site, program, sums string) {

@@ -29,12 +29,22 @@ type platform struct{ os, arch string }
 func (p platform) String() string { return p.os + "/" + p.arch }
 
 // file is the name of the program for the platform.
-func (p platform) file(program string) string { return program + "-" + p.os + "-" + p.arch }
+func (p platform) file(program string) string {
+	return program + "-" + p.os + "-" + p.arch + p.suffix()
+}
+
+// suffix is what names of programs end with.
+func (p platform) suffix() string {
+	if p.os == "windows" {
+		return ".exe"
+	}
+	return ""
+}
 
 // programs are what a release has for each platform.
 var programs = []string{"sandbox-agent", "sandbox-hub"}
 
-var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}}
 
 // options are what the flags say, checked.
 type options struct {
@@ -55,7 +65,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.SetOutput(usage)
 	flags.StringVar(&o.version, "version", "", "version of the release, such as 1.2.3 or v1.2.3; without it the newest of CHANGELOG.md")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "make everything, and say what is missing for publishing it and how it would be published")
-	flags.BoolVar(&o.publish, "publish", false, "make everything and publish it: GitHub, npm, the image")
+	flags.BoolVar(&o.publish, "publish", false, "make everything and publish it: GitHub, npm, the index of Python, the images")
 	flags.StringVar(&o.out, "out", "dist", "folder for the files")
 	flags.StringVar(&o.root, "root", ".", "root of the repository")
 	flags.Func("platform", "make this one only, such as linux/amd64; may be repeated", func(s string) error {
@@ -100,6 +110,9 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 		return err
 	}
 	o.version, o.notes = changed.version, changed.text
+	if _, err := pythonVersion(o.version); err != nil { // before anything takes its time
+		return err
+	}
 	if err := makeRelease(ctx, o, progress); err != nil || !o.dryRun && !o.publish {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // npmNames are the platforms as npm calls them.
-var npmNames = map[string]string{"linux": "linux", "darwin": "darwin", "amd64": "x64", "arm64": "arm64"}
+var npmNames = map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32", "amd64": "x64", "arm64": "arm64"}
 
 // packNPM makes the packages for npm out of the programs: one for each platform, and the
 // two that people install.

@@ -41,12 +41,15 @@ func steps(o options, dir string, files []string) []step {
 		draft = append(draft, "--prerelease")
 	}
 	upload := []string{"gh", "release", "upload", tag, "--clobber"}
-	var packages []string
+	var packages, python []string
 	for _, name := range files {
 		if strings.HasSuffix(name, ".tgz") {
 			packages = append(packages, name)
 		} else if name != notesFile {
 			upload = append(upload, filepath.Join(dir, name))
+		}
+		if strings.HasPrefix(name, "sandbox_agent-") {
+			python = append(python, filepath.Join(dir, name))
 		}
 	}
 	// What others depend on goes first.
@@ -62,6 +65,7 @@ func steps(o options, dir string, files []string) []step {
 		}
 		out = append(out, step{"the package " + name, publish})
 	}
+	out = append(out, step{"the packages for Python", append([]string{"uv", "publish"}, python...)})
 	for _, i := range images {
 		build := []string{
 			"docker", "buildx", "build", "--platform", "linux/amd64,linux/arm64", "--file", "examples/docker/Dockerfile", "--target", i.target,
@@ -111,6 +115,9 @@ func needs(o options, dir string) []need {
 		}, "git tag v" + o.version + " && git push origin v" + o.version},
 		{"somebody is logged in at GitHub", runs("gh", "auth", "status"), "install gh, then gh auth login"},
 		{"somebody is logged in at npm", runs("npm", "whoami"), "npm login; in a workflow set NODE_AUTH_TOKEN"},
+		{"somebody may publish for Python", func(ctx context.Context) bool {
+			return (os.Getenv("UV_PUBLISH_TOKEN") != "" || os.Getenv("ACTIONS_ID_TOKEN_REQUEST_URL") != "") && runs("uv", "--version")(ctx)
+		}, "install uv and set UV_PUBLISH_TOKEN; a workflow that the index trusts needs no token"},
 		{"docker can build for several platforms", runs("docker", "buildx", "inspect"), "install Docker, then docker login ghcr.io && docker buildx create --use"},
 	}
 }

@@ -18,16 +18,18 @@ import (
 func outside(t *testing.T, version string) (o options, dir string, called func() []string) {
 	t.Helper()
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "called")
-	for _, name := range []string{"gh", "npm", "docker"} {
+	for _, name := range []string{"gh", "npm", "docker", "uv"} {
 		write(t, filepath.Join(bin, name), "#!/bin/sh\necho \"$(basename \"$0\") $*\" >>"+log+"\ncase \"$*\" in *$REFUSE*) exit 3;; esac\n")
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("REFUSE", "nothing at all")
 	t.Setenv("ACTIONS_ID_TOKEN_REQUEST_URL", "")
+	t.Setenv("UV_PUBLISH_TOKEN", "x")
 	o = options{version: version, root: t.TempDir(), notes: "What is new.\n"}
 	dir = t.TempDir()
 	for _, name := range []string{
 		"SHA256SUMS", "acp-http-client-" + version + ".tgz", "install.sh", "notes.md", "sandbox-agent-" + version + ".tgz", "sandbox-agent-darwin-arm64",
+		"sandbox_agent-" + version + ".tar.gz", "sandbox_agent-" + version + "-py3-none-any.whl",
 		"sandbox-agent-linux-x64-" + version + ".tgz", "sandbox-agent-linux-arm64-" + version + ".tgz",
 	} {
 		write(t, filepath.Join(dir, name), name)
@@ -54,7 +56,7 @@ func write(t *testing.T, name, text string) {
 // uploads are the calls that change something outside.
 func uploads(calls []string) (out []string) {
 	for _, c := range calls {
-		if !slices.Contains([]string{"gh auth status", "npm whoami", "docker buildx inspect", ""}, c) {
+		if !slices.Contains([]string{"gh auth status", "npm whoami", "docker buildx inspect", "uv --version", ""}, c) {
 			out = append(out, c)
 		}
 	}
@@ -71,9 +73,11 @@ func TestPublish_InOrder(t *testing.T) {
 	}
 	const build = "docker buildx build --platform linux/amd64,linux/arm64 --file examples/docker/Dockerfile --target %s --build-arg VERSION=1.2.3 --provenance=mode=max --sbom=true --tag ghcr.io/sandboxagent/%s:1.2.3 --tag ghcr.io/sandboxagent/%s:latest --push ."
 	files := "SHA256SUMS install.sh sandbox-agent-darwin-arm64"
+	const python = " sandbox_agent-1.2.3-py3-none-any.whl sandbox_agent-1.2.3.tar.gz"
 	if here := (platform{goruntime.GOOS, goruntime.GOARCH}).file("sandbox-agent"); !strings.Contains(files, here) {
 		files += " " + here
 	}
+	files += python
 	want := []string{
 		"gh release create v1.2.3 --verify-tag --draft --title v1.2.3 --notes-file notes.md",
 		"gh release upload v1.2.3 --clobber " + files,
@@ -81,6 +85,7 @@ func TestPublish_InOrder(t *testing.T) {
 		"npm publish sandbox-agent-linux-x64-1.2.3.tgz --access public",
 		"npm publish acp-http-client-1.2.3.tgz --access public",
 		"npm publish sandbox-agent-1.2.3.tgz --access public",
+		"uv publish" + python,
 		fmt.Sprintf(build, "gateway", "sandbox-agent", "sandbox-agent"),
 		fmt.Sprintf(build, "hub", "sandbox-hub", "sandbox-hub"),
 		"gh release edit v1.2.3 --draft=false",
@@ -128,6 +133,7 @@ func TestPublish_WhatItNeeds(t *testing.T) {
 		}},
 		{"no   somebody is logged in at GitHub", func(t *testing.T, _ options, _ string) { t.Setenv("REFUSE", "auth") }},
 		{"no   somebody is logged in at npm", func(t *testing.T, _ options, _ string) { t.Setenv("REFUSE", "whoami") }},
+		{"no   somebody may publish for Python", func(t *testing.T, _ options, _ string) { t.Setenv("UV_PUBLISH_TOKEN", "") }},
 		{"no   docker can build", func(t *testing.T, _ options, _ string) { t.Setenv("REFUSE", "inspect") }},
 		{"no   the program of this machine runs", func(t *testing.T, _ options, dir string) {
 			write(t, filepath.Join(dir, platform{goruntime.GOOS, goruntime.GOARCH}.file("sandbox-agent")), "#!/bin/sh\nexit 1\n")

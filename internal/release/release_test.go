@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"debug/elf"
 	"encoding/json"
@@ -42,7 +43,7 @@ var madeFor = []string{"linux-amd64"}
 
 func init() {
 	if agentcache.IsLong() {
-		madeFor = []string{"darwin-arm64", "linux-amd64"}
+		madeFor = []string{"darwin-arm64", "linux-amd64", "windows-amd64"}
 	}
 }
 
@@ -50,7 +51,8 @@ func init() {
 func madeFiles() (names []string) {
 	for _, program := range programs {
 		for _, p := range madeFor {
-			names = append(names, program+"-"+p)
+			system, processor, _ := strings.Cut(p, "-")
+			names = append(names, platform{system, processor}.file(program))
 		}
 	}
 	return names
@@ -102,12 +104,16 @@ func TestRelease_Files(t *testing.T) {
 	}
 	dir := release(t)
 	version := newest(t)
-	want := []string{"SHA256SUMS", "acp-http-client-" + version + ".tgz", "install.sh", "notes.md", "provenance.intoto.json", "sandbox-agent-" + version + ".tgz"}
+	want := []string{"SHA256SUMS", "acp-http-client-" + version + ".tgz", "install.sh", "notes.md", "provenance.intoto.json", "sandbox-agent-" + version + ".tgz", "sandbox_agent-" + version + "-py3-none-any.whl", "sandbox_agent-" + version + ".tar.gz"}
 	for _, name := range madeFiles() {
 		want = append(want, name, name+".cdx.json")
 	}
 	for _, p := range madeFor {
-		want = append(want, "sandbox-agent-"+version+"-"+p+".tar.gz", "sandbox-agent-"+strings.Replace(p, "amd", "x", 1)+"-"+version+".tgz")
+		packed := ".tar.gz"
+		if strings.HasPrefix(p, "windows") {
+			packed = ".zip"
+		}
+		want = append(want, "sandbox-agent-"+version+"-"+p+packed, "sandbox-agent-"+strings.NewReplacer("amd", "x", "windows", "win32").Replace(p)+"-"+version+".tgz")
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, names(t, dir)); diff != "" {
@@ -169,6 +175,116 @@ func TestRelease_Files(t *testing.T) {
 		if wd, err := filepath.Abs(root); err != nil || bytes.Contains(program, []byte(wd)) {
 			t.Errorf("%s contains the path of its sources: %v", name, err)
 		}
+	}
+}
+
+// The wheel of a release goes into an empty environment, and drives the release's program.
+func TestRelease_Python(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
+	dir, version := release(t), newest(t)
+	run := func(env []string, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), env...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	prepared, err := filepath.Abs(filepath.Join(root, "sdk-py/.venv/bin/python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(prepared); err != nil {
+		t.Skip("the environment of the Python tests is missing: run ./task python:deps")
+	}
+	venv := filepath.Join(t.TempDir(), "venv")
+	if out, err := exec.CommandContext(t.Context(), "python3", "-m", "venv", venv).CombinedOutput(); err != nil {
+		t.Skipf("this machine's Python makes no environments: %v\n%s", err, out)
+	}
+	python := filepath.Join(venv, "bin/python")
+	run(nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", filepath.Join(dir, "sandbox_agent-"+version+"-py3-none-any.whl"))
+	about := run(nil, python, "-c", `if True:
+		from importlib.metadata import metadata, files
+		m = metadata("sandbox-agent")
+		print(m["Version"], m["Requires-Python"], m["License"], m.get_all("Requires-Dist"), m["Project-URL"])
+		print(len(m.get_payload()) > 500, any(f.name == "py.typed" for f in files("sandbox-agent")))`)
+	want := version + " >=3.11 Apache-2.0 ['httpx>=0.23', 'websockets>=10.4'] Source, https://github.com/sandboxagent/sandbox-agent\nTrue True"
+	if about != want {
+		t.Errorf("the package says\n%s\nwant\n%s", about, want)
+	}
+	// What it needs besides is where the tests of sdk-py have it.
+	needs := run(nil, prepared, "-c", `import httpx, websockets, pathlib; print(":".join(sorted({str(pathlib.Path(m.__file__).parents[1]) for m in (httpx, websockets)})))`)
+	said := run([]string{"PYTHONPATH=" + needs, "SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent-linux-amd64"), "HOME=" + t.TempDir()}, python, "-c", `if True:
+		import sandbox_agent
+		from sandbox_agent.sync import start
+		assert sandbox_agent.__file__.startswith("`+venv+`"), sandbox_agent.__file__
+		with start(agent="mock", args=["--ephemeral"]) as client:
+			print(client.new_session(cwd="/tmp").prompt("echo from the wheel").result().text, client.api.version()["version"])`)
+	if said != "from the wheel "+version {
+		t.Errorf("it said %q", said)
+	}
+}
+
+func TestPackPython(t *testing.T) {
+	dir := t.TempDir()
+	if err := packPython(options{version: "1.2.3-rc.4", root: root}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"sandbox_agent-1.2.3rc4-py3-none-any.whl", "sandbox_agent-1.2.3rc4.tar.gz"}) {
+		t.Fatalf("files: %v", got)
+	}
+	wheel, err := zip.OpenReader(filepath.Join(dir, "sandbox_agent-1.2.3rc4-py3-none-any.whl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wheel.Close()
+	packed, err := exec.CommandContext(t.Context(), "tar", "-xzf", filepath.Join(dir, "sandbox_agent-1.2.3rc4.tar.gz"), "-C", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, packed)
+	}
+	top := filepath.Join(dir, "sandbox_agent-1.2.3rc4")
+	sources := 0
+	for _, f := range wheel.File {
+		if !strings.HasPrefix(f.Name, "sandbox_agent/") {
+			continue
+		}
+		sources++
+		text, err := fs.ReadFile(wheel, f.Name)
+		other, err2 := os.ReadFile(filepath.Join(top, "src", f.Name))
+		if err != nil || err2 != nil || !bytes.Equal(text, other) {
+			t.Errorf("%s: the wheel and the sources differ: %v, %v", f.Name, err, err2)
+		}
+	}
+	if inTree, err := filepath.Glob(filepath.Join(root, "sdk-py/src/sandbox_agent/*.py")); err != nil || sources != len(inTree)+1 {
+		t.Errorf("%d files, and the tree has %d, py.typed not counted: %v", sources, len(inTree), err)
+	}
+	about, err := fs.ReadFile(wheel, "sandbox_agent-1.2.3rc4.dist-info/METADATA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := os.ReadFile(filepath.Join(top, "PKG-INFO")); err != nil || !bytes.Equal(about, other) {
+		t.Errorf("PKG-INFO is not METADATA: %v", err)
+	}
+	if manifest, err := os.ReadFile(filepath.Join(top, "pyproject.toml")); err != nil || !strings.Contains(string(manifest), "\nversion = \"1.2.3rc4\"\n") {
+		t.Errorf("pyproject.toml: %v\n%s", err, manifest)
+	}
+	first, err := checksum(filepath.Join(dir, "sandbox_agent-1.2.3rc4-py3-none-any.whl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := t.TempDir()
+	if err := packPython(options{version: "1.2.3-rc.4", root: root}, again); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := checksum(filepath.Join(again, "sandbox_agent-1.2.3rc4-py3-none-any.whl")); err != nil || second != first {
+		t.Errorf("the second time it is another file: %v", err)
+	}
+	if err := packPython(options{version: "1.2.3-next", root: root}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "use -alpha.N, -beta.N or -rc.N") {
+		t.Errorf("a version that Python does not know: %v", err)
 	}
 }
 
@@ -328,6 +444,46 @@ func dependencies(t *testing.T, dir string) map[string]string {
 	return manifest.Dependencies
 }
 
+// What people on Windows unpack is a zip, whose programs have the names that Windows runs.
+func TestArchive_Windows(t *testing.T) {
+	p, staged := platform{"windows", "amd64"}, t.TempDir()
+	for _, program := range programs {
+		writeFile(t, filepath.Join(staged, p.file(program)), "the program "+program)
+	}
+	o := options{version: "1.2.3", root: root}
+	name := filepath.Join(staged, "sandbox-agent-1.2.3-windows-amd64.zip")
+	sums := map[string]bool{}
+	for range 2 {
+		if err := archive(o, p, staged); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := checksum(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[sum] = true
+	}
+	if len(sums) != 1 {
+		t.Errorf("the same programs gave %d archives", len(sums))
+	}
+	z, err := zip.OpenReader(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	var got []string
+	for _, f := range z.File {
+		got = append(got, strings.TrimPrefix(f.Name, "sandbox-agent-1.2.3-windows-amd64/"))
+	}
+	if diff := cmp.Diff([]string{"sandbox-agent.exe", "sandbox-hub.exe", "LICENSE", "README.md", "CHANGELOG.md"}, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	text, err := fs.ReadFile(z, "sandbox-agent-1.2.3-windows-amd64/sandbox-hub.exe")
+	if err != nil || string(text) != "the program sandbox-hub" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestRelease_ReplacesAFormerOne(t *testing.T) {
 	staged, out := filepath.Join(t.TempDir(), "staged"), t.TempDir()
 	for _, name := range []string{filepath.Join(out, "sandbox-agent-plan9-mips"), filepath.Join(out, "notes"), filepath.Join(out, "SHA256SUMS")} {
@@ -355,7 +511,7 @@ func TestParse_Refuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q in it", line, err, want)
 		}
 	}
-	if o, err := parse([]string{"--version", "v1.2.3-rc.1"}, io.Discard); err != nil || o.version != "1.2.3-rc.1" || len(o.platforms) != 4 {
+	if o, err := parse([]string{"--version", "v1.2.3-rc.1"}, io.Discard); err != nil || o.version != "1.2.3-rc.1" || len(o.platforms) != 5 {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
+
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
@@ -70,7 +72,7 @@ func Cleaner(forms []Form, values ...string) func(text string) string {
 // that it has nothing to do with.
 const shortest = 8
 
-var telling = regexp.MustCompile(`(?i)key|token|secret|passw|credential`)
+var telling = pattern.New(`(?i)key|token|secret|passw|credential`)
 
 // Values returns the values of variables, NAME=value, whose names say that they are
 // secrets.

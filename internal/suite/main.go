@@ -178,6 +178,11 @@ func (s *suite) all(ctx context.Context) error {
 		<-ended
 		return ctx.Err()
 	}
+	if s.long { // the machine does nothing else by now
+		s.part("bench", func() (usage, error) {
+			return s.command(ctx, ".", nil, "go", "run", "./internal/load", "-history", filepath.Join(dir, "bench.txt"))
+		})
+	}
 	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
 }

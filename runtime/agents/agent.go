@@ -256,7 +256,7 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	o := a.options(n)
 	o.Program = program
 	if n.Raw {
-		p.raw = traffic.New(n.cleaner())
+		p.raw = traffic.New(n.Cleaner())
 		o.Tap = p.raw
 	}
 	conn, err := a.adapter.Open(ctx, o)

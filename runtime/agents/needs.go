@@ -91,9 +91,9 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 	return nil
 }
 
-// cleaner returns what takes out of the agent's traffic what looks like a key, the session's
+// Cleaner returns what takes out of texts of a session, or of its agent's traffic, what looks like a key, the session's
 // own credentials, and the values of variables that are called keys.
-func (n *Needs) cleaner() func(text string) string {
+func (n *Needs) Cleaner() func(text string) string {
 	values := secret.Values(slices.Concat(os.Environ(), n.Env))
 	return secret.Cleaner(secret.Forms(), append(values, n.Credentials.APIKey, n.Credentials.OAuthToken)...)
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -8,13 +9,29 @@ import (
 
 // A prompt is one entry; those that show it to others name it and a block of it, so that
 // its words are in the log once. Readers are given them in full.
-const echoLead = `{"prompt":`
+const (
+	echoLead  = `{"prompt":`
+	echoBlock = `,"block":`
+)
 
 // AppendEcho adds an entry that shows a block of the prompt that is the entry of.
 func (l *Log) AppendEcho(to Recipient, of uint64, block int) uint64 {
 	b := strconv.AppendUint([]byte(echoLead), of, 10)
-	b = strconv.AppendInt(append(b, `,"block":`...), int64(block), 10)
+	b = strconv.AppendInt(append(b, echoBlock...), int64(block), 10)
 	return l.Append(Echo, to, append(b, '}'))
+}
+
+// echoed returns which block of which prompt the frame shows; ok is false when it says so
+// itself.
+func echoed(frame []byte) (prompt uint64, block int, ok bool) {
+	rest, ok := bytes.CutPrefix(frame, []byte(echoLead))
+	if !ok {
+		return 0, 0, false
+	}
+	of, rest, _ := bytes.Cut(rest, []byte(echoBlock))
+	prompt, err := strconv.ParseUint(string(of), 10, 64)
+	block, err2 := strconv.Atoi(string(bytes.TrimSuffix(rest, []byte("}"))))
+	return prompt, block, err == nil && err2 == nil && block >= 0
 }
 
 // expand puts what entries show in their place. Entries that say it themselves are of
@@ -22,21 +39,18 @@ func (l *Log) AppendEcho(to Recipient, of uint64, block int) uint64 {
 func (c *Cursor) expand(batch []Entry) error {
 	for i := range batch {
 		e := &batch[i]
-		if e.Kind != Echo || len(e.Frame) < len(echoLead) || string(e.Frame[:len(echoLead)]) != echoLead {
+		if e.Kind != Echo {
 			continue
 		}
-		var ref struct {
-			Prompt uint64 `json:"prompt"`
-			Block  int    `json:"block"`
-		}
-		if json.Unmarshal(e.Frame, &ref) != nil {
+		of, block, ok := echoed(e.Frame)
+		if !ok {
 			continue
 		}
-		if err := c.prompted(batch[:i], ref.Prompt); err != nil {
+		if err := c.prompted(batch[:i], of); err != nil {
 			return err
 		}
-		if ref.Block < len(c.prompt.blocks) && c.log.o.Echo != nil {
-			e.Frame = c.log.o.Echo(c.prompt.blocks[ref.Block])
+		if block < len(c.prompt.blocks) && c.log.o.Echo != nil {
+			e.Frame = c.log.o.Echo(c.prompt.blocks[block])
 		} else {
 			e.Frame = c.log.damage(e.Seq, e.Seq)
 		}
@@ -72,13 +86,8 @@ func (c *Cursor) prompted(before []Entry, seq uint64) error {
 		}
 		found = one[0]
 	}
-	var m struct {
-		Params struct {
-			Prompt []json.RawMessage `json:"prompt"`
-		} `json:"params"`
-	}
-	if json.Unmarshal(found.Frame, &m) == nil {
-		c.prompt.blocks = m.Params.Prompt
+	if c.log.o.Blocks != nil {
+		c.prompt.blocks = c.log.o.Blocks(bytes.Clone(found.Frame)) // they outlive the entry
 	}
 	return nil
 }

@@ -355,7 +355,7 @@ func mustRead(t *testing.T, path string) []byte {
 
 // A prompt may have many blocks.
 func TestEcho_ManyBlocks(t *testing.T) {
-	l := openTrimmed(t, "", Options{Echo: bytes.Clone})
+	l := openTrimmed(t, "", Options{Blocks: blocksOf, Echo: bytes.Clone})
 	var blocks []string
 	for i := range 200 {
 		blocks = append(blocks, fmt.Sprintf(`{"block":%d}`, i))

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,6 +81,9 @@ type Options struct {
 	// Damage returns the message that readers are given in the place of
 	// entries that cannot be read; nil makes a plain object.
 	Damage func(first, last uint64) []byte
+
+	// Blocks returns the blocks of a prompt, nil for what is none; they may be parts of it.
+	Blocks func(prompt []byte) []json.RawMessage
 
 	// Echo returns the message that shows a block of a prompt.
 	Echo func(block []byte) []byte

@@ -200,6 +200,23 @@ func (l *Log) NewestTime() time.Time {
 	return time.UnixMilli(l.kept)
 }
 
+// End is how the file of a log ends that nobody uses.
+type End struct {
+	Bytes  int64  `json:"bytes"`
+	Last   uint64 `json:"last"`
+	Oldest uint64 `json:"oldest"`
+}
+
+// AtRest returns how the file ends. ok is false while the log uses it, or has what it has not.
+func (l *Log) AtRest() (_ End, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" || l.file != nil || l.fresh > 0 || l.saveErr != nil || l.reserved || l.cut || l.size == 0 {
+		return End{}, false
+	}
+	return End{l.size, l.saved, l.oldestLocked()}, true
+}
+
 // Size returns the bytes of the file, or of memory for a log without one.
 func (l *Log) Size() int64 {
 	l.mu.Lock()

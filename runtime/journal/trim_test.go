@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -158,11 +159,22 @@ func TestTrim_ReadersAreTold(t *testing.T) {
 	}
 }
 
+// blocksOf returns the blocks of a prompt.
+func blocksOf(frame []byte) []json.RawMessage {
+	var m struct {
+		Params struct {
+			Prompt []json.RawMessage `json:"prompt"`
+		} `json:"params"`
+	}
+	_ = json.Unmarshal(frame, &m) // what is no prompt has none
+	return m.Params.Prompt
+}
+
 // A prompt is in the file once, and readers are given what shows it, from memory and from
 // the file, with the prompt and without; where the prompt is gone, so is what shows it.
 func TestEcho_IsThePromptsOwnWords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	o := Options{Echo: func(block []byte) []byte { return []byte(`{"shown":` + string(block) + `}`) }}
+	o := Options{Blocks: blocksOf, Echo: func(block []byte) []byte { return []byte(`{"shown":` + string(block) + `}`) }}
 	l := openTrimmed(t, path, o)
 	l.Append(Update, Everyone, []byte(`{"before":1}`))
 	prompt := l.Append(Client, 5, []byte(`{"method":"session/prompt","params":{"prompt":[{"text": "Unmistakable <words>"},{"n":1.0}]}}`))

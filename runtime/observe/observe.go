@@ -161,8 +161,8 @@ func (c carrier) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithTrace adds the trace that the turn belongs to to the _meta of the prompt
-// for the agent. It takes the place of the client's, which it continues; the
+// WithTrace adds the trace that a request belongs to to its _meta, for whoever is asked: an
+// agent, or the node of a hub. It takes the place of the client's, which it continues; the
 // rest of the message keeps its bytes.
 func WithTrace(m acp.Message, span Span) acp.Message {
 	parent, state := span.Trace()

@@ -290,10 +290,11 @@ var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mo
 
 // arrive makes a record one of this machine, and names what it leaves out.
 func (rec *record) arrive(in Arrival) (leftOut []string) {
-	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.BoundSeq, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, in.Cwd
+	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, nil, in.Cwd
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}
+	rec.Servers = nil                                    // the agent tells of those that it has here
 	rec.Imported, rec.Continuity = true, ContinuityFresh // until the agent is seen to have it
 	if rec.Setup == nil {
 		rec.Setup = json.RawMessage("{}")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	iofs "io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
@@ -125,18 +127,32 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	return c, nil
 }
 
-// CheckFolder says why a session cannot have its working directory there, nil if it can.
+// CheckFolder says why a session cannot have its working directory there, nil if it can. The
+// kind of the problem is in the error's data.
 func CheckFolder(cwd string) *acp.Error {
+	refuse := func(kind problem.Kind, format string, args ...any) *acp.Error {
+		p := problem.New(kind, format, args...).With("parameter", "cwd")
+		return acp.Errorf(acp.CodeInvalidParams, "%s", p.Detail).WithData(p)
+	}
 	if !filepath.IsAbs(cwd) {
-		return acp.Errorf(acp.CodeInvalidParams, "cwd must be an absolute path, not %q", cwd)
+		return refuse(problem.InvalidRequest, "cwd must be an absolute path, not %q", cwd)
 	}
-	switch info, err := os.Stat(cwd); {
-	case err != nil:
-		return acp.Errorf(acp.CodeInvalidParams, "cwd %s cannot be used: %v: make the directory, or name another", cwd, errors.Unwrap(err))
-	case !info.IsDir():
-		return acp.Errorf(acp.CodeInvalidParams, "cwd %s is not a directory: name one", cwd)
+	info, err := os.Stat(cwd)
+	if err == nil && !info.IsDir() {
+		return refuse(problem.NotADirectory, "cwd %s is not a directory: name one", cwd)
 	}
-	return nil
+	if err == nil { // a program can start there only if it may be entered
+		_, err = os.Stat(cwd + string(filepath.Separator) + ".")
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, iofs.ErrNotExist):
+		return refuse(problem.NotFound, "cwd %s cannot be used: %v: make the directory, or name another", cwd, errors.Unwrap(err))
+	case errors.Is(err, iofs.ErrPermission):
+		return refuse(problem.PermissionDenied, "cwd %s cannot be used: %v: let the gateway's user enter it, or name another", cwd, errors.Unwrap(err))
+	}
+	return refuse(problem.InvalidRequest, "cwd %s cannot be used: %v", cwd, errors.Unwrap(err))
 }
 
 // Apply applies a change: at once to a session that has no process, by opening it anew

@@ -106,11 +106,12 @@ func (c *changes) watch(wake chan<- struct{}) (stop func()) {
 	}
 }
 
-// shown is what is told of a session as soon as it changes. What changes with every
+// shown is what is told of a session as soon as it changes; see also rest. What changes with every
 // message, such as its number of events, is told each second at most: see Tidy.
 type shown struct {
 	state            State
 	pending, clients int
+	background       int
 	title, gist      string
 	continuity       Continuity
 	ended            *EndInfo
@@ -127,7 +128,7 @@ func (s *Session) shownLocked() shown {
 		subagents = &s.rec.Subagents[0]
 	}
 	return shown{
-		subagents: subagents, state: s.stateLocked(), pending: pending, clients: clients, title: s.rec.Title, gist: s.rec.Gist, continuity: s.rec.Continuity, ended: s.rec.Ended,
+		subagents: subagents, state: s.stateLocked(), background: s.backgroundLocked(), pending: pending, clients: clients, title: s.rec.Title, gist: s.rec.Gist, continuity: s.rec.Continuity, ended: s.rec.Ended,
 		options: begin(s.rec.ConfigOptions), metadata: begin(s.rec.Metadata), unstored: s.wantsStore(),
 	}
 }
@@ -139,13 +140,41 @@ func begin(b []byte) *byte {
 	return &b[0]
 }
 
+// rest is how long nobody is told again that a session works, or does no more. Short turns
+// come by hundreds in a second: to tell of each takes more than to answer it.
+const rest = 50 * time.Millisecond
+
 // announceLocked tells those who follow the list of sessions, if there is something to
 // tell.
 func (s *Session) announceLocked() {
-	if now := s.shownLocked(); s.listed && now != s.told {
-		s.told = now
-		s.set.changes.note(s.id, s)
+	now := s.shownLocked()
+	works := now.onlyWorks(s.told)
+	if !s.listed || now == s.told || works && s.justTold {
+		return
 	}
+	if works {
+		s.justTold = true
+		time.AfterFunc(rest, s.announceRested)
+	}
+	s.told = now
+	s.set.changes.note(s.id, s)
+}
+
+// announceRested tells what a rest has kept back.
+func (s *Session) announceRested() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.justTold = false
+	s.announceLocked()
+}
+
+// onlyWorks reports whether nothing is otherwise than it was, but that the session works, or
+// does no more.
+func (now shown) onlyWorks(was shown) bool {
+	works := func(s State) bool { return s == StateRunning || s == StateIdle }
+	same := works(now.state) && works(was.state)
+	was.state = now.state
+	return same && now == was
 }
 
 // announceActivity tells them that something has happened since they were told last.

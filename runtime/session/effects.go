@@ -99,14 +99,17 @@ func (s *Session) handle(e event) {
 // handleLocked is handle for who holds mu, which is let go of.
 func (s *Session) handleLocked(e event) {
 	var x after
-	if (e.kind == lost || e.kind == released) && e.link != nil && s.m.link == e.link {
+	left := (e.kind == lost || e.kind == released) && e.link != nil && s.m.link == e.link
+	if left {
 		s.rec.LeftAt, s.unsaved, x.save = time.Now().UTC(), true, true
 	}
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
 	}
+	if left && s.stopServersLocked() {
+		x.then(s.tellServers)
+	}
 	x.flush = s.noteAloneLocked() || x.flush
-	x.save = x.save || s.unsaved && e.kind == answered
 	s.unlock(&x)
 }
 

@@ -50,6 +50,7 @@ type Info struct {
 	Cwd            string     `json:"cwd"`
 	Model          string     `json:"model,omitempty"`
 	State          State      `json:"state"`
+	Background     int        `json:"background,omitempty"` // tool calls that go on though the turn is over: State is running
 	Continuity     Continuity `json:"continuity"`
 	CreatedAt      time.Time  `json:"createdAt"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
@@ -67,6 +68,10 @@ type Info struct {
 	Usage             []Use           `json:"usage,omitempty"`    // by day and model, as far as it was counted
 	Children          []Child         `json:"children,omitempty"` // its newest subagents, at most 256
 	Match             *Match          `json:"match,omitempty"`    // where a search has found its words
+	// These are told of one session, and not in lists.
+	MCPServers   []acp.MCPServer `json:"mcpServers,omitempty"`
+	Instructions []Instruction   `json:"instructions,omitempty"` // that it was given, without keys
+	Skills       []string        `json:"skills,omitempty"`       // folders of skills that it was given
 	// Durability is Sync, or absent for Async.
 	Durability Durability `json:"durability,omitempty"`
 	// Unstored is how many events the gateway has that its hub has not stored yet. Nobody is
@@ -96,20 +101,14 @@ type EndInfo struct {
 	At           time.Time      `json:"at"`
 }
 
-// Active returns when the last message of the session came.
-func (s *Session) Active() time.Time {
-	s.Log() // knows it
-	return time.UnixMilli(s.active.Load()).UTC()
-}
-
 // Info describes the session.
 func (s *Session) Info() Info {
 	durability, unstored := Durability(""), s.unstored() // first: together they are not less than what the file has
 	if s.Held() {
 		durability = Sync
 	}
-	last, oldest := s.Log().Last(), s.Log().Oldest()
-	updated := time.UnixMilli(s.active.Load()).UTC()
+	last, oldest := s.span()
+	updated := s.Active()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pending, clients := s.countsLocked()
@@ -123,7 +122,7 @@ func (s *Session) Info() Info {
 	}
 	return Info{
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
-		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
+		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Background: s.backgroundLocked(), Continuity: s.rec.Continuity,
 		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost, Usage: slices.Clone(s.rec.Usage),
 		Children: s.childrenLocked(), Durability: durability, Unstored: unstored,
@@ -159,6 +158,15 @@ func (s *Session) stateLocked() State {
 		return StateIdle
 	}
 	return StateDormant
+}
+
+// backgroundLocked returns how many tool calls go on though the turn that began them is over.
+// While the agent works by itself, they are a part of that.
+func (s *Session) backgroundLocked() int {
+	if s.m.turn != nil || s.m.alone || s.m.hosting != serving || s.stateLocked() != StateRunning {
+		return 0
+	}
+	return s.m.calls
 }
 
 // Count returns what the session is doing, and how many prompts wait in it.

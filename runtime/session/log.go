@@ -125,7 +125,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 // logOptions says how the session's log is kept.
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
-		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
+		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Blocks: blocksOf, Echo: s.echo, Trouble: s.logTrouble,
 		Reached: s.reached, Bound: s.bound, Held: s.Held(), ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: s.aboutLog,
 	}
 	if s.set.store.dir == "" {

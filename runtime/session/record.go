@@ -41,6 +41,9 @@ type record struct {
 	Usage      []Use           `json:"usage,omitempty"`    // by day and model, the newest last; at most maxUse
 	// Subagents are the newest subagents of the session; at most maxListed.
 	Subagents []version.Subagent `json:"subagents,omitempty"`
+	// Servers are the MCP servers that the agent tells of, as they were last. The list is
+	// replaced and never changed in place.
+	Servers []acp.MCPServer `json:"mcpServers,omitempty"`
 	// LeftAt is when the process that worked for the session last let go of it.
 	LeftAt time.Time `json:"leftAt,omitzero"`
 	// LastSeq is the newest event of the log when the record was written: a log that ends
@@ -49,6 +52,8 @@ type record struct {
 	// BoundSeq is the number up to which the log may have given numbers since, 0 when it
 	// was closed in good order.
 	BoundSeq uint64 `json:"boundSeq,omitempty"`
+	// LogEnd is what is known of the log's file, absent while that is in use.
+	LogEnd *logEnd `json:"logEnd,omitempty"`
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
 
@@ -118,6 +123,17 @@ func (rec *record) needs(n agents.Needs, a *agents.Agent) agents.Needs {
 	return n
 }
 
+// Cleaner returns what takes secrets of the session out of a text.
+func (s *Session) Cleaner() func(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var n agents.Needs
+	meta, _ := rawjson.Member(s.rec.Setup, "_meta")
+	_ = n.Read(meta) // it was valid when the session was created
+	n.Credentials = s.rec.credentials
+	return n.Cleaner()
+}
+
 // save writes the record when it changed.
 func (s *Session) save() {
 	s.saving.Lock()
@@ -129,7 +145,7 @@ func (s *Session) save() {
 	}
 	s.unsaved = false
 	if l := s.logp.Load(); l != nil {
-		s.rec.LastSeq, s.rec.BoundSeq = max(s.rec.LastSeq, l.Last()), l.Reserved()
+		s.noteLogLocked(l, s.endOf(l))
 	}
 	rec := s.rec
 	s.mu.Unlock()
@@ -139,16 +155,6 @@ func (s *Session) save() {
 		s.unsaved = true
 		s.mu.Unlock()
 	}
-}
-
-// noteEnd has the record know how far the log goes.
-func (s *Session) noteEnd() {
-	s.mu.Lock()
-	if l := s.logp.Load(); l != nil && (s.rec.LastSeq < l.Last() || s.rec.BoundSeq != l.Reserved()) {
-		s.unsaved = true
-	}
-	s.mu.Unlock()
-	s.save()
 }
 
 // change edits the record and saves it.

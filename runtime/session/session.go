@@ -34,6 +34,8 @@ type Session struct {
 	oldestAt atomic.Int64                // unix ms of the oldest event, as far as it is known; an older one was let go
 	opening  sync.Mutex                  // held while the log is opened
 	logp     atomic.Pointer[journal.Log] // nil until opened
+	end      atomic.Pointer[logEnd]      // what the record says of a log that was not opened; see resting
+	trusted  sync.Once                   // it was compared with the file
 	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 
 	lostCalls sync.Once               // of EndLostCalls
@@ -67,6 +69,7 @@ type Session struct {
 	subagents  *version.Subagents // nil until one is noted
 	told       shown              // last, to those who follow the list of sessions,
 	toldActive int64              // and active then
+	justTold   bool               // that it works, or does no more: see rest
 	giveUp     func()             // ends the start in progress
 	backoff    agents.Backoff     // of a process that the session has alone
 	raw        *traffic.Recording // of the process that it had last; nil for none
@@ -76,12 +79,19 @@ var _ viewer.Session = (*Session)(nil)
 
 // newSession returns a session that is dormant, or starting: its agent is opening it.
 func newSession(set *Set, rec record, h hosting) *Session {
+	held := set.durability(rec.Setup) == Sync
+	if held && h == starting { // it stays so at a gateway with another default
+		rec.Setup = rawjson.SetMember(rec.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
+	}
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	s.m.away = s.departedLocked
-	if set.durability(rec.Setup) == Sync {
+	if now := withoutProcess(rec.Servers); now != nil { // the gateway was killed
+		s.rec.Servers = now
+	}
+	if held {
 		s.storing = &storing{known: make(chan struct{}), refused: make(chan struct{})}
 	}
 	if h == starting {
@@ -95,6 +105,10 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.active.Store(rec.CreatedAt.UnixMilli())
+	if rec.LogEnd != nil {
+		s.end.Store(rec.LogEnd)
+		s.active.Store(rec.LogEnd.At)
+	}
 	s.stirred.Store(int64(awake.Now()))
 	return s
 }
@@ -301,6 +315,16 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 			return s.noteAloneLocked()
 		}
 		return false
+	case m.Method() == acp.MethodMCPServers:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.m.link != l || !s.noteServersLocked(m) {
+			return false
+		}
+		if s.born.Load() == nil { // else the first save has it
+			s.set.o.Tasks.Go(s.save)
+		}
+		return true
 	case m.IsRequest():
 		return s.ask(l, m)
 	case m.Method() == acp.MethodCancelRequest:

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -241,13 +242,33 @@ func (set *Set) Persist() error {
 
 // CloseLogs closes the logs of all sessions.
 func (set *Set) CloseLogs() error {
-	var errs []error
-	for _, s := range set.All() {
-		if l := s.openedLog(); l != nil {
-			errs = append(errs, l.Close())
+	all := set.All()
+	errs := make([]error, len(all))
+	atOnce(len(all), func(i int) {
+		if l := all[i].openedLog(); l != nil {
+			errs[i] = l.Close()
+			all[i].noteEnd()
 		}
-	}
+	})
 	return errors.Join(errs...)
+}
+
+// filesAtOnce is how many files of sessions are worked on at one time. The disk takes them
+// together.
+const filesAtOnce = 8
+
+// atOnce calls do for 0 to n-1, some at one time.
+func atOnce(n int, do func(i int)) {
+	var work sync.WaitGroup
+	next := atomic.Int64{}
+	for range min(n, filesAtOnce) {
+		work.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	work.Wait()
 }
 
 // MaxID bounds the ids that sessions get here.

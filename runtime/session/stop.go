@@ -154,8 +154,12 @@ func (s *Session) Open() (wait <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// Shutdown makes the session take no more work, and cancels what it does.
-func (s *Session) Shutdown() { s.handle(event{kind: shutdown}) }
+// Shutdown makes the session take no more work, and cancels what it does. A log that was not
+// opened yet stays so, when there is nothing to be said in it.
+func (s *Session) Shutdown() {
+	s.mu.Lock()
+	s.handleLocked(event{kind: shutdown})
+}
 
 // AwaitIdle waits until no turn is under way, or ctx ends.
 func (s *Session) AwaitIdle(ctx context.Context) {
@@ -217,8 +221,22 @@ func (s *Session) GiveBack(reason string) { s.handle(event{kind: idle, by: reaso
 // of the session: with the next prompt there is another one.
 func (s *Session) tellReleased(reason string) {
 	n := acp.NewNotification("_sandboxagent/session/released", rawjson.Object{}.String("sessionId", s.id).String("reason", reason).End())
+	s.post(n.Frame())
+}
+
+// tellServers tells the clients how the session's MCP servers are now that no process has them.
+// It is no event of the session, as the end of an idle process is none.
+func (s *Session) tellServers() {
+	s.mu.Lock()
+	frame := s.serversFrame()
+	s.mu.Unlock()
+	s.post(frame)
+}
+
+// post gives the clients that are attached a notification that is no event of the session.
+func (s *Session) post(frame []byte) {
 	for _, c := range s.Clients() {
-		c.Post(journal.Notice, n.Frame())
+		c.Post(journal.Notice, frame)
 	}
 }
 

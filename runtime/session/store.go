@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -69,7 +70,7 @@ func (st store) save(rec record, durable bool) (err error) {
 		}
 	}()
 	rec.Version = recordVersion
-	b, err := json.MarshalIndent(rec, "", " ")
+	b, err := json.Marshal(rec)
 	if err != nil {
 		return err
 	}
@@ -124,29 +125,53 @@ func (st store) list(log *slog.Logger) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []record
-	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(st.dir, e.Name(), recordFile))
-		var rec record
-		if err == nil {
-			err = json.Unmarshal(b, &rec)
+	recs := make([]record, len(entries))
+	atOnce(len(entries), func(i int) {
+		if rec, err := st.read(entries[i].Name(), log); err != nil {
+			log.Warn("skip unreadable session", "directory", entries[i].Name(), "err", err)
+		} else {
+			recs[i] = rec
 		}
-		if err != nil || rec.ID == "" {
-			if again, ok := st.rebuild(e.Name()); ok {
-				log.Warn("the record of a session was lost, its log had a copy", "directory", e.Name(), "err", err)
-				rec, err = again, st.save(again, true)
-			}
+	})
+	recs = slices.DeleteFunc(recs, func(rec record) bool { return rec.ID == "" })
+	known := texts{}
+	for i := range recs {
+		rec := &recs[i]
+		for _, b := range []*json.RawMessage{&rec.Modes, &rec.ConfigOptions, &rec.Capabilities, &rec.Setup} {
+			known.share(b)
 		}
-		if err == nil && (rec.ID == "" || filepath.Base(st.path(rec.ID)) != e.Name()) {
-			err = errors.New("its id does not match the directory")
-		}
-		if err != nil {
-			log.Warn("skip unreadable session", "directory", e.Name(), "err", err)
-			continue
-		}
-		out = append(out, rec)
 	}
-	return out, nil
+	return recs, nil
+}
+
+// read reads one record.
+func (st store) read(name string, log *slog.Logger) (rec record, err error) {
+	b, err := os.ReadFile(filepath.Join(st.dir, name, recordFile))
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil || rec.ID == "" {
+		if again, ok := st.rebuild(name); ok {
+			log.Warn("the record of a session was lost, its log had a copy", "directory", name, "err", err)
+			rec, err = again, st.save(again, true)
+		}
+	}
+	if err == nil && (rec.ID == "" || filepath.Base(st.path(rec.ID)) != name) {
+		err = errors.New("its id does not match the directory")
+	}
+	return rec, err
+}
+
+// texts has each text once: what an agent offers is the same in most of its sessions. None
+// of them is ever changed in place.
+type texts map[string]json.RawMessage
+
+func (t texts) share(b *json.RawMessage) {
+	if known, ok := t[string(*b)]; ok {
+		*b = known
+	} else if len(*b) > 0 {
+		t[string(*b)] = *b
+	}
 }
 
 // rebuild makes a record from what the log in a directory says of its session.

@@ -7,11 +7,12 @@ import (
 )
 
 const (
-	syncPause    = 25 * time.Millisecond // groups the syncs of turns that end close to each other
+	syncPause    = 25 * time.Millisecond // groups the work of turns that end close to each other
 	syncInterval = time.Second           // between the syncs of a log with --fsync interval
 )
 
-// syncer makes logs durable soon after a turn ended, off the path of messages.
+// syncer makes logs durable, and writes records down, soon after a turn ended, off the path
+// of messages.
 type syncer struct {
 	policy string
 	wake   chan struct{} // room for one
@@ -23,11 +24,8 @@ func (y *syncer) init(policy string) {
 	y.policy, y.wake, y.dirty = policy, make(chan struct{}, 1), map[*Session]struct{}{}
 }
 
-// soon asks for the session's log to be made durable.
+// soon asks for the session's log to be made durable, and for its record to be saved.
 func (y *syncer) soon(s *Session) {
-	if y.policy == "never" {
-		return
-	}
 	y.mu.Lock()
 	y.dirty[s] = struct{}{}
 	y.mu.Unlock()
@@ -45,7 +43,7 @@ func (y *syncer) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return // shutdown syncs every log itself
+			return // shutdown syncs every log and saves every record itself
 		case <-y.wake:
 		}
 		y.mu.Lock()
@@ -53,9 +51,12 @@ func (y *syncer) run(ctx context.Context) {
 		y.dirty = map[*Session]struct{}{}
 		y.mu.Unlock()
 		for s := range dirty {
-			if err := s.syncLog(); err != nil {
-				s.log.Error("sync session log", "err", err)
+			if y.policy != "never" {
+				if err := s.syncLog(); err != nil {
+					s.log.Error("sync session log", "err", err)
+				}
 			}
+			s.save()
 		}
 		select {
 		case <-ctx.Done():

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -101,6 +102,12 @@ func (s *Session) echo(block []byte) []byte {
 	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).End()
 	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
 	return m.Frame()
+}
+
+// blocksOf returns the blocks of a prompt as the log has it.
+func blocksOf(prompt []byte) []json.RawMessage {
+	blocks, _ := rawjson.Member(prompt, "params", "prompt")
+	return rawjson.Elements(blocks)
 }
 
 // giveLocked queues the turn's prompt for the agent. The error is why the process is

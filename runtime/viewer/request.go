@@ -75,6 +75,9 @@ func (q *Request) Method() string { return q.method }
 // Context has the values for work that is part of the request.
 func (q *Request) Context() context.Context { return q.span.Context() }
 
+// Span returns the span of the request.
+func (q *Request) Span() observe.Span { return q.span }
+
 // Raise has the response translated for its client. It is called before anybody can
 // answer.
 func (q *Request) Raise(f func(*acp.Message) []byte) { q.raise = f }

@@ -1,0 +1,152 @@
+package lasting
+
+import (
+	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
+)
+
+// Interrupt returns what tells the client that its turn in a session has failed, if one goes on:
+// in version 2, where the answer to a prompt says only that the turn has begun, the state that
+// ends it and, for a client that asked for those, the gateway's own notification. It returns them
+// once. Prompts that were not answered are not ended by it.
+func (c *Conn) Interrupt(id string, why *acp.Error) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sessions[id]
+	if s == nil || s.turn.name == "" {
+		return nil
+	}
+	name := s.turn.name
+	s.turn = turn{}
+	told := acp.NewError("0", why)
+	failure := told.ErrorRaw()
+	state := rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "idle").String("stopReason", "error").Raw("error", rawjson.DeleteMember(failure, "data"))
+	out := []acp.Message{acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", id).Raw("update", state.End()).End())}
+	if c.turns {
+		out = append(out, acp.NewNotification(methodTurnEnded, rawjson.Object{}.String("sessionId", id).String("promptId", name).Raw("error", failure).End()))
+	}
+	return out
+}
+
+// beginsLocked notes that a prompt was answered: in version 2 its turn has begun.
+func (c *Conn) beginsLocked(r *request, result []byte) {
+	_, begun := rawjson.Member(result, "messageId")
+	if s := c.sessions[r.session]; s != nil && c.two && begun {
+		s.turn = turn{r.name, r.after}
+	}
+}
+
+// errAnew is how a turn ends that its gateway knows nothing more of.
+var errAnew = acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew")
+
+// promptFound is what a gateway knows of a prompt.
+type promptFound struct {
+	begun  uint64 // the event that it is, 0 for none
+	end    []byte // what tells how its turn ended, nil while that goes on
+	ended  uint64 // the event that end is
+	active bool   // the session works, or waits for an answer
+}
+
+// findPrompt asks what became of a prompt.
+func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, failure *acp.Error, err error) {
+	about := rawjson.Object{}.String("sessionId", session).End()
+	// The state first: a turn that ends behind it is told of.
+	info, failure, err := c.patientCall(live, "_sandboxagent/session/get", about)
+	if err != nil || failure != nil {
+		return f, failure, err
+	}
+	state := rawjson.MemberString(info, "state")
+	f.active = state == "running" || state == "waiting"
+	for after, more := t.after, true; more; {
+		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
+		if err != nil || failure != nil {
+			return f, failure, err
+		}
+		events, _ := rawjson.Member(page, "events")
+		for _, e := range rawjson.Elements(events) {
+			raw, _ := rawjson.Member(e, "seq")
+			after, _ = strconv.ParseUint(string(raw), 10, 64)
+			params, _ := rawjson.Member(e, "message", "params")
+			switch method := rawjson.MemberString(e, "message", "method"); {
+			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == t.name:
+				f.begun = after
+			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == t.name:
+				f.end, f.ended = params, after
+				return f, nil, nil
+			}
+		}
+		more = rawjson.MemberBool(page, "hasMore")
+	}
+	return f, nil, nil
+}
+
+// recoverPrompt finds out what became of a prompt that was not answered.
+func (c *Conn) recoverPrompt(live *link, r *request) error {
+	f, failure, err := c.findPrompt(live, r.session, turn{r.name, r.after})
+	switch {
+	case err != nil:
+		return err
+	case failure != nil:
+		c.answer(acp.NewError(r.id, failure))
+	case c.isTwo() && f.begun > 0: // there the answer is that it has begun
+		c.order.Lock()
+		defer c.order.Unlock()
+		c.answer(acp.NewResult(r.id, rawjson.Object{}.String("messageId", version.MessageID(f.begun)).End()))
+		if f.end == nil || !c.told(r.session, f.ended) {
+			c.mu.Lock()
+			if s := c.sessions[r.session]; s != nil {
+				s.turn = turn{r.name, r.after}
+			}
+			c.mu.Unlock()
+		}
+		c.settle(r.session, f)
+	case c.isTwo() && f.end != nil:
+		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")))
+	case f.end != nil:
+		c.order.Lock()
+		defer c.order.Unlock()
+		if c.told(r.session, f.ended) {
+			c.answer(outcome(r.id, f.end))
+		} // else it comes on the stream, behind the turn's updates
+	case f.begun == 0:
+		return live.Write(live.ctx, r.frame)
+	case !f.active: // else its end will be told
+		c.answer(acp.NewError(r.id, errAnew))
+	}
+	return nil
+}
+
+// recoverTurn finds out whether the client's turn in a session goes on, whose prompt was answered.
+func (c *Conn) recoverTurn(live *link, id string) error {
+	c.mu.Lock()
+	s := c.sessions[id]
+	if s == nil || s.turn.name == "" {
+		c.mu.Unlock()
+		return nil
+	}
+	t := s.turn
+	c.mu.Unlock()
+	f, failure, err := c.findPrompt(live, id, t)
+	if err != nil {
+		return err
+	}
+	c.order.Lock()
+	defer c.order.Unlock()
+	if failure != nil { // nothing can be learned of it any more
+		c.giveAll(c.Interrupt(id, failure))
+		return nil
+	}
+	c.settle(id, f)
+	return nil
+}
+
+// settle ends the client's turn in a session if the gateway does not go on with it and has not
+// told how it ended. The caller holds order.
+func (c *Conn) settle(id string, f promptFound) {
+	if f.end == nil && !f.active {
+		c.giveAll(c.Interrupt(id, errAnew))
+	}
+}
