@@ -11,10 +11,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -295,7 +296,7 @@ func (s Stderr) lastWords() string {
 // maxWords bounds the lines of stderr in an error's message; its data has more.
 const maxWords = 10
 
-var warning = regexp.MustCompile(`(?i)^\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:)`)
+var warning = pattern.New(`(?i)^\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:)`)
 
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with code %d", e.Code)

@@ -22,6 +22,7 @@ const (
 	Models         Feature = "models"
 	ThoughtLevels  Feature = "thoughtLevels"
 	MCPServers     Feature = "mcpServers"
+	MCPStatus      Feature = "mcpStatus"
 	Skills         Feature = "skills"
 	Instructions   Feature = "instructions"
 	SystemPrompt   Feature = "appendSystemPrompt"
@@ -41,7 +42,7 @@ const (
 // AllFeatures lists the features in the order in which they are shown.
 var AllFeatures = []Feature{
 	Text, Streaming, Reasoning, ToolCalls, ToolResults, Diffs, CommandOutput, Plan, Images, Attachments,
-	Permissions, Questions, PlanApproval, Modes, Models, ThoughtLevels, MCPServers, Skills, Instructions,
+	Permissions, Questions, PlanApproval, Modes, Models, ThoughtLevels, MCPServers, MCPStatus, Skills, Instructions,
 	SystemPrompt, Directories, Resume, Load, Fork, NativeSessions, Usage, Cost, Commands, Compaction,
 	Subagents, Cancel,
 }

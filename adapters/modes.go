@@ -1,9 +1,10 @@
 package adapters
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 )
 
 // Mode is a mode that an agent announces.
@@ -19,7 +20,7 @@ var modeNames = map[string][]string{
 }
 
 // holds finds what a mode says that changes nothing. Some plan modes only plan first.
-var holds = regexp.MustCompile(`(?i)read[- ]?only|(do not|don't|cannot|never|without|no) (modif|edit|chang|writ)|only reads`)
+var holds = pattern.New(`(?i)read[- ]?only|(do not|don't|cannot|never|without|no) (modif|edit|chang|writ)|only reads`)
 
 // ModeFor returns the agent's own mode for a permissionMode: the one that
 // PermissionModes names, else one that is called so. It returns "" for none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"sandboxagent.dev/sandbox-agent/adapters/amp"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
@@ -51,7 +50,7 @@ func Supervise(dataDir string) (stop func(), err error) {
 		process.UseGuard(exe)
 	}
 	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGCHLD)
+	signal.Notify(ended, process.ChildEnded)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

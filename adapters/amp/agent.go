@@ -75,13 +75,7 @@ func (a *agent) open(ctx context.Context, s *session) (err error) {
 	if err := s.begun(ctx, p, nil); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if s.id == "" {
-		s.id = schema.SessionID(s.thread)
-	}
-	id := s.id
-	s.mu.Unlock()
-	if err := a.sessions.Add(id, s); err != nil {
+	if err := a.sessions.Add(s.name(), s); err != nil {
 		return err
 	}
 	s.keep()

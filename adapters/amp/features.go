@@ -23,6 +23,7 @@ var features = adapters.Features{
 	adapters.Models:         no("the mode chooses the model"),
 	adapters.ThoughtLevels:  no("the mode chooses it"),
 	adapters.MCPServers:     yes,
+	adapters.MCPStatus:      {Level: adapters.ByAgent, Reason: "when a process begins; not why one has failed"},
 	adapters.Skills:         yes,
 	adapters.Instructions:   {Level: adapters.Emulated, Reason: "they are added to the system prompt"},
 	adapters.SystemPrompt:   yes,

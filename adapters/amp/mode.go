@@ -5,11 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -96,11 +97,11 @@ func packageVersion(script string) string {
 	}
 }
 
-var versionForm = regexp.MustCompile(`\b0\.0\.\d+(-g\w+)?`)
+var versionForm = pattern.New(`\b0\.0\.\d+(-g\w+)?`)
 
 var (
-	modeHelp = regexp.MustCompile(`Set the agent mode \(([^)]*)\)`)
-	modeWord = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	modeHelp = pattern.New(`Set the agent mode \(([^)]*)\)`)
+	modeWord = pattern.New(`^[a-z][a-z0-9-]*$`)
 )
 
 // modesIn finds the modes in the program's help.

@@ -101,8 +101,12 @@ func (s *session) take(p *proc, e *event) {
 		if e.Thread != "" {
 			s.thread = e.Thread
 		}
+		if s.id == "" { // it is new
+			s.id = schema.SessionID(s.thread)
+		}
 		s.mu.Unlock()
 		p.once.Do(func() { close(p.ready) })
+		bridge.TellServers(s.ctx, s.a.peer, s.log, s.name(), serversOf(e))
 		return
 	}
 	s.mu.Lock()

@@ -115,6 +115,9 @@ func (w *world) shows() bridgetest.Shows {
 				s.Fail("it said %q", act.Said())
 			}
 		},
+		adapters.MCPStatus: func(s *adaptertest.Scene) {
+			s.Servers(wish(s), "teller=ready(tell)")
+		},
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
 			id := wish(s) // what others show with it, they have shown
 			s.Say(id, "say in a terminal")

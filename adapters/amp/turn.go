@@ -1,11 +1,12 @@
 package amp
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -52,10 +53,10 @@ func (e *event) repeats() bool {
 func repeats(version string) bool { return version != "" && !onServer(version) }
 
 // statusOf finds the HTTP status that an error begins with.
-var statusOf = regexp.MustCompile(`^(\d{3})\b`)
+var statusOf = pattern.New(`^(\d{3})\b`)
 
 // unauthorized is in errors about credentials that do not begin with a status.
-var unauthorized = regexp.MustCompile(`(?i)\b(unauthorized|invalid (or missing )?api key|authentication_error|log ?in again|not logged in)\b`)
+var unauthorized = pattern.New(`(?i)\b(unauthorized|invalid (or missing )?api key|authentication_error|log ?in again|not logged in)\b`)
 
 // judge turns a result into how the turn ended.
 func judge(e *event) turn.Verdict {

@@ -16,6 +16,10 @@ type event struct {
 	Parent  string  `json:"parent_tool_use_id"` // the call that a subagent works for
 	Message message `json:"message"`
 
+	// init
+	Servers []mcpServer `json:"mcp_servers"`
+	Tools   []string    `json:"tools"`
+
 	// result
 	IsError bool   `json:"is_error"`
 	Error   string `json:"error"`

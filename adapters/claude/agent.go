@@ -86,6 +86,7 @@ func (a *agent) open(ctx context.Context, s *session, l *launch, args ...string)
 	default:
 	}
 	s.emit(func(*translator) []schema.SessionUpdate { return commandsUpdate(g.Commands) })
+	s.lookAtServers()
 	return g, nil
 }
 

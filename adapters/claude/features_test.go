@@ -19,7 +19,7 @@ func shownBy() bridgetest.ShownBy {
 		adapters.Plan: TestLive_Wishes, adapters.Images: liveAttachments, adapters.Attachments: liveAttachments,
 		adapters.Questions: liveQuestion, adapters.PlanApproval: livePlanApproval,
 		adapters.Modes: liveModesModelsEffort, adapters.Models: liveModesModelsEffort, adapters.ThoughtLevels: liveModesModelsEffort,
-		adapters.MCPServers: TestLive_Wishes, adapters.Skills: TestLive_Wishes,
+		adapters.MCPServers: TestLive_Wishes, adapters.MCPStatus: TestLive_Wishes, adapters.Skills: TestLive_Wishes,
 		adapters.Instructions: TestLive_Wishes, adapters.SystemPrompt: TestLive_Wishes,
 		adapters.Directories: TestLive_Wishes, adapters.Load: TestLive_OpenedAgain,
 		adapters.NativeSessions: TestLive_OpenedAgain, adapters.Fork: TestLive_OpenedAgain,

@@ -94,6 +94,7 @@ func (s *session) take(e *event) {
 	s.observe(e)
 	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
 	s.remember(e)
+	s.serversNow(e)
 	switch {
 	case e.Type == "system" && e.Subtype == "elicitation_complete":
 		s.elicited(e.ElicitationID)

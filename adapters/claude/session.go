@@ -44,6 +44,9 @@ type session struct {
 	asks   turn.Asks // what the program asks
 	title  bridge.Title
 
+	looking bridge.Later // at the MCP servers
+	servers sync.Mutex   // orders what is told of them; taken before mu
+
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
 
@@ -54,6 +57,9 @@ type session struct {
 	failed string // why the program did not start, in its own words
 	tries  int    // refused attempts after which credentials are bad
 	closed bool   // its end is wanted
+
+	statuses map[string]string // of the MCP servers, as they were told last
+	refused  map[string]string // why it did not take some of the session's
 }
 
 func (a *agent) newSession(id schema.SessionID, cwd string) *session {
@@ -152,6 +158,9 @@ func (s *session) connect(ctx context.Context, l *launch) {
 		for name, reason := range r.Errors {
 			l.Cannot("mcpServers."+name, "%s", reason)
 		}
+		s.mu.Lock()
+		s.refused = r.Errors
+		s.mu.Unlock()
 	}
 }
 
@@ -272,6 +281,7 @@ func (s *session) end() {
 			<-s.ended
 		}
 		s.stop()
+		s.looking.Stop()
 		s.work.Wait()
 		if s.dir == "" {
 			return

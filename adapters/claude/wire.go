@@ -33,6 +33,7 @@ type event struct {
 
 	// system
 	Mode           string        `json:"permissionMode"`
+	Servers        []mcpServer   `json:"mcp_servers"`
 	Model          string        `json:"model"`
 	Status         *string       `json:"status"`
 	CompactResult  string        `json:"compact_result"`

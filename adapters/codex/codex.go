@@ -59,6 +59,7 @@ func features() adapters.Features {
 	say(adapters.Reasoning, adapters.ByAgent, "summaries; raw reasoning where a model gives it")
 	say(adapters.Diffs, adapters.ByAgent, "the changed places of a file, each as a diff of its own")
 	say(adapters.Load, adapters.Emulated, "replayed from codex's own turns, which hold no plans")
+	say(adapters.MCPStatus, adapters.ByAgent, "tools from 0.169 on")
 	say(adapters.Instructions, adapters.Emulated, "added to the developer instructions; no file is written into the workspace")
 	say(adapters.Skills, adapters.Emulated, "codex's own, and those of the session in the developer instructions")
 	say(adapters.Questions, adapters.ByAgent, "codex asks in plan mode only, unless it is configured otherwise")

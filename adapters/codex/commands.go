@@ -2,9 +2,10 @@ package codex
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
@@ -53,7 +54,7 @@ func (s *session) command(said string) (*call, bool, error) {
 }
 
 // skillName finds $name, and /name at the begin.
-var skillName = regexp.MustCompile(`(?:^\s*/|\$)([A-Za-z0-9][\w.:-]*)`)
+var skillName = pattern.New(`(?:^\s*/|\$)([A-Za-z0-9][\w.:-]*)`)
 
 // mentioned are the skills that a text names.
 func (s *session) mentioned(said string) []skill {

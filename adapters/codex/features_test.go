@@ -16,7 +16,7 @@ func shownBy() bridgetest.ShownBy {
 		adapters.Diffs: liveDiffs, adapters.Plan: livePlan, adapters.Images: liveAttachments, adapters.Attachments: liveAttachments,
 		adapters.Questions: liveQuestion,
 		adapters.Modes:     restartModesModelsEffort, adapters.Models: restartModesModelsEffort, adapters.ThoughtLevels: restartModesModelsEffort,
-		adapters.MCPServers: liveMCP, adapters.Skills: liveInstructionsSkillsDirectories,
+		adapters.MCPServers: liveMCP, adapters.MCPStatus: liveMCP, adapters.Skills: liveInstructionsSkillsDirectories,
 		adapters.Instructions: liveInstructionsSkillsDirectories, adapters.SystemPrompt: liveInstructionsSkillsDirectories,
 		adapters.Directories: liveInstructionsSkillsDirectories, adapters.Load: liveSessionsOfATerminal,
 		adapters.NativeSessions: liveSessionsOfATerminal, adapters.Fork: liveForkDeleteTitle,

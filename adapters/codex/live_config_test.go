@@ -204,12 +204,14 @@ func liveMCP(t *testing.T, w *world) {
 	})
 	result := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{
 		{Stdio: &schema.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}, Env: []schema.EnvVariable{{Name: "DEMO", Value: "from-env"}}}},
+		{Stdio: &schema.MCPServerStdio{Name: "broken", Command: "/no/such/program"}},
 		{SSE: &schema.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []schema.HTTPHeader{}}},
 	}})
 	if !bytes.Contains(result, []byte(`"unsupported":[{"field":"mcpServers"`)) {
 		t.Errorf("a server that codex cannot have is not reported: %s", result)
 	}
 	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
+	c.Servers(id, 0, "broken=failed! demo=ready(ask,echo,write)")
 	if _, got := c.Turn(id, "mcp echo"); !strings.Contains(bridgetest.Said(got), "hello from-env") || len(asked) != 0 {
 		t.Errorf("said %q, asked %q\n%s", bridgetest.Said(got), asked, c.Quote())
 	}

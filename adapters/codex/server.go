@@ -44,9 +44,11 @@ type server struct {
 
 	ready     atomic.Bool // it was greeted
 	models    []model
-	confined  error   // why commands cannot be confined here; nil when they can
-	ephemeral bool    // credentials are not written to disk
-	account   account // guarded by a.mu when ready
+	confined  error // why commands cannot be confined here; nil when they can
+	ephemeral bool  // credentials are not written to disk
+
+	listsServers bool    // it can be asked for the MCP servers of a thread; set before ready
+	account      account // guarded by a.mu when ready
 }
 
 // home is the folder of the program's own files.
@@ -106,8 +108,14 @@ func (s *server) greet(ctx context.Context, key string) error {
 		"clientInfo":   map[string]string{"name": "sandbox-agent", "title": "Sandbox Agent", "version": "1"},
 		"capabilities": map[string]any{"experimentalApi": true, "optOutNotificationMethods": []string{"turn/diff/updated", "thread/readState/changed", "remoteControl/status/changed"}},
 	}
-	if err := s.call(ctx, "initialize", hello, nil); err != nil {
+	var is struct {
+		Agent string `json:"userAgent"`
+	}
+	if err := s.call(ctx, "initialize", hello, &is); err != nil {
 		return err
+	}
+	if version := versionForm.FindString(is.Agent); version != "" {
+		s.listsServers = slices.Compare(numbers(version), numbers(listsServers)) >= 0
 	}
 	if err := s.rpc.Notify(ctx, "initialized", nil); err != nil {
 		return fmt.Errorf("greet codex: %w", err)

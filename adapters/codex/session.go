@@ -33,6 +33,11 @@ type session struct {
 	title bridge.Title
 	later bridge.Later // shows output that was held back
 
+	looking bridge.Later             // at the MCP servers
+	telling sync.Mutex               // guards told, and orders what is told of them
+	told    map[string]acp.MCPServer // by name; at most maxServers
+	starts  int                      // how often one has told how its start goes; telling guards it
+
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
 
@@ -48,7 +53,7 @@ type session struct {
 func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
-		tr: newTranslator(), own: up.skills,
+		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{},
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})
 	if len(s.servers) == 0 {
@@ -93,11 +98,17 @@ func (s *session) take(e *event) {
 		s.withdrawn(e.RequestID)
 		return
 	}
-	if e.Method == "mcpServer/startupStatus/updated" && bridge.Text(e.Status) != "starting" {
-		s.tooling(e.Name)
+	if e.Method == "mcpServer/startupStatus/updated" && e.Thread == s.thread {
+		s.serverStarts(e)
+		if bridge.Text(e.Status) != "starting" {
+			s.tooling(e.Name)
+		}
 	}
 	s.observe(e)
 	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
+	if it := e.Item; e.Method == "item/completed" && it != nil && it.Type == "mcpToolCall" && it.Status == "failed" {
+		s.lookAtServers() // it may be gone
+	}
 	switch {
 	case e.Method == "turn/completed" && e.Turn != nil && e.Thread == s.thread:
 		s.settle(e.Turn)
@@ -166,6 +177,7 @@ func (s *session) end(ctx context.Context) {
 	}
 	s.finish()
 	s.later.Stop()
+	s.looking.Stop()
 	s.work.Wait()
 }
 

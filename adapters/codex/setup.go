@@ -6,9 +6,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -62,7 +63,7 @@ func newSetup(r bridge.Request) (*setup, error) {
 }
 
 // serverName is what codex takes as the name of an MCP server.
-var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var serverName = pattern.New(`^[A-Za-z0-9_-]+$`)
 
 // timeout is the setting of a server that bounds its answers, in seconds.
 const timeout = "tool_timeout_sec"

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"regexp"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -16,7 +17,7 @@ var _ adapters.Traveller = Adapter{}
 
 // rolloutForm is the form of a rollout's name below the folder of all of them: the day,
 // the time, and the thread.
-var rolloutForm = regexp.MustCompile(`^(\d{4})/(\d\d)/(\d\d)/rollout-[0-9T-]{1,40}-([0-9a-f-]{36})\.jsonl$`)
+var rolloutForm = pattern.New(`^(\d{4})/(\d\d)/(\d\d)/rollout-[0-9T-]{1,40}-([0-9a-f-]{36})\.jsonl$`)
 
 // Export implements [adapters.Traveller]: the rollout of a session's thread.
 func (Adapter) Export(ctx context.Context, t adapters.Travel, put adapters.Put) error {

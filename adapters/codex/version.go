@@ -2,10 +2,11 @@ package codex
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -19,7 +20,7 @@ const oldest = "0.140.0"
 // versionBound limits how long a program may take to tell its version.
 const versionBound = 10 * time.Second
 
-var versionForm = regexp.MustCompile(`(\d+)\.(\d+)\.(\d+)`)
+var versionForm = pattern.New(`(\d+)\.(\d+)\.(\d+)`)
 
 // checkVersion refuses a program that is too old. A version that is not known is
 // asked for; what cannot be run is left to fail where it is started.

@@ -20,10 +20,11 @@ type event struct {
 	Delta  string    `json:"delta"`
 	Index  *int      `json:"summaryIndex"`
 
-	Plan  []planStep      `json:"plan"`
-	Usage *tokenUsage     `json:"tokenUsage"`
-	Error json.RawMessage `json:"error"` // an object, or a text
-	Retry bool            `json:"willRetry"`
+	Plan   []planStep      `json:"plan"`
+	Usage  *tokenUsage     `json:"tokenUsage"`
+	Error  json.RawMessage `json:"error"` // an object, or a text
+	Retry  bool            `json:"willRetry"`
+	Reason string          `json:"failureReason"` // of an MCP server
 
 	Message    string          `json:"message"` // warning
 	Summary    string          `json:"summary"` // configWarning, deprecationNotice

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -98,9 +97,7 @@ func (in *Installer) checkDataDir(ctx context.Context) Check {
 		return c
 	}
 	c.Status, c.Remedy = CheckOK, ""
-	var stat syscall.Statfs_t
-	if syscall.Statfs(dir, &stat) == nil {
-		free := stat.Bavail * uint64(stat.Bsize)
+	if free, ok := freeSpace(dir); ok {
 		c.Found = fmt.Sprintf("%s has %.1f GB free", in.root, float64(free)/1e9)
 		if free < roomForIt {
 			c.Status, c.Remedy = CheckWarning, "free some space, or choose another data directory: an agent may need 1 GB while it is being installed"

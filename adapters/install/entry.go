@@ -9,9 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 )
 
 // fromRegistry installs what the agent's entry in the ACP registry offers, the
@@ -106,7 +107,7 @@ func (j *job) entryBinary(ctx context.Context, e Entry, b Binary) (*product, err
 
 // packageSpec is a package with a version; it begins with no dash, so that no
 // client takes it for a flag.
-var packageSpec = regexp.MustCompile(`^@?[A-Za-z0-9][A-Za-z0-9._/\[\]-]*((@|==)[A-Za-z0-9][A-Za-z0-9.+_-]*)?$`)
+var packageSpec = pattern.New(`^@?[A-Za-z0-9][A-Za-z0-9._/\[\]-]*((@|==)[A-Za-z0-9][A-Za-z0-9.+_-]*)?$`)
 
 // packageName returns the name in a specification such as @scope/name@1.2.3.
 func packageName(spec string) string {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 // lock takes the lock that installers of one agent share, in this process and
@@ -24,11 +26,11 @@ func (in *Installer) lock(ctx context.Context, agent string, waiting func()) (un
 	// A blocking flock cannot be cancelled, and the goroutine that would wait
 	// in it would outlive the call; so it is tried again and again.
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := claim.File(f)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		if !errors.Is(err, claim.ErrHeld) && !errors.Is(err, syscall.EINTR) {
 			_ = f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}

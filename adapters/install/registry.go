@@ -8,9 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
@@ -67,7 +68,7 @@ type Package struct {
 	Env     map[string]string `json:"env,omitempty"`
 }
 
-var agentID = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+var agentID = pattern.New(`^[a-z][a-z0-9-]*$`)
 
 // entry returns the agent with an id.
 func (x *Index) entry(id string) (Entry, bool) {

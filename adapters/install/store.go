@@ -11,10 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 )
 
 // Installation is one version of an agent's program on this machine, and where
@@ -69,7 +70,7 @@ const (
 
 // versionName is what versions look like. They become names of directories and
 // parts of URLs, also when a server sent them.
-var versionName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,127}$`)
+var versionName = pattern.New(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,127}$`)
 
 func checkVersion(v string) error {
 	if !versionName.MatchString(v) || strings.Contains(v, "..") || v == currentName {

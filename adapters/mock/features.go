@@ -20,6 +20,7 @@ var features = adapters.Features{
 	adapters.Models:         yes,
 	adapters.ThoughtLevels:  yes,
 	adapters.MCPServers:     no("accepted and not used"),
+	adapters.MCPStatus:      {Level: adapters.Emulated, Reason: "made up, with the prompt mcp"},
 	adapters.Skills:         no("the mock agent has none"),
 	adapters.Instructions:   no("the mock agent takes none"),
 	adapters.SystemPrompt:   no("the mock agent has none"),

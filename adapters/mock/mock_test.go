@@ -155,6 +155,11 @@ var shows = map[adapters.Feature]func(s *adaptertest.Scene){
 			s.Fail("session %s is not in %s", r.SessionID, list)
 		}
 	},
+	adapters.MCPStatus: func(s *adaptertest.Scene) {
+		id := s.NewSession(nil).SessionID
+		s.Say(id, "mcp")
+		s.Servers(id, "broken=failed! files=ready(find,read) issues=needs_login!")
+	},
 	adapters.Usage:    says("usage", func(u *schema.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Used > 0 }),
 	adapters.Cost:     says("usage", func(u *schema.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Cost != nil }),
 	adapters.Commands: says("commands", func(u *schema.SessionUpdate) bool { return u.AvailableCommandsUpdate != nil }),

@@ -7,9 +7,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/BurntSushi/toml"
 
@@ -30,7 +31,7 @@ type command struct {
 	ACP     *int              `toml:"acp"`
 }
 
-var commandID = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
+var commandID = pattern.New(`^[a-z0-9][a-z0-9_.-]*$`)
 
 // ReadCommands reads the user's own agents from a file, by name:
 //

@@ -3,8 +3,9 @@ package native
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -12,7 +13,7 @@ import (
 )
 
 // noLogin finds errors about credentials among those that agents give other codes.
-var noLogin = regexp.MustCompile(`(?i)^401\b|(http|status|code|error)[^a-z0-9]{0,3}401\b|unauthori[sz]ed|unauthenticated|authentication (is )?(required|failed)|not logged in|log ?in required|(invalid|incorrect|missing) api[ _-]?key|api[ _-]?key (is |was )?(not valid|invalid|missing|required)`)
+var noLogin = pattern.New(`(?i)^401\b|(http|status|code|error)[^a-z0-9]{0,3}401\b|unauthori[sz]ed|unauthenticated|authentication (is )?(required|failed)|not logged in|log ?in required|(invalid|incorrect|missing) api[ _-]?key|api[ _-]?key (is |was )?(not valid|invalid|missing|required)`)
 
 // login gives errors about credentials the code that the protocol has for them, and
 // says what helps. Agents name neither the variable nor the command.

@@ -2,10 +2,11 @@ package native
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -58,10 +59,10 @@ func (r *retold) Read(ctx context.Context) (acp.Message, error) {
 }
 
 var (
-	called   = regexp.MustCompile(`(?:\[Function Call: [^\]\n]*\])+\s*$`)
-	callName = regexp.MustCompile(`\[Function Call: ([^\]\n]*)\]`)
-	answered = regexp.MustCompile(`^(?:\s*\[Function Response: [^\]\n]*\]\s*)+`)
-	thought  = regexp.MustCompile(`^(?:\[Thought: [^\]\n]*\])+`)
+	called   = pattern.New(`(?:\[Function Call: [^\]\n]*\])+\s*$`)
+	callName = pattern.New(`\[Function Call: ([^\]\n]*)\]`)
+	answered = pattern.New(`^(?:\s*\[Function Response: [^\]\n]*\]\s*)+`)
+	thought  = pattern.New(`^(?:\[Thought: [^\]\n]*\])+`)
 )
 
 // machineContext begins what the agent tells its model of the machine.

@@ -133,6 +133,7 @@ var common = adapters.Features{
 	adapters.Models:         no("the agent offers no choice"),
 	adapters.ThoughtLevels:  no("the agent offers no choice"),
 	adapters.MCPServers:     {Level: adapters.ByAgent},
+	adapters.MCPStatus:      no("ACP has no word for it: the gateway knows what was asked for"),
 	adapters.Skills:         no("the agent takes none from its client"),
 	adapters.Instructions:   no("the agent takes none from its client; it reads its own file in the workspace"),
 	adapters.SystemPrompt:   no("the agent takes none from its client"),

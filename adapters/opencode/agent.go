@@ -7,10 +7,11 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -31,7 +32,7 @@ type record struct {
 }
 
 // native is the form of OpenCode's ids of sessions.
-var native = regexp.MustCompile(`^ses_[A-Za-z0-9]{1,64}$`)
+var native = pattern.New(`^ses_[A-Za-z0-9]{1,64}$`)
 
 // agent is one connection: sessions that share processes.
 type agent struct {
@@ -115,6 +116,9 @@ func (a *agent) unparsed(frame []byte, reason error) {
 
 // take acts on an event. It runs on the goroutine that reads, in order.
 func (a *agent) take(srv *server, e *event) {
+	if e.Type == "mcp.tools.changed" {
+		a.toolsChanged(srv, e.Directory)
+	}
 	if e.Session == "" {
 		return
 	}

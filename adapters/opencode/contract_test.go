@@ -32,7 +32,7 @@ func shownBy() bridgetest.ShownBy {
 		adapters.Diffs: livePlanAndDiffs, adapters.Plan: livePlanAndDiffs,
 		adapters.Images: restartAttachments, adapters.Attachments: restartAttachments, adapters.Questions: liveQuestion,
 		adapters.Modes: restartModesModelsEffort, adapters.Models: restartModesModelsEffort, adapters.ThoughtLevels: restartModesModelsEffort,
-		adapters.MCPServers: liveMCP, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
+		adapters.MCPServers: liveMCP, adapters.MCPStatus: liveMCP, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
 		adapters.SystemPrompt: liveWishes, adapters.Directories: liveWishes,
 		adapters.Load: liveSessionOfATerminal, adapters.NativeSessions: liveSessionOfATerminal, adapters.Fork: liveForkListDeleteTitle,
 		adapters.Commands: liveCommandsAndCompaction, adapters.Compaction: liveCommandsAndCompaction, adapters.Subagents: liveSubagent,

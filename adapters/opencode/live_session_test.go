@@ -212,10 +212,13 @@ func liveMCP(t *testing.T, w *world) {
 	make := func(word string) schema.SessionID {
 		r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
 			Name: "tools", Command: python, Args: []string{script}, Env: []schema.EnvVariable{{Name: "WORD", Value: word}},
-		}}}})
+		}}, {Stdio: &schema.MCPServerStdio{Name: "gone", Command: "/no/such/program"}}}})
 		return schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	}
 	one, two := make("heron"), make("egret")
+	for _, id := range []schema.SessionID{one, two} {
+		c.Servers(id, 0, "gone=failed! tools=ready") // each its own, by its own names
+	}
 	if _, got := c.Turn(one, "use"); !strings.Contains(bridgetest.Said(got), "heron") {
 		t.Errorf("the first session said %q", bridgetest.Said(got))
 	}

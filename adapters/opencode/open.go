@@ -143,6 +143,10 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 		o.up.Cannot("agentSpecific.opencode.customAgent", "there is no agent %q that sessions can use; there are %s", o.up.agent, strings.Join(s.set.modeNames(), ", "))
 		o.up.agent = ""
 	}
+	s.own = map[string]string{}
+	for i, name := range o.own {
+		s.own[name] = o.up.servers[i].name
+	}
 	s.set.pick(bridge.FirstOf(mode, o.up.agent, i.Agent), model, variant)
 	s.tr.usage.costs[i.ID] = i.Cost
 	if made {
@@ -171,6 +175,7 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 		}
 		return out
 	})
+	s.lookAtServers()
 	return s, nil
 }
 

@@ -61,6 +61,7 @@ func features() adapters.Features {
 	say(adapters.Permissions, adapters.ByAgent, "of subagents too; OpenCode itself asks about little unless it is configured to, or permissionMode is write")
 	say(adapters.ThoughtLevels, adapters.ByAgent, "for models that have variants")
 	say(adapters.MCPServers, adapters.ByAgent, "OpenCode starts them per directory; other sessions there are kept from using them")
+	say(adapters.MCPStatus, adapters.ByAgent, "not which tools a server has")
 	say(adapters.Instructions, adapters.Emulated, "added to the system prompt; no file is written into the workspace")
 	say(adapters.SystemPrompt, adapters.ByAgent, "not for commands, nor for subagents")
 	say(adapters.Skills, adapters.Emulated, "OpenCode's own, and those of the session in the system prompt")

@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -87,8 +88,8 @@ var (
 	// passes finds what is over in a moment: between the choice and the use of a port
 	// somebody else took it, or another process is setting up the database, which all
 	// of a user's share.
-	passes    = regexp.MustCompile(`ServeError|EADDRINUSE|in use|Failed query|database is locked`)
-	listening = regexp.MustCompile(`listening on (http://\S+)`)
+	passes    = pattern.New(`ServeError|EADDRINUSE|in use|Failed query|database is locked`)
+	listening = pattern.New(`listening on (http://\S+)`)
 )
 
 func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -27,6 +28,11 @@ type session struct {
 
 	turns *turn.Turns[work]
 	later bridge.Later // shows output that was held back
+
+	own     map[string]string // the session's MCP servers: the names under which they run, and its own; set before it is shared
+	looking bridge.Later      // at them
+	telling sync.Mutex        // orders what is told of them
+	told    atomic.Bool       // it has some
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -73,6 +79,9 @@ func (s *session) take(e *event) {
 			s.switched(m.Agent)
 		}
 	}
+	if e.Type == "session.idle" && e.Session == string(s.id) && s.told.Load() {
+		s.lookAtServers() // the turn may have ended one
+	}
 	s.observe(e) // when what it means is shown
 	s.showLater()
 }
@@ -118,6 +127,7 @@ func (s *session) end(ctx context.Context) {
 	s.a.tools.leave(ctx, s)
 	s.stop()
 	s.later.Stop()
+	s.looking.Stop()
 	s.work.Wait()
 }
 

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -23,7 +24,7 @@ type mcpServer struct {
 }
 
 // odd are characters that OpenCode replaces in the names of tools.
-var odd = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var odd = pattern.New(`[^A-Za-z0-9_-]`)
 
 // tools are the MCP servers that sessions have started. OpenCode runs them per
 // directory; here they belong to sessions, and others are kept from using them.
@@ -146,10 +147,7 @@ func prefix(name string) string { return odd.ReplaceAllString(name, "_") + "_*" 
 
 // connect starts an MCP server and returns why it does not run.
 func (s *server) connect(ctx context.Context, dir, name string, config json.RawMessage) string {
-	var states map[string]struct {
-		Status string `json:"status"`
-		Error  string `json:"error"`
-	}
+	var states map[string]serverStatus
 	body := map[string]any{"name": name, "config": config}
 	if err := s.call(ctx, "POST", at("/mcp", dir), body, &states); err != nil {
 		return err.Error()
@@ -158,7 +156,7 @@ func (s *server) connect(ctx context.Context, dir, name string, config json.RawM
 	case "connected":
 		return ""
 	case "needs_auth", "needs_client_registration":
-		return "it wants a login; run `opencode mcp auth " + name + "` in a terminal"
+		return loginRemedy(name)
 	default:
 		return bridge.FirstOf(bridge.OneLine(one.Error), one.Status, "opencode does not say why")
 	}

@@ -17,6 +17,10 @@ func (s *session) dialog(p *program, e *event) {
 		p.gate = a
 		return
 	}
+	if servers, ok := serversIn(e, s.mark); ok {
+		s.serversAre(servers)
+		return
+	}
 	switch e.Method {
 	case "select", "confirm", "input", "editor":
 	case "notify":

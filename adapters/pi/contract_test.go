@@ -44,7 +44,7 @@ func shownBy() bridgetest.ShownBy {
 		adapters.Usage: liveTurn, adapters.Cost: liveTurn, adapters.Diffs: liveDiffs,
 		adapters.Images: liveAttachments, adapters.Attachments: liveAttachments, adapters.Questions: liveExtensions,
 		adapters.Modes: liveModes, adapters.Models: TestLive_OpenedAgain, adapters.ThoughtLevels: TestLive_OpenedAgain,
-		adapters.MCPServers: liveWishes, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
+		adapters.MCPServers: liveWishes, adapters.MCPStatus: liveWishes, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
 		adapters.SystemPrompt: liveWishes, adapters.Directories: liveWishes,
 		adapters.Load: liveSessionOfATerminal, adapters.NativeSessions: liveSessionOfATerminal, adapters.Fork: liveForkListDeleteTitle,
 		adapters.Commands: liveCommandsAndCompaction, adapters.Compaction: liveCommandsAndCompaction,

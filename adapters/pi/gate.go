@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -17,8 +18,9 @@ var gateSource []byte
 const gatePlace = `"__SESSION__"`
 
 const (
-	gateStatus = "sandbox-agent-gate" // the key by which the gate announces itself
-	gateAllow  = "allow"              // the answer that lets a call go on; others are the reason why not
+	gateStatus  = "sandbox-agent-gate" // the key by which the gate announces itself
+	gateServers = "sandbox-agent-mcp"  // the key by which it says how the MCP servers are
+	gateAllow   = "allow"              // the answer that lets a call go on; others are the reason why not
 )
 
 // reading are Pi's own tools that change nothing and start nothing.
@@ -28,6 +30,7 @@ var reading = []string{"read", "grep", "find", "ls", "tool_search"}
 type gateFacts struct {
 	Mark      string         `json:"mark"` // tells its dialogs from those of other extensions
 	Status    string         `json:"status"`
+	MCPStatus string         `json:"mcpStatus"`
 	Allow     string         `json:"allow"`
 	Reads     []string       `json:"reads"`
 	Servers   map[string]any `json:"servers"`   // MCP servers in the form of Pi's mcp.json
@@ -38,7 +41,7 @@ type gateFacts struct {
 
 // gateFile is the extension for a session.
 func gateFile(f gateFacts) ([]byte, error) {
-	f.Status, f.Allow, f.Reads = gateStatus, gateAllow, reading
+	f.Status, f.MCPStatus, f.Allow, f.Reads = gateStatus, gateServers, gateAllow, reading
 	b, err := schema.Encode(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode what the gate must know: %w", err)
@@ -65,6 +68,21 @@ func announced(e *event, mark string) (*announcement, bool) {
 		return nil, false
 	}
 	return a, true
+}
+
+// serversIn reads how the MCP servers are, as the session's own gate says it.
+func serversIn(e *event, mark string) ([]acp.MCPServer, bool) {
+	if e.Method != "setStatus" || e.StatusKey != gateServers {
+		return nil, false
+	}
+	var said struct {
+		Mark    string          `json:"mark"`
+		Servers []acp.MCPServer `json:"servers"`
+	}
+	if bridge.Lenient([]byte(e.StatusText), &said) != nil || said.Mark != mark {
+		return nil, false
+	}
+	return said.Servers, true
 }
 
 // gateQuestion is a call that the gate asks about.

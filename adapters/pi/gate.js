@@ -58,6 +58,30 @@ export default async function (pi) {
   const reads = (name) => session.reads.includes(name)
     && pi.getAllTools().some((tool) => tool.name === name && (tool.sourceInfo?.source ?? "builtin") === "builtin");
 
+  // How the MCP servers are, as far as Pi tells: one whose tools are there is connected.
+  const servers = () => {
+    const tools = {};
+    for (const tool of mcp ? pi.getAllTools() : []) {
+      const own = Object.keys(session.servers).find((name) => tool.name.startsWith(`mcp__${name}__`));
+      const server = own ?? /^mcp__(.+?)__/.exec(tool.name)?.[1];
+      if (server !== undefined) (tools[server] ??= []).push({ name: tool.name.slice(`mcp__${server}__`.length), description: (tool.description ?? "").slice(0, 1000) });
+    }
+    const stateOf = (name) => {
+      if (tools[name]) return { state: "ready", tools: tools[name] };
+      if (!mcp) return { state: "failed", error: "this version of pi has no MCP: 0.99.0 and newer have" };
+      return failed[name] === undefined ? { state: "unknown" } : { state: "failed", error: failed[name] };
+    };
+    return [...new Set([...Object.keys(session.servers), ...Object.keys(tools)])].sort().map((name) => ({ name, ...stateOf(name) }));
+  };
+  let told = "[]";
+  const tellServers = (_event, ctx) => {
+    const all = servers();
+    if (JSON.stringify(all) === told) return;
+    told = JSON.stringify(all);
+    ctx.ui.setStatus(session.mcpStatus, JSON.stringify({ mark: session.mark, servers: all }));
+  };
+  for (const event of ["session_start", "agent_start", "agent_end"]) pi.on(event, tellServers);
+
   // Announced when all is in place: without it there is no session.
   pi.on("session_start", async (_event, ctx) => {
     let keyed = true;

@@ -6,9 +6,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -54,7 +55,7 @@ func newLaunch(r bridge.Request) (*launch, error) {
 }
 
 // serverName is the form of names that Pi takes.
-var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var serverName = pattern.New(`^[A-Za-z0-9_-]+$`)
 
 // mcp lists the MCP servers. Their tools are shown to the model as all others are.
 func (l *launch) mcp() error {

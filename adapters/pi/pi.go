@@ -59,6 +59,7 @@ func features() adapters.Features {
 	say(adapters.Models, adapters.ByAgent, "before 0.84.3 by a new process, between turns, because Pi would write the choice into the user's settings")
 	say(adapters.ThoughtLevels, adapters.ByAgent, "as models")
 	say(adapters.MCPServers, adapters.ByAgent, "from 0.99 on, over stdio and HTTP; earlier versions have none")
+	say(adapters.MCPStatus, adapters.Emulated, "a server whose tools Pi has is ready; why one does not connect Pi does not say")
 	say(adapters.Instructions, adapters.Emulated, "added to the system prompt; no file is written into the workspace")
 	say(adapters.Directories, adapters.Emulated, "Pi confines nothing: they are named in the system prompt, and files there may be edited in mode write")
 	say(adapters.Load, adapters.Emulated, "replayed from Pi's own file")

@@ -8,9 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -47,6 +48,7 @@ type session struct {
 	tr    *translator
 	named bool                   // the client may be told of id
 	early []schema.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
+	mcp   []acp.MCPServer        // as Pi told of them before it was
 
 	mu      sync.Mutex
 	prog    *program
@@ -214,7 +216,7 @@ func (s *session) startError(p *program, err error) error {
 
 // nodeForm finds the version with which Node.js ends the report of an error that
 // nobody caught.
-var nodeForm = regexp.MustCompile(`Node\.js v(\d+)\.`)
+var nodeForm = pattern.New(`Node\.js v(\d+)\.`)
 
 // remedyFor says what to do about what Pi wrote when it ended, "" when that says
 // all.
@@ -329,7 +331,21 @@ func (s *session) name(id schema.SessionID) {
 	defer s.out.Unlock()
 	s.id, s.named = id, true
 	s.update(s.early...)
-	s.early = nil
+	if s.mcp != nil {
+		bridge.TellServers(s.ctx, s.a.peer, s.log, s.id, s.mcp)
+	}
+	s.early, s.mcp = nil, nil
+}
+
+// serversAre takes how the MCP servers are.
+func (s *session) serversAre(now []acp.MCPServer) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	if s.named {
+		bridge.TellServers(s.ctx, s.a.peer, s.log, s.id, now)
+	} else {
+		s.mcp = now
+	}
 }
 
 func (s *session) record() record {

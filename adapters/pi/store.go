@@ -1,8 +1,9 @@
 package pi
 
 import (
-	"regexp"
 	"slices"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -39,7 +40,7 @@ func (r *record) allow(rule string) {
 }
 
 // idForm is the form of Pi's ids, which people may choose.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+var idForm = pattern.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 // Recorded implements [adapters.Recorder].
 func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -16,7 +17,7 @@ import (
 var _ adapters.Traveller = Adapter{}
 
 // fileForm is the form of the names of Pi's files: the time, and the id.
-var fileForm = regexp.MustCompile(`^[0-9TZ-]{1,40}_([A-Za-z0-9._-]{1,128})\.jsonl$`)
+var fileForm = pattern.New(`^[0-9TZ-]{1,40}_([A-Za-z0-9._-]{1,128})\.jsonl$`)
 
 // Export implements [adapters.Traveller]: the file of a session's conversation.
 func (Adapter) Export(_ context.Context, t adapters.Travel, put adapters.Put) error {

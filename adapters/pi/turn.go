@@ -3,10 +3,11 @@ package pi
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -87,7 +88,7 @@ func (t *work) count(u *usage) {
 }
 
 // statusForm finds the HTTP status with which Pi's errors begin.
-var statusForm = regexp.MustCompile(`^\s*(?:HTTP )?([1-5]\d\d)\b`)
+var statusForm = pattern.New(`^\s*(?:HTTP )?([1-5]\d\d)\b`)
 
 // failed is the error of a turn that the provider ended.
 func failed(reason string) error {

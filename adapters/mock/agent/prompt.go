@@ -46,6 +46,7 @@ var commands = map[string]command{
 	"subagent":   {nothing, (*turn).subagent}, // one that asks for a permission
 	"usage":      {nothing, (*turn).usage},
 	"commands":   {nothing, (*turn).commandList},
+	"mcp":        {nothing, (*turn).mcpServers},    // says how made-up MCP servers are
 	"title":      {something, (*turn).title},       // title TEXT: names the session
 	"fs":         {something, (*turn).readFile},    // fs PATH: a file read through the client
 	"terminal":   {something, (*turn).terminal},    // terminal COMMAND: run by the client

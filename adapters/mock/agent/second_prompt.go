@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +37,9 @@ type works struct {
 	mu    sync.Mutex
 	open  map[string]chan struct{} // by session, blank, id; closed when it is cancelled
 	group sync.WaitGroup           // of what goes on in the background
+
+	tell   sync.Mutex          // held while updates are sent that name what goes on in the background
+	behind map[string][]string // the terminals that do, in their order; by session
 }
 
 func (w *works) begin(key string) <-chan struct{} {
@@ -81,10 +86,41 @@ func (a *agent) ExtMethod(_ context.Context, method string, params json.RawMessa
 	return nil, nil
 }
 
+// goesOn begins a terminal in the background.
+func (w *works) goesOn(session, terminal string) {
+	w.tell.Lock()
+	defer w.tell.Unlock()
+	if w.behind == nil {
+		w.behind = map[string][]string{}
+	}
+	w.behind[session] = append(w.behind[session], terminal)
+}
+
+// ended ends a terminal in the background.
+func (w *works) ended(session, terminal string) {
+	w.tell.Lock()
+	defer w.tell.Unlock()
+	w.behind[session] = slices.DeleteFunc(w.behind[session], func(t string) bool { return t == terminal })
+}
+
+// state is how the update of a session's state begins. sendTwo adds what goes on in the
+// background, which each of them has to name.
+const state = `{"sessionUpdate":"state_update",`
+
 // sendTwo sends updates of version 2, and keeps them. Nothing comes between them.
 func (t *turn) sendTwo(updates ...string) error {
+	w := &t.a.works
+	w.tell.Lock()
+	defer w.tell.Unlock()
+	var background []string
+	for _, terminal := range w.behind[string(t.s.id)] {
+		background = append(background, `{"type":"terminal","terminalId":"`+terminal+`"}`)
+	}
 	var lines, frames []byte
 	for _, u := range updates {
+		if said, ok := strings.CutPrefix(u, state); ok && len(background) > 0 {
+			u = state + `"background":[` + strings.Join(background, ",") + `],` + said
+		}
 		lines = append(append(lines, u...), '\n')
 		frames = append(append(append(frames, t.s.frameHead()...), u...), frameTail...)
 	}
@@ -145,10 +181,11 @@ func (t *turn) background(rest string) (schema.StopReason, error) {
 	call := string(t.newCall())
 	terminal := "terminal-" + call
 	cancelled := t.a.works.begin(string(t.s.id) + " " + terminal)
+	t.a.works.goesOn(string(t.s.id), terminal)
 	err := t.sendTwo(
 		`{"sessionUpdate":"terminal_update","terminalId":"`+terminal+`","command":"tick","capabilities":{"cancel":{}}}`,
 		`{"sessionUpdate":"tool_call_update","toolCallId":"`+call+`","title":"Run tick","kind":"execute","status":"in_progress","content":[{"type":"terminal","terminalId":"`+terminal+`"}]}`,
-		`{"sessionUpdate":"state_update","state":"running","background":[{"type":"terminal","terminalId":"`+terminal+`"}]}`,
+		state+`"state":"running"}`,
 	)
 	if err != nil {
 		return "", err
@@ -177,12 +214,13 @@ func (t *turn) tick(call, terminal string, ticks int, cancelled <-chan struct{})
 		}
 	}
 	t.a.works.end(string(t.s.id) + " " + terminal)
+	t.a.works.ended(string(t.s.id), terminal)
 	_ = t.sendTwo(
 		`{"sessionUpdate":"terminal_update","terminalId":"`+terminal+`","exitStatus":`+exit+`}`,
 		`{"sessionUpdate":"tool_call_update","toolCallId":"`+call+`","status":"`+status+`"}`,
-		`{"sessionUpdate":"state_update","state":"running"}`,
+		state+`"state":"running"}`,
 		`{"sessionUpdate":"agent_message_chunk","messageId":"after-`+call+`","content":{"type":"text","text":"The command in the background is `+status+`."}}`,
-		`{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}`,
+		state+`"state":"idle","stopReason":"end_turn"}`,
 	)
 }
 
@@ -260,12 +298,12 @@ func (t *turn) askTwo(session, subject string) (string, error) {
 }
 
 func (t *turn) requiresAction(string) (schema.StopReason, error) {
-	if err := t.sendTwo(`{"sessionUpdate":"state_update","state":"requires_action"}`); err != nil {
+	if err := t.sendTwo(state + `"state":"requires_action"}`); err != nil {
 		return "", err
 	}
 	said, err := t.askTwo(string(t.s.id), `{"type":"command","command":"rm -r x","cwd":"/"}`)
 	if err == nil {
-		err = t.sendTwo(`{"sessionUpdate":"state_update","state":"running"}`)
+		err = t.sendTwo(state + `"state":"running"}`)
 	}
 	if err != nil {
 		return "", err
