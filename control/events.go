@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -56,6 +57,10 @@ func (s *Server) getEvents(c echo.Context) error {
 	default:
 		return problem.New(problem.InvalidRequest, "acp is the version of ACP that events are in: 1 or 2, not %d", version)
 	}
+	clean := false
+	if err := flags(c, map[string]*bool{"clean": &clean}); err != nil {
+		return err
+	}
 	r := c.Request()
 	if r.Method == http.MethodGet && strings.Contains(strings.ToLower(r.Header.Get("Accept")), sse.ContentType) {
 		if last := r.Header.Get("Last-Event-ID"); last != "" {
@@ -65,6 +70,9 @@ func (s *Server) getEvents(c echo.Context) error {
 		}
 		if version != 1 {
 			return problem.New(problem.InvalidRequest, "a stream of events is in version 1 of ACP: read pages of version %d, or connect to /v2/rpc", version)
+		}
+		if clean {
+			return problem.New(problem.InvalidRequest, "a stream of events is as the log has it: read pages with clean").With("parameter", "clean")
 		}
 		return s.streamEvents(c, id, after)
 	}
@@ -81,7 +89,25 @@ func (s *Server) getEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if clean {
+		without, err := s.o.Sessions.Cleaner(id)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			events[i].Message = cleaned(events[i].Message, without)
+		}
+	}
 	return writeEvents(c, events, hasMore, nil)
+}
+
+// cleaned returns a message without secrets. One that would be no JSON any more, because a value
+// of the session is also a part of its form, is left out.
+func cleaned(message json.RawMessage, without func(text string) string) json.RawMessage {
+	if b := json.RawMessage(without(string(message))); json.Valid(b) {
+		return b
+	}
+	return json.RawMessage(`"` + secret.Removed + `"`)
 }
 
 // writeEvents answers with a page of events. upTo is nil but for who stores them.

@@ -206,3 +206,13 @@ func TestEvents_HeadDoesNotStream(t *testing.T) {
 		t.Errorf("status %d, type %s", w.Code, w.Header().Get("Content-Type"))
 	}
 }
+
+// A page of events can be without secrets; a stream cannot.
+func TestEvents_Clean(t *testing.T) {
+	if got := string(cleaned([]byte(`{"text":"hush now"}`), strings.NewReplacer("hush", "[removed]").Replace)); got != `{"text":"[removed] now"}` {
+		t.Errorf("cleaned: %s", got)
+	}
+	if got := string(cleaned([]byte(`{"text":1}`), strings.NewReplacer(`"text"`, "[removed]").Replace)); got != `"[removed]"` {
+		t.Errorf("what is no JSON any more: %s", got)
+	}
+}

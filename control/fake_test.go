@@ -75,6 +75,10 @@ func (f *fake) Events(_ context.Context, id string, after uint64, limit int) ([]
 	return f.events(after, limit)
 }
 
+func (f *fake) Cleaner(string) (func(string) string, error) {
+	return strings.NewReplacer("hush", "[removed]").Replace, nil
+}
+
 func (f *fake) RaisedEvents(ctx context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
 	events, more, err := f.Events(ctx, id, after, limit)
 	for i := range events {

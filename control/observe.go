@@ -6,10 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/labstack/echo/v4"
 
@@ -32,6 +33,7 @@ type Answer struct {
 	Route   string
 	Status  int          // 0 when the client was gone before
 	Problem problem.Kind // "" for none
+	Node    string       // of a hub that has answered, "" for none
 
 	Uploaded, Downloaded int64 // bytes of files
 }
@@ -115,7 +117,7 @@ func (s *Server) noteRoutes(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-var pathParams = regexp.MustCompile(`:(\w+)`)
+var pathParams = pattern.New(`:(\w+)`)
 
 // templatesOf returns the routes of the API by the framework's form of them.
 func templatesOf(e *echo.Echo) map[string]string {

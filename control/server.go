@@ -26,6 +26,7 @@ type Sessions interface {
 	Events(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
 	RaisedEvents(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
 	Raw(ctx context.Context, id string) (io.ReadCloser, error)
+	Cleaner(id string) (func(text string) string, error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
 	CloseSession(ctx context.Context, id string) error
 	DeleteSession(ctx context.Context, id string) error

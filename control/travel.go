@@ -262,7 +262,11 @@ func (s *Server) departSession(c echo.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.o.Travel.DepartSession(c.Request().Context(), id, last, to)
+	if err := s.o.Travel.DepartSession(c.Request().Context(), id, last, to); err != nil {
+		return err
+	}
+	s.log.Info("a session is closed here, as it goes on at another gateway", "session", id, "to", to, "last_seq", last)
+	return nil
 }
 
 const (

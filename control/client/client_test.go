@@ -81,6 +81,10 @@ func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) 
 	return []runtime.Event{s.event(after + 1)}, limit == 1, nil
 }
 
+func (s *sessions) Cleaner(string) (func(string) string, error) {
+	return func(string) string { return `{"clean":true}` }, nil
+}
+
 func (s *sessions) RaisedEvents(ctx context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
 	events, more, err := s.Events(ctx, id, after, limit)
 	for i := range events {
@@ -157,6 +161,8 @@ func TestClient_Calls(t *testing.T) {
 	check("events", client.EventPage{Events: []runtime.Event{fake.event(2)}, HasMore: true}, events, err)
 	raised, err := c.RaisedEvents(ctx, id, 1, 1)
 	check("events of version 2", `{"jsonrpc":"2.0","method":"two"}`, string(raised.Events[0].Message), err)
+	clean, err := c.CleanEvents(ctx, id, 1, 1)
+	check("clean events", `{"clean":true}`, string(clean.Events[0].Message), err)
 	raw, err := c.Raw(ctx, id)
 	if err == nil {
 		var text []byte

@@ -38,8 +38,17 @@ func (c *Client) RaisedEvents(ctx context.Context, id string, after uint64, limi
 	return c.events(ctx, id, 2, after, limit)
 }
 
-func (c *Client) events(ctx context.Context, id string, version int, after uint64, limit int) (EventPage, error) {
+// CleanEvents returns the same as Events without what looks like a key, the session's own
+// credentials, and the values of variables that are called keys: for who gives it away.
+func (c *Client) CleanEvents(ctx context.Context, id string, after uint64, limit int) (EventPage, error) {
+	return c.events(ctx, id, 1, after, limit, "clean")
+}
+
+func (c *Client) events(ctx context.Context, id string, version int, after uint64, limit int, flags ...string) (EventPage, error) {
 	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	for _, name := range flags {
+		q.Set(name, "true")
+	}
 	if version != 1 {
 		q.Set("acp", strconv.Itoa(version))
 	}

@@ -85,9 +85,9 @@ func hubOperations() map[string][]operation {
 	return map[string][]operation{
 		"acp": hubRPCOperations(),
 		"hub": {
-			{method: get, path: "/v2/health", id: "getHealth", summary: "Whether the hub answers", open: true, access: anybody, responses: one(200, jsonResponse("It does.", "Status"))},
+			{method: get, path: "/v2/health", id: "getHealth", summary: "Whether the hub answers", open: true, access: anybody, responses: one(200, jsonResponse("It does.", "Health"))},
 			{method: get, path: "/v2/ready", id: "getReady", summary: "Whether the store can be written to, and the hub is not ending", open: true, access: anybody, responses: one(200, jsonResponse("It is.", "Status")), problems: []problem.Kind{problem.Unavailable}},
-			{method: get, path: "/v2/version", id: "getVersion", summary: "What runs here", access: reads, responses: one(200, jsonResponse("The program and its platform.", "Version"))},
+			{method: get, path: "/v2/version", id: "getVersion", summary: "What runs here, and what the token may do", access: reads, responses: one(200, jsonResponse("The program and its platform.", "Version"))},
 			{
 				method: get, path: "/v2/openapi.json", id: "getOpenAPI", summary: "This document", access: reads,
 				responses: one(200, openapi3.NewResponse().WithDescription("OpenAPI 3.0.").WithJSONSchema(openapi3.NewObjectSchema().WithAnyAdditionalProperties())),
@@ -220,7 +220,7 @@ func hubSchemas() openapi3.Schemas {
 	const none = ""
 	own := schemas()
 	all := openapi3.Schemas{}
-	for _, name := range []string{"Problem", "Status", "Cost", "Use", "Match", "Child", "End", "Stderr", "EventPage", "Event"} {
+	for _, name := range []string{"Problem", "Status", "Cost", "Use", "Match", "Child", "End", "Stderr", "EventPage", "Event", "MCPServer", "MCPTool", "Instruction"} {
 		all[name] = own[name]
 	}
 	byLabel := func(description string) *openapi3.SchemaRef {
@@ -252,19 +252,25 @@ func hubSchemas() openapi3.Schemas {
 		}
 	}
 	maps.Copy(all, openapi3.Schemas{
-		"Version":  {Value: object(fields{"version": text(none), "goVersion": text(none), "os": text(none), "arch": text(none)})},
+		"Health": {Value: object(fields{"status": text(none), "role": enum("What this is.", "hub")})},
+		"Version": {Value: object(fields{
+			"version": text(none), "role": enum("What this is.", "hub"), "scope": scope(), "protocolVersion": number("The version of ACP."), "goVersion": text(none), "os": text(none), "arch": text(none),
+		})},
 		"NodeList": {Value: object(fields{"nodes": list("Node")})},
 		"Node": {Value: object(fields{
 			"name": text(none), "state": enum("Whether its gateway is connected.", "online", "offline"), "labels": byLabel(none), "agents": texts("That it lists; it may get others when they are named."),
 			"version": text("Of its gateway."), "hub": text("That holds its connection, or did so last."), "token": text("The id of the token by which it has joined."),
 			"joined": described(openapi3.NewDateTimeSchema(), "For the first time."), "since": described(openapi3.NewDateTimeSchema(), "When it came, or was last there."),
+			"sessions": described(openapi3.NewObjectSchema().WithAdditionalProperties(openapi3.NewIntegerSchema()), "How many sessions it has in each state. Those of a node that is offline are offline."),
+			"lag":      number("Events of its sessions that are not copied yet, at most."),
 		})},
 		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
 		"Session":     {Value: object(fields(properties), optional...)},
 		"Replica": {Value: object(fields{
 			"lastSeq": number("All that the node had up to this number is there."), "missing": number("Events behind it that the node has told of, at most."), "trouble": text("Why there are no more of them."),
-			"gone": described(openapi3.NewDateTimeSchema(), "Since when the node has the session no more."), "bundle": number("The session's newest event when what its agent keeps of it was stored; absent when it never was."), "bundleTrouble": text("Why there is no newer one."),
-		}, "trouble", "gone", "bundle", "bundleTrouble")},
+			"mayMiss": described(openapi3.NewBoolSchema(), "The node was lost while it was at work: what it did in the last moments, and had told nobody, may be missing."),
+			"gone":    described(openapi3.NewDateTimeSchema(), "Since when the node has the session no more."), "bundle": number("The session's newest event when what its agent keeps of it was stored; absent when it never was."), "bundleTrouble": text("Why there is no newer one."),
+		}, "trouble", "mayMiss", "gone", "bundle", "bundleTrouble")},
 		"Moves": {Value: object(fields{
 			"term": number("Grows by one with each move."), "node": text("That has the session."), "since": described(openapi3.NewDateTimeSchema(), "When it came there."), "to": text("Where it is being moved."), "before": list("MovedFrom"),
 		}, "to")},

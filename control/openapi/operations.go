@@ -85,6 +85,7 @@ func operations() map[string][]operation {
 					session,
 					query("after", "The sequence number to continue behind.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
 					query("acp", "The version of ACP that a page is in. In version 2 events are what clients of it are told: several may have one number, which are on one page then, also when that has more than limit. A stream is in version 1.", openapi3.NewInt64Schema().WithMin(1).WithMax(2).WithDefault(1)),
+					query("clean", "Whether what looks like a key, the session's own credentials, and the values of variables that are called keys are taken out of a page.", openapi3.NewBoolSchema().WithDefault(false)),
 					pageSize(),
 					header("Last-Event-ID", "The same as after, for event streams; it wins over after."),
 				},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -76,7 +77,8 @@ func schemas() openapi3.Schemas {
 		"Session": {Value: object(fields{
 			"sessionId": text(none), "agent": text(none), "agentSessionId": text("The agent's own id of the session."),
 			"title": text(name), "cwd": text(none), "model": text(none),
-			"state": states("dormant has no agent process until the next prompt; closed can be opened again; ended cannot."),
+			"state":      states("dormant has no agent process until the next prompt; closed can be opened again; ended cannot."),
+			"background": number("Tool calls that go on though the turn is over, absent for none: state is running as long as there are some."),
 			"continuity": enum("What the agent remembered when it was started anew.",
 				runtime.ContinuityNative, runtime.ContinuityReplayed, runtime.ContinuityFresh),
 			"createdAt": date(), "updatedAt": date(), "eventCount": number("The newest event's sequence number."),
@@ -85,11 +87,25 @@ func schemas() openapi3.Schemas {
 			"clients":           number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
-			"usage":      list("Use"),
-			"children":   list("Child"),
-			"durability": enum("sync: clients are shown an event when the store of the gateway's hub has it. Absent for async.", session.Sync),
-			"unstored":   number("Events of such a session that the store does not have yet. Nobody is shown them, and eventCount does not count them."),
-		}, "durability", "unstored", "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete")},
+			"usage":        list("Use"),
+			"children":     list("Child"),
+			"mcpServers":   list("MCPServer"),
+			"instructions": list("Instruction"),
+			"skills":       described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "Folders of skills that the session was given. Told of one session, and not in lists."),
+			"durability":   enum("sync: clients are shown an event when the store of the gateway's hub has it. Absent for async.", session.Sync),
+			"unstored":     number("Events of such a session that the store does not have yet. Nobody is shown them, and eventCount does not count them."),
+		}, "durability", "unstored", "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete", "mcpServers", "instructions", "skills", "background")},
+		"MCPServer": {Value: object(fields{
+			"name":      text(none),
+			"source":    enum("session: it was asked for with the session. agent: the agent's own configuration has it.", acp.ServerOfSession, acp.ServerOfAgent),
+			"transport": text("stdio, http or sse, where it is known."),
+			"state":     enum("stopped: the agent's process has ended, and another one starts it again. unknown: the agent does not say.", acp.ServerStates...),
+			"error":     text("Why it is in this state."),
+			"tools":     list("MCPTool"),
+			"moreTools": number("Tools that are not listed here: of all servers together 1024 are."),
+		}, "transport", "error", "tools", "moreTools")},
+		"MCPTool":     {Value: object(fields{"name": text("The server's own name of it."), "description": text("Its beginning.")}, "description")},
+		"Instruction": {Value: object(fields{"field": text("What it was given as: instructions, appendSystemPrompt or systemPrompt."), "text": text("Its beginning, without what looks like a key.")})},
 		"ImportedSession": {Value: object(fields{
 			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
 		})},

@@ -81,7 +81,7 @@ func newMetrics(version string) *metrics {
 
 	m.requests = m.counter("http_requests_total", "Answered HTTP requests.", "method", "route", "status")
 	m.requestDuration = m.histogram("http_request_duration_seconds", "HTTP requests; of streams and WebSockets, how long they were open.", usual, "method", "route")
-	m.requestsOpen = m.gauge("http_requests_open", "HTTP requests that are being served, with open streams and WebSockets.").WithLabelValues()
+	m.requestsOpen = m.gauge("http_requests_open", "HTTP requests that are being served, with WebSockets and the event streams of the HTTP API.").WithLabelValues()
 	m.problems = m.counter("problems_total", "Problem documents that were sent, by the last part of their type.", "type")
 	m.transfers = m.counter("file_transfer_bytes_total", "Bytes of the bodies of file uploads and downloads.", "direction")
 

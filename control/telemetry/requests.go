@@ -81,6 +81,9 @@ func (t *Telemetry) startRequest(ctx context.Context, r *http.Request, method, i
 func endRequest(span trace.Span, method string, a control.Answer) {
 	span.SetName(method + " " + a.Route)
 	span.SetAttributes(attribute.String("http.route", a.Route), attribute.Int("http.response.status_code", a.Status))
+	if a.Node != "" {
+		span.SetAttributes(attrNode.String(a.Node))
+	}
 	if a.Problem != "" {
 		span.SetAttributes(attrError.String(string(a.Problem)))
 	}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -15,8 +16,9 @@ import (
 
 // Options configure a Telemetry.
 type Options struct {
-	Metrics bool // keep metrics
-	Traces  bool // send traces, if the OTEL_ variables say where
+	Metrics bool   // keep metrics
+	Traces  bool   // send traces, if the OTEL_ variables say where
+	Service string // that spans are of, "" is sandbox-agent
 	Version string
 	Logger  *slog.Logger // nil discards
 }
@@ -52,7 +54,7 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 		t.metrics = newMetrics(o.Version)
 	}
 	if o.Traces {
-		if err := t.openTraces(ctx, o.Version); err != nil {
+		if err := t.openTraces(ctx, cmp.Or(o.Service, "sandbox-agent"), o.Version); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -63,7 +64,7 @@ func (t *Telemetry) wanted() bool {
 
 // openTraces sets up sending traces, if the environment asks for it. Samplers,
 // limits and batches are read from the environment by the SDK.
-func (t *Telemetry) openTraces(ctx context.Context, version string) error {
+func (t *Telemetry) openTraces(ctx context.Context, service, version string) error {
 	if !t.wanted() {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (t *Telemetry) openTraces(ctx context.Context, version string) error {
 	}
 	// Nothing of the command line: it may hold the token.
 	res, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "sandbox-agent"), attribute.String("service.version", version), attribute.Int("process.pid", os.Getpid())),
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version), attribute.Int("process.pid", os.Getpid())),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
 		t.log.Warn("what traces say of this program is not complete", "err", err)
@@ -115,6 +116,19 @@ func (t *Telemetry) continued(ctx context.Context, meta json.RawMessage) context
 		return ctx
 	}
 	return t.propagator.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": state})
+}
+
+// PassOn puts the trace of ctx into the headers of a request that is passed on. Without traces
+// those of the client stay as they are.
+func (t *Telemetry) PassOn(ctx context.Context, h http.Header) {
+	parent, state := t.passedOn(ctx)
+	if parent == "" {
+		return
+	}
+	h.Set("traceparent", parent)
+	if h.Del("tracestate"); state != "" {
+		h.Set("tracestate", state)
+	}
 }
 
 // passedOn is what others are told of the trace of ctx.

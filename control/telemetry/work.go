@@ -17,6 +17,7 @@ import (
 const (
 	attrAgent   = attribute.Key("sandbox_agent.agent")
 	attrSession = attribute.Key("sandbox_agent.session")
+	attrNode    = attribute.Key("sandbox_agent.node")
 	attrResult  = attribute.Key("sandbox_agent.result")
 	attrRequest = attribute.Key("sandbox_agent.request_id")
 	attrError   = attribute.Key("error.type")
@@ -105,6 +106,13 @@ func (s *work) Trace() (parent, state string) {
 		return "", ""
 	}
 	return s.t.passedOn(s.ctx)
+}
+
+// At says which node of a hub does the work.
+func (s *work) At(node string) {
+	if s.span != nil {
+		s.span.SetAttributes(attrNode.String(node))
+	}
 }
 
 // FirstUpdate implements [observe.Span].

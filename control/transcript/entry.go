@@ -95,6 +95,8 @@ type LeftOut struct {
 	Events bool `json:"events,omitempty"`
 	// Missing counts the events at the end that whoever writes has not got.
 	Missing uint64 `json:"missing,omitempty"`
+	// MayMiss says that there may be more at the end, of which nobody knows.
+	MayMiss bool `json:"mayMiss,omitempty"`
 	// Gaps counts the places in the middle where events are missing.
 	Gaps int `json:"gaps,omitempty"`
 }

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/aymanbagabas/go-udiff"
 
@@ -232,7 +233,7 @@ func nameOf(content json.RawMessage) string {
 	return "attachment"
 }
 
-var imageType = regexp.MustCompile(`^image/(png|jpeg|gif|webp)$`)
+var imageType = pattern.New(`^image/(png|jpeg|gif|webp)$`)
 
 // image keeps an image that every browser shows and none runs.
 func (f *fold) image(list []File, content json.RawMessage) []File {
@@ -436,7 +437,7 @@ func (f *fold) turnEnded(params json.RawMessage, at time.Time) {
 	f.held = append(f.held, &Entry{Kind: TurnEnd, Time: at, Turn: t})
 }
 
-var colours = regexp.MustCompile("\x1b(\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)?|[@-Z\\\\-_])")
+var colours = pattern.New("\x1b(\\[[0-9;?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)?|[@-Z\\\\-_])")
 
 // withoutColours takes out what tells a terminal how to show text.
 func withoutColours(s string) string { return colours.ReplaceAllString(s, "") }

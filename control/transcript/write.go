@@ -52,8 +52,9 @@ type Options struct {
 	// Thoughts keeps what the agent thought.
 	Thoughts bool
 	// Missing, if not nil, is asked behind the last event: how many the session has
-	// besides that are not there at its end, and in how many places in the middle.
-	Missing func() (end uint64, gaps int)
+	// besides that are not there at its end, and in how many places in the middle; and
+	// whether there may be more at the end that nobody knows of.
+	Missing func() (end uint64, gaps int, may bool)
 }
 
 // page writes one format. Its methods are called in the order head, entry for each
@@ -113,7 +114,7 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 	}
 	f.left.Secrets = r.found
 	if o.Missing != nil {
-		f.left.Missing, f.left.Gaps = o.Missing()
+		f.left.Missing, f.left.Gaps, f.left.MayMiss = o.Missing()
 	}
 	p.foot(f.cost, &f.left)
 	return out.Flush()
@@ -134,6 +135,9 @@ func (l *LeftOut) List() []string {
 	}
 	add(l.Gaps, "place in the middle, which its log had no more when it was copied", "places in the middle, which its log had no more when they were copied")
 	add(int(min(l.Missing, math.MaxInt32)), "event at the end, which was not copied from its node", "events at the end, which were not copied from its node")
+	if l.MayMiss {
+		out = append(out, "what the node did in the last moments, if that was more: it was lost at work")
+	}
 	add(l.Thoughts, "piece of a thought", "pieces of thoughts")
 	add(l.Output, "byte of tools' output", "bytes of tools' output")
 	add(l.Diffs, "edit that is too large to be compared", "edits that are too large to be compared")
