@@ -25,6 +25,9 @@ func who(t *testing.T) map[string]string {
 		" /v2/peer/nodes/{name}/{rest...}":  "nobody that has a token",
 		" /nodes/{name}":                    "all", // leads to the page, whether there is a node or not
 		" /nodes/{name}/":                   "all",
+		" /":                                "all",
+		" /ui":                              "all",
+		" /ui/{rest...}":                    "all",
 		" /nodes/{name}/ui":                 "all",
 		" /nodes/{name}/ui/{rest...}":       "all",
 		" /nodes/{name}/{rest...}":          "drive admin own",

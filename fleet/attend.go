@@ -270,6 +270,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 			return nil
 		}
 		next := *had
+		if err == nil {
+			next.BundleSize = b.Size
+		}
 		next.Bundled, next.BundleTrouble = max(had.Bundled, b.LastSeq), trouble[:min(len(trouble), maxTrouble)]
 		return &next
 	})

@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
 // carrier sends the hub's own requests to a node, by a tunnel of this hub or through the hub that
@@ -19,10 +22,15 @@ type carrier struct {
 // RoundTrip implements [http.RoundTripper].
 func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l := c.h.links.get(c.node); l != nil {
+		by := l.carrier
 		if r.Body == nil { // what is sent is little; what is read in large pieces needs no buffer
-			return l.own.RoundTrip(r)
+			by = l.own
 		}
-		return l.carrier.RoundTrip(r)
+		resp, err := by.RoundTrip(r)
+		if err != nil && r.Context().Err() == nil && !errors.Is(err, tunnel.ErrFull) {
+			err = problem.Wrap(problem.NodeOffline, err, "%s does not answer: one that is silent for %v counts as offline until it joins again; try again then", c.node, tunnel.Silence)
+		}
+		return resp, err
 	}
 	p, ok := c.h.peerOf(c.node)
 	if !ok {

@@ -35,7 +35,7 @@ func (h *hub) syncBox(name string) *syncBox {
 	box := newBoxTold(h.t, session.Sync, func(bound time.Duration) error {
 		<-joined
 		return b.joiner.Trouble(bound)
-	})
+	}, nil)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(control.HeaderStored) != "" && b.stuck.Load() {
 			select {
@@ -350,6 +350,26 @@ func TestSync_OfASession(t *testing.T) {
 	c.must("session/prompt", prompt(made, "echo there"))
 	if s := h.session(made); s.Node != "other" || s.Durability != session.Sync {
 		t.Errorf("it is at %s, and %s", s.Node, s.Durability)
+	}
+}
+
+// A session that is sync because its node makes such ones stays so where others are made.
+func TestSync_ByDefaultAndMoved(t *testing.T) {
+	h, _, _, s := startSync(t)
+	h.box("other", nil)
+	c := h.hello(adminToken)
+	c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	c.says(s, "here")
+	h.move(s, fleet.MoveRequest{Node: "other"})
+	c.says(s, "there")
+	fork := rawjson.MemberString(c.must("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	for _, id := range []string{s, fork} {
+		if got := h.session(id); got.Node != "other" || got.Durability != session.Sync {
+			t.Errorf("%s is at %s, and %q", id, got.Node, got.Durability)
+		}
+	}
+	if d := h.session(c.session("other")).Durability; d != "" {
+		t.Errorf("one that is made there is %s", d)
 	}
 }
 

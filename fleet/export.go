@@ -6,7 +6,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
@@ -51,7 +52,7 @@ func (h *Hub) exportSession(w http.ResponseWriter, r *http.Request, c call) erro
 }
 
 // unplain is what names of files do not have.
-var unplain = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var unplain = pattern.New(`[^A-Za-z0-9_-]`)
 
 // sendPacked writes the file. One that ends early must not look whole.
 func (h *Hub) sendPacked(ctx context.Context, w http.ResponseWriter, p *packed) error {

@@ -55,10 +55,14 @@ func (g *gateway) put(id string, created time.Time, lines ...string) {
 
 // tell says that a session has count events and gives those.
 func (g *gateway) tell(id string, created time.Time, count int, lines ...string) {
+	g.tellState(id, runtime.StateIdle, created, count, lines...)
+}
+
+func (g *gateway) tellState(id string, state runtime.State, created time.Time, count int, lines ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	info := runtime.SessionInfo{
-		ID: id, Agent: "mock", Title: "about " + id, Cwd: "/work", State: runtime.StateIdle, CreatedAt: created,
+		ID: id, Agent: "mock", Title: "about " + id, Cwd: "/work", State: state, CreatedAt: created,
 		UpdatedAt: created.Add(time.Duration(count) * time.Second), EventCount: uint64(count),
 	}
 	g.sessions[id] = &held{info: info, oldest: 1, lines: lines}

@@ -22,6 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
 // Options configure a Hub.
@@ -30,7 +31,7 @@ type Options struct {
 	// AdminToken may do everything, "" for none beside those in the store.
 	AdminToken string
 	CORS       control.CORS
-	UI         iofs.FS // the web page, served before each node
+	UI         iofs.FS // the web page, of all nodes and before each of them
 	// Replicate has the sessions of nodes copied into the store.
 	Replicate bool
 	// Bundles has what agents keep of sessions stored, too, so that they can go on without
@@ -39,8 +40,20 @@ type Options struct {
 	// OnLoss says for which nodes sessions go on elsewhere when they are away for LossGrace.
 	OnLoss    []OnLoss
 	LossGrace time.Duration
-	Version   string
-	Logger    *slog.Logger // nil discards
+	Peers     PeerTLS
+	// Traces is told of requests, nil when no traces are sent.
+	Traces  Traces
+	Version string
+	Logger  *slog.Logger // nil discards
+}
+
+// Traces is what a hub tells of the requests that it serves and passes on. Its methods are safe
+// for concurrent use and do not wait.
+type Traces interface {
+	control.Observer
+	relay.Observer
+	// PassOn puts the trace of ctx into the headers of a request that is passed on.
+	PassOn(ctx context.Context, h http.Header)
 }
 
 // Hub is the hub's http.Handler.
@@ -57,7 +70,7 @@ type Hub struct {
 	relay *relay.Gateway   // all nodes as one gateway
 	acp   *acphttp.Handler // serves it
 
-	peers *http.Transport // to other hubs
+	peers *peering // to other hubs
 
 	copies    *replica.Share
 	searching chan struct{} // searches
@@ -90,17 +103,24 @@ func New(o Options) *Hub {
 	}
 	h.stop, h.end = context.WithCancel(context.Background())
 	h.metrics = newMetrics(o.Version, h)
-	h.peers = newPeers()
+	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()
 	h.o.Store.OnOwner(h.relay.Owned)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
-	isPage := func(path string) bool {
-		_, rest, ok := strings.Cut(strings.TrimPrefix(path, "/nodes/"), "/")
-		return ok && strings.HasPrefix(path, "/nodes/") && (rest == "" || rest == "ui" || strings.HasPrefix(rest, "ui/"))
-	}
 	h.handler = h.observe(guard.Wrap(http.HandlerFunc(h.dispatch), isPage, h.authenticate))
 	return h
+}
+
+// isPage reports whether a path is that of the page, of all nodes or before one of them.
+func isPage(path string) bool {
+	rest := strings.TrimPrefix(path, "/")
+	if ofNode, ok := strings.CutPrefix(path, "/nodes/"); ok {
+		if _, rest, ok = strings.Cut(ofNode, "/"); !ok {
+			return false
+		}
+	}
+	return rest == "" || rest == "ui" || strings.HasPrefix(rest, "ui/")
 }
 
 // Moved ends the tunnel of a node that another hub has now.
@@ -170,6 +190,9 @@ func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
 		}
 		c := call{params: params}
 		if err = h.authorize(r, route, &c); err == nil {
+			if rec, ok := w.(*recorder); ok {
+				rec.node = c.node.Name
+			}
 			err = route.serve(h, w, r, c)
 		}
 	}
@@ -196,9 +219,16 @@ func (h *Hub) observe(next http.Handler) http.Handler {
 		id := control.RequestID(r.Header)
 		w.Header().Set(problem.RequestIDHeader, id)
 		r.Header.Set(problem.RequestIDHeader, id) // for the node
+		end := func(control.Answer) {}
+		if t := h.o.Traces; t != nil && !watching(r.URL.Path) {
+			var ctx context.Context
+			ctx, end = t.Request(r, id)
+			r = r.WithContext(ctx)
+		}
 		h.metrics.open.Inc()
 		defer func() {
 			h.metrics.open.Dec()
+			end(control.Answer{Route: rec.routeLabel(), Status: rec.status, Node: rec.node})
 			h.metrics.requests.WithLabelValues(rec.routeLabel(), methodLabel(r.Method), fmt.Sprint(rec.status)).Inc()
 			h.log.Debug("request", "request_id", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "remote", r.RemoteAddr)
 		}()
@@ -220,8 +250,17 @@ func (h *Hub) observe(next http.Handler) http.Handler {
 	})
 }
 
+// role tells clients that they talk to a hub, and not to a gateway.
+const role = "hub"
+
+// watching reports whether requests for a path come again and again and say nothing: files of the
+// page, and tunnels, which live as long as their nodes.
+func watching(path string) bool {
+	return path == tunnel.Path || isPage(path)
+}
+
 func (h *Hub) getHealth(w http.ResponseWriter, _ *http.Request, _ call) error {
-	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "role": role})
 }
 
 func (h *Hub) getReady(w http.ResponseWriter, _ *http.Request, _ call) error {
@@ -234,9 +273,10 @@ func (h *Hub) getReady(w http.ResponseWriter, _ *http.Request, _ call) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-func (h *Hub) getVersion(w http.ResponseWriter, _ *http.Request, _ call) error {
-	return writeJSON(w, http.StatusOK, map[string]string{
-		"version": h.o.Version, "goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH,
+func (h *Hub) getVersion(w http.ResponseWriter, _ *http.Request, c call) error {
+	return writeJSON(w, http.StatusOK, map[string]any{
+		"version": h.o.Version, "role": role, "scope": c.token.Scope, "protocolVersion": 1,
+		"goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // move moves a session and returns what the hub says.
@@ -706,5 +708,47 @@ func TestMove_VersionTwo(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%q came %d times", text, n)
 		}
+	}
+}
+
+// A node that goes away while it is asked is named, and the error says what to do.
+func TestMove_NodeDoesNotAnswer(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.put("s", begun, some(2, nil)...)
+	var one *node
+	joined := make(chan struct{})
+	one = h.join("one", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2/sessions/s" {
+			<-joined
+			one.leave()
+			<-r.Context().Done()
+			return
+		}
+		g.ServeHTTP(w, r)
+	}))
+	close(joined)
+	h.join("two", h.joinToken(), nil, newGateway())
+	h.copied("s", 2)
+	status, body := h.ask(http.MethodPost, "/v2/sessions/s/move", adminToken, fleet.MoveRequest{Node: "two"})
+	if kindOf(body) != "node_offline" || !strings.Contains(string(body), "one does not answer: ") || strings.Contains(string(body), "localhost") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// The log of a node that has let go of a session says so once, and where it went.
+func TestMove_NodeLogsIt(t *testing.T) {
+	h := startCopier(t)
+	var said bytes.Buffer // read when the node has answered
+	h.join("one", h.joinToken(), nil, newBoxTold(t, session.Async, nil, slog.New(slog.NewTextHandler(&said, nil))))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	h.stop()
+	if log := said.String(); strings.Count(log, "goes on at another gateway") != 1 || !strings.Contains(log, "session="+s+" to=node://two") {
+		t.Errorf("the log:\n%s", log)
 	}
 }

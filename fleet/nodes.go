@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // The states of a node.
@@ -26,10 +28,33 @@ type Node struct {
 	Token   string            `json:"token"`
 	Joined  time.Time         `json:"joined"` // for the first time
 	Since   time.Time         `json:"since"`  // when it came, or was last there
+	// Sessions says how many sessions it has in each state; none are left out. Those of a node that is
+	// offline are offline.
+	Sessions map[runtime.State]int `json:"sessions"`
+	// Lag is how many events its sessions have that are not copied yet, at most.
+	Lag uint64 `json:"lag"`
+}
+
+// count adds to nodes, by name, how many sessions they have and what of them is not copied.
+func (h *Hub) count(nodes map[string]*Node) {
+	for _, s := range h.o.Store.Sessions() {
+		n := nodes[s.Node]
+		if n == nil {
+			continue
+		}
+		_, state := h.belongs(s)
+		if state == SessionGone || state == SessionMoved {
+			continue // it is there no more
+		}
+		n.Sessions[state]++
+		if told := replica.Told(&s.Info); h.o.Replicate && told > s.Through {
+			n.Lag += told - s.Through
+		}
+	}
 }
 
 func (h *Hub) shown(n store.Node) Node {
-	out := Node{Name: n.Name, State: StateOffline, Labels: n.Labels, Agents: n.Agents, Version: n.Version, Hub: n.Hub, Token: n.Token, Joined: n.Joined, Since: n.Since}
+	out := Node{Sessions: map[runtime.State]int{}, Name: n.Name, State: StateOffline, Labels: n.Labels, Agents: n.Agents, Version: n.Version, Hub: n.Hub, Token: n.Token, Joined: n.Joined, Since: n.Since}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
@@ -59,17 +84,21 @@ func (h *Hub) listNodes(w http.ResponseWriter, r *http.Request, c call) error {
 		return problem.Wrap(problem.InvalidRequest, err, "the parameter label")
 	}
 	filter := store.Token{Labels: wanted}
-	nodes := []Node{}
+	nodes, byName := []*Node{}, map[string]*Node{}
 	for _, n := range h.o.Store.Nodes() {
 		if c.token.For(n.Name, n.Labels) && filter.For(n.Name, n.Labels) {
-			nodes = append(nodes, h.shown(n))
+			shown := h.shown(n)
+			nodes, byName[n.Name] = append(nodes, &shown), &shown
 		}
 	}
-	return writeJSON(w, http.StatusOK, map[string][]Node{"nodes": nodes})
+	h.count(byName)
+	return writeJSON(w, http.StatusOK, map[string][]*Node{"nodes": nodes})
 }
 
 func (h *Hub) getNode(w http.ResponseWriter, _ *http.Request, c call) error {
-	return writeJSON(w, http.StatusOK, h.shown(c.node))
+	shown := h.shown(c.node)
+	h.count(map[string]*Node{shown.Name: &shown})
+	return writeJSON(w, http.StatusOK, shown)
 }
 
 func (h *Hub) removeNode(w http.ResponseWriter, r *http.Request, c call) error {

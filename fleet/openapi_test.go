@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -61,7 +62,7 @@ func described(t *testing.T) map[string]openapi.Access {
 // beside are the routes that are no operations of the hub's own API: the pages before nodes, what
 // nodes answer, and what hubs ask each other.
 var beside = []string{
-	" /v2/peer/nodes/{name}/{rest...}", " /nodes/{name}", " /nodes/{name}/", " /nodes/{name}/ui", " /nodes/{name}/ui/{rest...}", " /nodes/{name}/{rest...}",
+	" /", " /ui", " /ui/{rest...}", " /v2/peer/nodes/{name}/{rest...}", " /nodes/{name}", " /nodes/{name}/", " /nodes/{name}/ui", " /nodes/{name}/ui/{rest...}", " /nodes/{name}/{rest...}",
 }
 
 func TestOpenAPI_RoutesBothWays(t *testing.T) {
@@ -92,7 +93,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 	types := map[string]any{
 		"Node": fleet.Node{}, "SessionPage": fleet.SessionList{}, "Session": fleet.Session{}, "Replica": fleet.Replica{}, "Moves": fleet.Moves{}, "MovedFrom": fleet.MovedFrom{},
 		"MoveRequest": fleet.MoveRequest{}, "Moved": fleet.Moved{}, "Token": store.Token{}, "NewToken": fleet.NewToken{}, "CreatedToken": fleet.CreatedToken{},
-		"Cost": runtime.Cost{}, "Use": runtime.Use{}, "Match": runtime.Match{}, "Child": runtime.Child{}, "End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
+		"Cost": runtime.Cost{}, "Use": runtime.Use{}, "Match": runtime.Match{}, "Child": runtime.Child{}, "End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "MCPServer": acp.MCPServer{}, "MCPTool": acp.MCPTool{}, "Instruction": runtime.Instruction{}, "Event": runtime.Event{},
 	}
 	for name, v := range types {
 		schema := doc.Components.Schemas[name].Value
@@ -117,7 +118,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		}
 	}
 	// What is answered with a map of Go, and what the gateway's own document is compared with.
-	others := []string{"Problem", "Status", "Version", "NodeList", "TokenList", "EventPage"}
+	others := []string{"Problem", "Health", "Status", "Version", "NodeList", "TokenList", "EventPage"}
 	for name := range doc.Components.Schemas {
 		if _, ok := types[name]; !ok && !slices.Contains(others, name) {
 			t.Errorf("schema %s is compared with no Go type", name)

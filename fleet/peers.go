@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -16,14 +19,18 @@ const (
 	peerPath = "/v2/peer/nodes/"
 	// headerFor has the id of the token that a peer's request is made for.
 	headerFor = "X-Sandbox-Hub-For"
+	// peerHandshake bounds the handshake of TLS.
+	peerHandshake = 10 * time.Second
 )
 
-// newPeers returns what carries requests to other hubs.
-func newPeers() *http.Transport {
+// newPeers returns what carries requests to other hubs, whose certificates the pool is for; nil is
+// the system's.
+func newPeers(pool *x509.CertPool) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // WebSockets need it
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, Protocols: protocols, DisableCompression: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, TLSHandshakeTimeout: peerHandshake,
 		MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
 		ReadBufferSize: copyBuffer, WriteBufferSize: copyBuffer, MaxResponseHeaderBytes: maxHeader,
 	}
@@ -79,6 +86,7 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 		Transport: h.peers, FlushInterval: -1, BufferPool: buffers,
 		Rewrite: func(out *httputil.ProxyRequest) {
 			withhold(out.Out.Header)
+			h.passOn(out)
 			out.Out.Host = at.Host
 			u := out.Out.URL
 			u.Scheme, u.Host, u.RawPath = at.Scheme, at.Host, at.EscapedPath()+"/"+c.params["rest"]
@@ -98,7 +106,11 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 				return
 			}
 			h.log.Debug("a hub did not answer", "hub", c.node.Hub, "node", c.node.Name, "err", err)
-			problem.Write(w, problem.New(problem.NodeOffline, "%s is connected to the hub %s, which could not be reached: try again", c.node.Name, c.node.Hub))
+			why := (&peerError{reason: peerUnreachable}).toClient()
+			if e, ok := errors.AsType[*peerError](err); ok {
+				why = e.toClient()
+			}
+			problem.Write(w, problem.New(problem.NodeOffline, "%s is connected to the hub %s, which %s", c.node.Name, c.node.Hub, why))
 		},
 		ErrorLog: quiet(h.log),
 	}

@@ -78,10 +78,13 @@ type restKey struct{}
 // newProxy returns what passes requests on through a link.
 func (h *Hub) newProxy(l *link) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:      l.carrier,
-		FlushInterval:  -1, // streams are not held
-		BufferPool:     buffers,
-		Rewrite:        rewrite,
+		Transport:     l.carrier,
+		FlushInterval: -1, // streams are not held
+		BufferPool:    buffers,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			rewrite(p)
+			h.passOn(p)
+		},
 		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp, l.name); return nil },
 		ErrorHandler:   h.proxyFailed(l),
 		ErrorLog:       quiet(h.log),
@@ -100,6 +103,13 @@ func rewrite(p *httputil.ProxyRequest) {
 	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
 	p.Out.Host = u.Host
 	withhold(p.Out.Header)
+}
+
+// passOn has the trace of a request go on where it is passed on to.
+func (h *Hub) passOn(p *httputil.ProxyRequest) {
+	if h.o.Traces != nil {
+		h.o.Traces.PassOn(p.In.Context(), p.Out.Header)
+	}
 }
 
 // withhold takes from a request what is for this hub alone.
@@ -181,9 +191,15 @@ func (h *Hub) leadToPage(w http.ResponseWriter, r *http.Request, c call) error {
 	return nil
 }
 
-// servePage serves the page before a node, which is the hub's own: a page of the
+// servePage serves the page of all nodes, and leads browsers to it.
+func (h *Hub) servePage(w http.ResponseWriter, r *http.Request, _ call) error {
+	h.page.ServeHTTP(w, r)
+	return nil
+}
+
+// serveNodePage serves the page before a node, which is the hub's own: a page of the
 // node's making would have the tokens that people gave to the hub.
-func (h *Hub) servePage(w http.ResponseWriter, r *http.Request, c call) error {
+func (h *Hub) serveNodePage(w http.ResponseWriter, r *http.Request, c call) error {
 	r = r.Clone(r.Context())
 	r.URL.RawPath = "/ui/" + c.params["rest"]
 	var err error

@@ -159,7 +159,12 @@ func TestProxy_WhatTheClientSees(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/nodes/box/ui/", "/nodes/box/ui/index.html", "/nodes/nobody/ui/"} {
+	for _, path := range []string{"/", "/ui"} {
+		if resp := h.open(http.MethodGet, path, "", nil); resp.StatusCode != http.StatusFound || resp.Header.Get("Location") != "/ui/" {
+			t.Errorf("%s: %d to %q, want to be led to /ui/", path, resp.StatusCode, resp.Header.Get("Location"))
+		}
+	}
+	for _, path := range []string{"/ui/", "/nodes/box/ui/", "/nodes/box/ui/index.html", "/nodes/nobody/ui/"} {
 		resp := h.open(http.MethodGet, path, "", nil)
 		b, err := io.ReadAll(resp.Body)
 		resp.Body.Close()

@@ -15,6 +15,7 @@ type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	route   string // "" for what is served nowhere
+	node    string // that the request is for, "" for none
 	status  int    // 0 until the header is written
 	until   time.Time
 }

@@ -71,7 +71,7 @@ func (h *Hub) getEvents(w http.ResponseWriter, r *http.Request, c call) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(strings.ToLower(r.Header.Get("Accept")), sse.ContentType) {
+	if accept := strings.ToLower(r.Header.Get("Accept")); strings.Contains(accept, sse.ContentType) && !strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*") {
 		return problem.New(problem.NotSupported, "the hub gives pages of what it has: to follow a session, ask its node at /nodes/%s/v2/sessions/%s/events", s.Node, c.params["id"])
 	}
 	q := r.URL.Query()
@@ -156,7 +156,7 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	ctx, done := h.during(r, c)
 	defer done()
 	gaps := 0
-	o.Missing = func() (uint64, int) { return shown.Replica.Missing, gaps }
+	o.Missing = func() (uint64, int, bool) { return shown.Replica.Missing, gaps, shown.Replica.MayMiss }
 	out := w.Header()
 	out.Set("Content-Type", o.Format.ContentType())
 	out.Set("Cache-Control", "no-store")

@@ -75,6 +75,53 @@ func (h *hub) lines(at string, limit int) []string {
 	}
 }
 
+// Of a node that is lost at work the hub knows what it was told, and says that this may not be all.
+func TestReplicas_LostAtWork(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.tellState("works", runtime.StateRunning, begun, 2, some(2, nil)...)
+	g.put("rests", begun, some(2, nil)...)
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("works", 2)
+	h.copied("rests", 2)
+	if s := h.session("works"); s.Replica.MayMiss {
+		t.Errorf("while the node is there: %+v", s.Replica)
+	}
+	n.leave()
+	h.awaitState("box", fleet.StateOffline)
+	for id, want := range map[string]bool{"works": true, "rests": false} {
+		if r := h.session(id).Replica; r.MayMiss != want || r.Missing != 0 || r.LastSeq != 2 {
+			t.Errorf("%s: %+v", id, r)
+		}
+		status, text := h.ask(http.MethodGet, "/v2/sessions/"+id+"/transcript", adminToken, nil)
+		if status != http.StatusOK || strings.Contains(string(text), "it was lost at work") != want {
+			t.Errorf("the transcript of %s: %d %s", id, status, text)
+		}
+	}
+}
+
+// Who takes streams and pages is given pages, as the hub has no streams.
+func TestReplicas_EventsForAnyClient(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.put("s", begun, some(2, nil)...)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 2)
+	for accept, want := range map[string]int{"application/json, text/event-stream": http.StatusOK, "text/event-stream, */*": http.StatusOK, "text/event-stream": http.StatusNotImplemented} {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/v2/sessions/s/events", nil))
+		req.Header.Set("Authorization", "Bearer "+adminToken)
+		req.Header.Set("Accept", accept)
+		resp, err := plain.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", accept, resp.Status)
+		}
+	}
+}
+
 // What the hub has of sessions is read, searched and filtered when their node is gone, byte for
 // byte, and it says what it has not.
 func TestReplicas_WithoutTheNode(t *testing.T) {
@@ -185,6 +232,57 @@ func TestReplicas_WithoutTheNode(t *testing.T) {
 }
 
 // A hub that ends in the middle has a beginning, and the next one goes on behind it.
+func TestNodes_SayWhatTheirSessionsDo(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.page = func(_ http.ResponseWriter, id string) bool {
+		if id == "behind" {
+			panic(http.ErrAbortHandler) // it says that there are events, and gives none
+		}
+		return false
+	}
+	g.put("quiet", begun, said(1, "a"))
+	g.put("behind", begun, some(5, nil)...)
+	n := h.join("box", h.joinToken(), nil, g)
+	node := func() fleet.Node {
+		var list struct{ Nodes []fleet.Node }
+		status, body := h.ask(http.MethodGet, "/v2/nodes", adminToken, nil)
+		if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK || len(list.Nodes) != 1 {
+			t.Fatalf("%d %s: %v", status, body, err)
+		}
+		return list.Nodes[0]
+	}
+	h.await("the node's sessions are counted", func() bool {
+		n := node()
+		return n.Sessions[runtime.StateIdle] == 2 && len(n.Sessions) == 1 && n.Lag == 5
+	})
+	var one fleet.Node
+	if _, body := h.ask(http.MethodGet, "/v2/nodes/box", adminToken, nil); json.Unmarshal(body, &one) != nil || one.Sessions[runtime.StateIdle] != 2 || one.Lag != 5 {
+		t.Errorf("by its name: %s", body)
+	}
+	g.forget("quiet", true)
+	h.await("a deleted one is not counted", func() bool { return node().Sessions[runtime.StateIdle] == 1 })
+	n.leave()
+	h.awaitState("box", fleet.StateOffline)
+	if n := node(); n.Sessions[fleet.SessionOffline] != 1 || len(n.Sessions) != 1 {
+		t.Errorf("offline: %v", n.Sessions)
+	}
+}
+
+// Clients tell a hub from a gateway, and learn what their token may do.
+func TestVersion_SaysWhatTheTokenMay(t *testing.T) {
+	h := startHub(t)
+	if _, body := h.ask(http.MethodGet, "/v2/health", "", nil); !strings.Contains(string(body), `"role":"hub"`) {
+		t.Errorf("health: %s", body)
+	}
+	for _, scope := range []store.Scope{store.ScopeRead, store.ScopeDrive, store.ScopeAdmin} {
+		token := h.token(fleet.NewToken{Kind: store.KindClient, Scope: scope})
+		if _, body := h.ask(http.MethodGet, "/v2/version", token, nil); !strings.Contains(string(body), `"role":"hub","scope":"`+string(scope)+`"`) {
+			t.Errorf("%s: %s", scope, body)
+		}
+	}
+}
+
 func TestReplicas_HubEndsInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	h := startCopierOn(t, "one", store.Options{Dir: dir})

@@ -61,10 +61,13 @@ func Routes() []Route {
 		{Path: "/v2/rpc", Kind: client, Scope: read, serve: (*Hub).rpc},
 		{Method: get, Path: "/metrics", Kind: client, Scope: read, Everywhere: true, serve: (*Hub).getMetrics},
 		{Path: peerPath + "{name}/{rest...}", Kind: store.KindPeer, OfNode: true, serve: (*Hub).servePeer},
+		{Path: "/", Open: true, serve: (*Hub).servePage},
+		{Path: "/ui", Open: true, serve: (*Hub).servePage},
+		{Path: "/ui/{rest...}", Open: true, serve: (*Hub).servePage},
 		{Path: "/nodes/{name}", Open: true, serve: (*Hub).leadToPage},
 		{Path: "/nodes/{name}/", Open: true, serve: (*Hub).leadToPage},
 		{Path: "/nodes/{name}/ui", Open: true, serve: (*Hub).leadToPage},
-		{Path: "/nodes/{name}/ui/{rest...}", Open: true, serve: (*Hub).servePage},
+		{Path: "/nodes/{name}/ui/{rest...}", Open: true, serve: (*Hub).serveNodePage},
 		{Path: "/nodes/{name}/{rest...}", Kind: client, OfNode: true, serve: (*Hub).proxy},
 	}
 }

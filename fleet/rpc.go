@@ -136,6 +136,9 @@ func dialNode(ctx context.Context, name, endpoint string, leave func(), o acphtt
 	conn, err := acphttp.Dial(ctx, endpoint, o)
 	if err != nil {
 		leave()
+		if e, ok := errors.AsType[*peerError](err); ok {
+			return nil, problem.Wrap(problem.NodeOffline, err, "the hub that holds %s %s", name, e.toClient())
+		}
 		return nil, problem.Wrap(problem.NodeOffline, err, "the connection to %s could not be made", name)
 	}
 	return &nodeConn{Conn: conn, node: name, leave: leave}, nil
@@ -264,7 +267,7 @@ func (n nodes) List(ctx context.Context, t store.Token, q relay.Query) (relay.Pa
 
 // newRPC is called when all else of the hub is there.
 func (h *Hub) newRPC() {
-	h.relay = relay.New(nodes{h}, h.o.Version, h.log)
+	h.relay = relay.New(nodes{h}, relay.Options{Version: h.o.Version, Observer: h.o.Traces, Logger: h.log})
 	h.acp = acphttp.New(h.relay, acphttp.Options{Memory: memory.NewBound(rpcMemory), Logger: h.log})
 }
 

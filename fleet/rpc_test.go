@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -49,11 +50,11 @@ func newBox(t testing.TB) http.Handler { return newBoxOf(t, session.Async) }
 // newBoxOf is one whose sessions have a durability.
 func newBoxOf(t testing.TB, d session.Durability) http.Handler {
 	t.Helper()
-	return newBoxTold(t, d, nil)
+	return newBoxTold(t, d, nil, nil)
 }
 
 // newBoxTold is newBoxOf for a gateway that is told why the hub stores nothing.
-func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) error) http.Handler {
+func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) error, log *slog.Logger) http.Handler {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -64,7 +65,7 @@ func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) 
 		t.Fatal(err)
 	}
 	rpc := acphttp.New(rt, acphttp.Options{})
-	api := control.New(control.Options{Sessions: rt, Travel: rt, Copies: rt, RPC: rpc, Version: "test"})
+	api := control.New(control.Options{Sessions: rt, Travel: rt, Copies: rt, RPC: rpc, Version: "test", Logger: log})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

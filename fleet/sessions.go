@@ -79,7 +79,10 @@ type Replica struct {
 	LastSeq uint64 `json:"lastSeq"` // all that the node had up to this number is there
 	// Missing is how many events behind it the node has told of, at most, those included that
 	// its clients were not shown. Of what the node had not told yet nobody knows.
-	Missing uint64     `json:"missing"`
+	Missing uint64 `json:"missing"`
+	// MayMiss says that the node was lost while it was at work on the session: what it did in the
+	// last moments, and had told nobody, is not counted in Missing.
+	MayMiss bool       `json:"mayMiss,omitempty"`
 	Trouble string     `json:"trouble,omitempty"` // why there are no more of them
 	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has the session no more
 	// Bundle is the session's newest event when what its agent keeps of it was stored, 0 for
@@ -121,6 +124,10 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
 	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone, Bundle: s.Bundled, BundleTrouble: s.BundleTrouble}}
 	told := replica.Told(&s.Info)
+	if l := h.links.get(s.Node); l != nil && l.follower != nil {
+		now, trouble := l.follower.Progress(s.ReplicaID)
+		told, out.Replica.Trouble = max(told, now), cmp.Or(trouble, s.Trouble)
+	}
 	if exact || told > s.Through {
 		end, err := h.o.Store.End(ctx, s.ReplicaID)
 		if err != nil {
@@ -134,6 +141,7 @@ func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.
 	out.Unstored = min(out.Unstored, out.Replica.Missing)
 	if out.State = state; state == SessionOffline || state == SessionGone || state == SessionMoved {
 		out.Clients, out.Unstored = 0, 0 // nobody is there, and nothing waits for the store
+		out.Replica.MayMiss = !resting[s.Info.State] && s.Info.Ended == nil
 	}
 	out.Moves = h.movesOf(s)
 	return out, nil

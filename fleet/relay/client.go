@@ -181,7 +181,7 @@ func (c *Client) take(ctx context.Context, m *acp.Message, sink chan<- acp.Reply
 	case m.IsNotification():
 		c.notified(ctx, m)
 	default:
-		q := c.Accept(m, sink, func() observe.Span { return observe.NoSpan{} })
+		q := c.Accept(m, sink, func() observe.Span { return c.g.begin(ctx, m) })
 		if q == nil {
 			return
 		}
@@ -189,6 +189,14 @@ func (c *Client) take(ctx context.Context, m *acp.Message, sink chan<- acp.Reply
 			q.Fail(nil, err)
 		}
 	}
+}
+
+// begin begins the span of a request, in the trace that it names or that it has come with.
+func (g *Gateway) begin(ctx context.Context, m *acp.Message) observe.Span {
+	if g.observer == nil {
+		return observe.NoSpan{}
+	}
+	return g.observer.Begin(ctx, observe.Work{Name: m.Method(), Session: m.Session(), Meta: m.Meta()})
 }
 
 // request handles a request; the error is its answer.

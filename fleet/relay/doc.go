@@ -11,8 +11,10 @@
 // To each node that it needs the connection has one connection of its own, which is
 // replaced when it breaks and goes on right behind the last event: see package lasting. A
 // request for a node that is away is refused at once. One that was under way waits for the
-// node to come back, for a minute, and is then refused; the node's sessions must then be
-// loaded or resumed anew before they take prompts, so that nothing is missing in silence.
+// node to come back, for a minute or until it is forgotten, and is then refused; the node's
+// sessions must then be loaded or resumed anew before they take prompts, so that nothing is
+// missing in silence. A turn ends as its request does, also in version 2 of the protocol, where
+// that was answered when the turn began.
 // Meanwhile they can be loaded from the copies of the store, to be read.
 //
 // A client that reads slowly makes the connections to its nodes wait, and nobody else. A

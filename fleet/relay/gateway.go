@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -107,6 +108,8 @@ type Gateway struct {
 	version string // of the program
 	log     *slog.Logger
 
+	observer Observer // nil for none
+
 	work   sync.WaitGroup
 	last   atomic.Int64 // number of the newest client
 	unread *viewer.Unread
@@ -119,9 +122,22 @@ type Gateway struct {
 
 var _ acp.Gateway = (*Gateway)(nil)
 
+// Observer is told of the requests of clients.
+type Observer interface {
+	// Begin says that one begins. A span that has a method At is told the node that does the work.
+	Begin(ctx context.Context, w observe.Work) observe.Span
+}
+
+// Options configure a Gateway.
+type Options struct {
+	Version  string   // of the program
+	Observer Observer // nil for none
+	Logger   *slog.Logger
+}
+
 // New returns a Gateway without connections.
-func New(fleet Fleet, version string, log *slog.Logger) *Gateway {
-	return &Gateway{fleet: fleet, version: version, log: log, unread: viewer.NewUnread(maxUnread), clients: map[string]*Client{}, placing: map[string]int{}}
+func New(fleet Fleet, o Options) *Gateway {
+	return &Gateway{fleet: fleet, version: o.Version, observer: o.Observer, log: o.Logger, unread: viewer.NewUnread(maxUnread), clients: map[string]*Client{}, placing: map[string]int{}}
 }
 
 // Connect implements [acp.Gateway].

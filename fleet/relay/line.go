@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -101,9 +102,13 @@ func (l *line) dial(ctx context.Context) (acp.Conn, error) {
 		l.tell("offline")
 	}
 	conn, err := l.c.g.fleet.Dial(ctx, l.c.token, l.node, again)
-	if err == nil && again {
+	switch {
+	case !again:
+	case err == nil:
 		l.away.Store(false)
 		l.tell("online")
+	case problem.From(err).Kind == problem.NodeNotFound:
+		l.end(err) // it was forgotten, or the token is not for it any more: there is nothing to wait for
 	}
 	return conn, err
 }
@@ -196,7 +201,11 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 			l.tellNode(acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
 		})
 	}
-	err := l.send(forNode(m).Rewritten(id, ""))
+	sent := forNode(m).Rewritten(id, "")
+	if q != nil {
+		sent = traced(sent, q.Span(), l.node)
+	}
+	err := l.send(sent)
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -206,6 +215,17 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 		delete(l.calls, id)
 	}
 	return err
+}
+
+// traced returns a request in the trace of the client's, which a node continues.
+func traced(m acp.Message, span observe.Span, node string) acp.Message {
+	if s, ok := span.(interface{ At(node string) }); ok {
+		s.At(node)
+	}
+	if len(m.Params()) == 0 {
+		return m
+	}
+	return observe.WithTrace(m, span)
 }
 
 // forNode returns a message without what is between the client and the hub.
@@ -455,9 +475,22 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 // it when the node was back.
 func (l *line) gone(id string, why *acp.Error) {
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	if s := l.c.sessions[id]; s != nil && s.at() == l {
-		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
+	s := l.c.sessions[id]
+	if s == nil || s.at() != l {
+		l.c.mu.Unlock()
+		return
+	}
+	l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
+	l.c.mu.Unlock()
+	l.interrupt(s, l, why)
+}
+
+// interrupt ends the client's turn in a session that this connection does not go on with, and
+// that is at another one now or still at this: in version 2 of the protocol no request is open
+// that could be answered. The turn of a client of version 1 ends with its request.
+func (l *line) interrupt(s *session, at *line, why *acp.Error) {
+	for _, m := range l.conn.Interrupt(s.id, why) {
+		s.show(l.ctx, at, m)
 	}
 }
 
@@ -504,6 +537,9 @@ func (l *line) over(err error) {
 		a.session.show(l.ctx, l, withdrawal(n))
 	}
 	why := viewer.ErrorOf(errOf(l.node, err))
+	for _, s := range left {
+		l.interrupt(s, l, why)
+	}
 	for id, open := range calls {
 		res := acp.NewError(id, why)
 		open.done(&res)

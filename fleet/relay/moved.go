@@ -233,6 +233,9 @@ func (l *line) forsake(s *session) {
 		res := acp.NewError("0", viewer.ErrorOf(lost))
 		open.done(&res)
 	}
+	if away {
+		l.interrupt(s, s.at(), viewer.ErrorOf(lost))
+	}
 	switch {
 	case ended:
 	case len(calls) > 0:

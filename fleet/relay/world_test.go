@@ -29,6 +29,7 @@ type world struct {
 	scope store.Scope
 	found map[string]string // nodes of sessions
 	copy  []string          // frames of one that is copied; nil is none
+	two   bool              // nodes and clients speak version 2 of the protocol
 
 	mu          sync.Mutex
 	nodes       map[string]*far
@@ -50,7 +51,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 		close(f.back)
 		w.nodes[name] = f
 	}
-	w.g = New(w, "test", slog.New(slog.DiscardHandler))
+	w.g = New(w, Options{Version: "test", Logger: slog.New(slog.DiscardHandler)})
 	return w
 }
 
@@ -64,6 +65,14 @@ func (w *world) set(name string, online bool) {
 	} else {
 		f.back = make(chan struct{})
 	}
+}
+
+// forget has the fleet know nothing more of a node that is away.
+func (w *world) forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.nodes[name].back)
+	delete(w.nodes, name)
 }
 
 func (w *world) Caller(context.Context) (store.Token, <-chan struct{}) {
@@ -115,6 +124,9 @@ func (w *world) Dial(ctx context.Context, _ store.Token, name string, wait bool)
 	case <-back:
 	case <-ctx.Done():
 		return nil, w.Away(name)
+	}
+	if err := w.Away(name); err != nil {
+		return nil, err // it was forgotten
 	}
 	c := newWire(w.t)
 	f.wires <- c
@@ -221,6 +233,10 @@ func (w *world) dialed(name string) *wire {
 	synctest.Wait()
 	select {
 	case c := <-w.nodes[name].wires:
+		if w.two {
+			c.answers(c.takes("initialize"), `{"protocolVersion":2,"capabilities":{}}`)
+			return c
+		}
 		c.answers(c.takes("initialize"), `{"protocolVersion":1,"agentCapabilities":{"promptCapabilities":{"image":true},"_meta":{"sandboxagent.dev":{"agent":"mock"}}}}`)
 		return c
 	default:
@@ -242,7 +258,11 @@ func (w *world) connect(params string, shape acp.Shape) *editor {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if hub := rawjson.MemberBool(reply.Frame, "result", "agentCapabilities", "_meta", acp.MetaKey, "hub"); !hub {
+	place := "agentCapabilities"
+	if w.two {
+		place = "capabilities"
+	}
+	if hub := rawjson.MemberBool(reply.Frame, "result", place, "_meta", acp.MetaKey, "hub"); !hub {
 		w.t.Errorf("it does not say that it is a hub: %s", reply.Frame)
 	}
 	e := &editor{t: w.t, c: c}
@@ -296,6 +316,11 @@ func (e *editor) got() (out []string) {
 			out = append(out, string(m.ID())+" ok")
 		case m.Method() == methodNodeState:
 			out = append(out, rawjson.MemberString(m.Params(), "node")+" "+rawjson.MemberString(m.Params(), "state"))
+		case string(m.UpdateKind()) == "state_update":
+			out = append(out, strings.TrimSpace(m.Session()+" is "+rawjson.MemberString(m.Update(), "state")+" "+rawjson.MemberString(m.Update(), "stopReason")))
+		case m.Method() == methodTurnEnded:
+			kind := rawjson.MemberString(m.Params(), "error", "data", "type")
+			out = append(out, rawjson.MemberString(m.Params(), "promptId")+" ended "+kind[strings.LastIndex(kind, ":")+1:])
 		case m.Method() == acp.MethodSessionUpdate:
 			out = append(out, m.Session()+" "+rawjson.MemberString(m.Update(), "text"))
 		case m.IsRequest():

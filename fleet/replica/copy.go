@@ -32,7 +32,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	if held && rec.Through == 0 { // its client waits to be told that there is the session
 		e.trouble = ""
 		switch err := f.o.Store.Room(ctx); {
-		case errors.Is(err, store.ErrNoRoom):
+		case errors.Is(err, store.ErrNoRoom), errors.Is(err, store.ErrDiskFull):
 			e.trouble = err.Error()
 		case err != nil:
 			return outcome{err: err}
@@ -58,7 +58,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.through = rec.Through
-	return outcome{more: more, attend: waits && !more, err: errors.Join(err, noted)}
+	return outcome{more: more, attend: waits && !more, paced: !held && !more, err: errors.Join(err, noted)}
 }
 
 // Told returns the number of the newest event that a node has told of. Of a session that is held
@@ -100,7 +100,9 @@ func (f *Follower) begin(ctx context.Context, e *followed, info runtime.SessionI
 	if err := f.update(ctx, rec, info, nil); err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
 	e.epochs = append(e.epochs, rec.Epoch)
+	f.mu.Unlock()
 	e.known, e.checked, e.from, e.read = false, false, 0, 0
 	return rec, nil
 }
@@ -160,7 +162,9 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 		if err := f.o.Store.RemoveSession(ctx, r); err != nil {
 			return err
 		}
+		f.mu.Lock()
 		e.epochs = slices.DeleteFunc(e.epochs, func(n uint64) bool { return n == epoch })
+		f.mu.Unlock()
 	}
 	e.known, e.checked, e.from, e.read = false, false, 0, 0
 	return nil
@@ -223,7 +227,7 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 	batch := store.Batch{Gap: e.from > e.at.Last}
 	write := func() error {
 		next, err := f.o.Store.Append(ctx, id, e.at, batch)
-		if errors.Is(err, store.ErrNoRoom) {
+		if errors.Is(err, store.ErrNoRoom) || errors.Is(err, store.ErrDiskFull) {
 			e.trouble = err.Error()
 		}
 		if err != nil {
@@ -278,7 +282,7 @@ func (f *Follower) agrees(ctx context.Context, id store.ReplicaID, seq uint64, h
 	var own *event
 	_, err := f.page(ctx, id.Session, wanted{after: seq - 1, limit: 1, held: held}, func(ev event) error {
 		if own == nil {
-			own = &ev
+			own = &event{ev.seq, bytes.Clone(ev.line)}
 		}
 		return nil
 	})

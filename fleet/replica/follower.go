@@ -24,6 +24,10 @@ const (
 	attention    = 5 * time.Second
 	mostAttended = 64
 
+	// pace is how long a session rests that was copied. Short turns come by hundreds in a second, and
+	// to copy each by itself takes more than to answer it.
+	pace = 20 * time.Millisecond
+
 	againAfter  = 5 * time.Second  // what failed is tried again
 	longestWait = 30 * time.Second // between attempts to hear of a node's sessions
 	noteBound   = 5 * time.Second  // for what is noted when a node is gone
@@ -71,7 +75,7 @@ type Follower struct {
 
 // followed is a session of the node, or one that it had.
 type followed struct {
-	epochs []uint64 // of its replicas, oldest first
+	epochs []uint64 // of its replicas, oldest first; its copy alone changes them, and reads without the lock
 
 	// What the node has told last.
 	info   *runtime.SessionInfo // nil for nothing
@@ -79,7 +83,7 @@ type followed struct {
 	round  int // in which it was told
 	busy   bool
 	due    bool
-	failed string // why the last attempt did, "" when it did not
+	failed error // why the last attempt did, nil when it did not
 
 	// Those of a copy; nobody else uses them meanwhile.
 	at      store.Place // where the replica ends, if known
@@ -151,8 +155,14 @@ func (f *Follower) Run(ctx context.Context) {
 			}
 			out := f.serve(ctx, id)
 			t.leave()
-			if out.attend {
+			switch {
+			case out.attend:
 				out = f.attend(ctx, t, id)
+			case out.paced:
+				select {
+				case <-time.After(pace): // what comes meanwhile is copied together
+				case <-ctx.Done():
+				}
 			}
 			f.served(ctx, id, out)
 		})
@@ -206,6 +216,22 @@ func (f *Follower) Behind() (n uint64) {
 		}
 	}
 	return n
+}
+
+// Progress returns what the node has told of a session, and why the last attempt to copy it has
+// failed, "" when it did not. Both may be newer than the record: a store that is full takes none.
+func (f *Follower) Progress(id store.ReplicaID) (told uint64, trouble string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.sessions[id.Session]
+	if e == nil || e.info == nil || e.gone != here || e.last() != id.Epoch {
+		return 0, ""
+	}
+	if e.failed != nil && !errors.Is(e.failed, errLost) {
+		trouble = e.failed.Error()
+		trouble = trouble[:min(len(trouble), maxTrouble)]
+	}
+	return Told(e.info), trouble
 }
 
 func (f *Follower) entryLocked(id string) *followed {
@@ -296,7 +322,7 @@ func (f *Follower) retry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, e := range f.sessions {
-		if e.failed != "" {
+		if e.failed != nil {
 			f.markLocked(id, e)
 		}
 	}
@@ -306,6 +332,7 @@ func (f *Follower) retry() {
 type outcome struct {
 	more   bool // is due
 	attend bool // it waits to be attended
+	paced  bool // it rests before it is copied again
 	err    error
 }
 
@@ -332,10 +359,10 @@ func (f *Follower) served(ctx context.Context, id string, out outcome) {
 	e := f.sessions[id]
 	e.busy = false
 	had := e.failed
-	if e.failed = ""; err != nil && ctx.Err() == nil {
-		e.failed = err.Error()
+	if e.failed = nil; err != nil && ctx.Err() == nil {
+		e.failed = err
 		e.known = false // what was written is not known
-		if e.failed != had && !errors.Is(err, errLost) {
+		if (had == nil || err.Error() != had.Error()) && !errors.Is(err, errLost) {
 			f.log.Warn("a session could not be copied", "session", id, "err", err)
 		}
 	}
@@ -346,7 +373,7 @@ func (f *Follower) served(ctx context.Context, id string, out outcome) {
 	if e.due {
 		f.due = append(f.due, id)
 		f.wakeUp()
-	} else if out.more && e.failed == "" {
+	} else if out.more && e.failed == nil {
 		f.markLocked(id, e)
 	}
 }

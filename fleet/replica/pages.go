@@ -144,82 +144,51 @@ func (f *Follower) page(ctx context.Context, id string, w wanted, take func(even
 	}
 	body := &gauge{r: resp.Body, ctx: ctx, still: still, large: f.o.Share.large}
 	defer body.release()
-	dec := json.NewDecoder(body)
-	if err := expect(dec, '{'); err != nil {
-		return a, err
-	}
-	for dec.More() {
-		name, err := dec.Token()
+	page := &values{r: body}
+	err = page.list('{', '}', func() error {
+		name, err := page.value()
 		if err != nil {
-			return a, unread(err)
+			return err
 		}
-		switch name {
-		case "events":
-			if err := expect(dec, '['); err != nil {
-				return a, err
-			}
-			for dec.More() {
-				ev, err := nextEvent(dec)
+		of := string(name) // which is gone when more is read
+		var to any         // what is not known is of no concern
+		switch of {
+		case `"hasMore"`:
+			to = &a.more
+		case `"upTo"`:
+			to = &a.upTo
+		}
+		if err := page.mark(':'); err != nil {
+			return err
+		}
+		if of == `"events"` {
+			return page.list('[', ']', func() error {
+				ev, err := page.event()
 				if err != nil {
-					return a, err
+					return err
 				}
 				a.size += int64(len(ev.line))
 				if err := take(ev); err != nil {
-					return a, err
+					return err
 				}
 				body.release()
-			}
-			if err := expect(dec, ']'); err != nil {
-				return a, err
-			}
-		case "hasMore":
-			err = dec.Decode(&a.more)
-		case "upTo":
-			err = dec.Decode(&a.upTo)
-		default:
-			var other json.RawMessage
-			err = dec.Decode(&other)
+				return nil
+			})
 		}
-		if err != nil {
-			return a, unread(err)
+		value, err := page.value()
+		if err == nil && to != nil && json.Unmarshal(value, to) != nil {
+			err = badAnswer("%s of a page of events is %.40s", of, value)
 		}
-	}
-	return a, expect(dec, '}')
-}
-
-func expect(dec *json.Decoder, d json.Delim) error {
-	t, err := dec.Token()
-	if err != nil {
-		return unread(err)
-	}
-	if t != d {
-		return badAnswer("a page of events has %v where %v should be", t, d)
-	}
-	return nil
-}
-
-// unread says why an answer could not be read on.
-func unread(err error) error {
-	switch {
-	case errors.Is(err, errLarge):
 		return err
-	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)):
-		return badAnswer("%v", err)
-	}
-	return fmt.Errorf("%w: %w", errLost, err)
+	})
+	return a, err
 }
 
-func nextEvent(dec *json.Decoder) (event, error) {
-	var raw json.RawMessage
-	if err := dec.Decode(&raw); err != nil {
-		return event{}, unread(err)
-	}
-	if bytes.ContainsAny(raw, "\r\n") {
-		var line bytes.Buffer
-		if err := json.Compact(&line, raw); err != nil {
-			return event{}, unread(err)
-		}
-		raw = line.Bytes()
+// event reads an event, which is there until the next value is read.
+func (v *values) event() (event, error) {
+	raw, err := v.value()
+	if err != nil {
+		return event{}, err
 	}
 	seq, ok := usual(raw)
 	if !ok {

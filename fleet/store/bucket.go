@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,10 +42,12 @@ type bucket[T any] struct {
 	moved   chan struct{} // closed and replaced with each change
 }
 
-// openBucket makes a bucket if there is none, and returns when its copy is complete.
+// openBucket makes a bucket if there is none, brings its settings up to date, and returns when its copy is complete.
 func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, log *slog.Logger, changed func(string, bool, T)) (*bucket[T], error) {
 	c.History = 1
-	kv, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.CreateOrUpdateKeyValue(ctx, c) })
+	kv, err := opened(ctx, js, "KV_"+c.Bucket, settings{c.Replicas, -1, c.TTL}, log,
+		func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, c.Bucket) },
+		func(ctx context.Context) (jetstream.KeyValue, error) { return js.CreateOrUpdateKeyValue(ctx, c) })
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
@@ -64,6 +68,40 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 		return nil, fmt.Errorf("read bucket %s: %w", c.Bucket, ctx.Err())
 	}
 }
+
+// settings are what may differ between two starts of a hub.
+type settings struct {
+	replicas int
+	most     int64 // bytes, -1 for no bound
+	age      time.Duration
+}
+
+// opened returns a stream as it is when its settings are those wanted: to write them again takes
+// room, and a disk that is full must not keep a hub from what can be read and removed there. When it
+// has others they are changed; if that fails for want of room, the old ones stay.
+func opened[T any](ctx context.Context, js jetstream.JetStream, name string, want settings, log *slog.Logger, open, write func(context.Context) (T, error)) (T, error) {
+	return patiently(ctx, func(ctx context.Context) (v T, err error) {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return write(ctx)
+		}
+		if err != nil {
+			return v, err
+		}
+		c := stream.CachedInfo().Config
+		if (settings{c.Replicas, c.MaxBytes, c.MaxAge}) == want {
+			return open(ctx)
+		}
+		if v, err = write(ctx); err != nil && noSpace(err) {
+			log.Warn("the settings of the store could not be changed and stay as they were: the disk is full", "stream", name, "err", err)
+			return open(ctx)
+		}
+		return v, err
+	})
+}
+
+// noSpace reports whether a server has refused something because its disk is full. It has no code for that.
+func noSpace(err error) bool { return strings.Contains(err.Error(), syscall.ENOSPC.Error()) }
 
 // follow keeps the copy up to date until close.
 func (b *bucket[T]) follow(complete chan struct{}) {
@@ -264,6 +302,9 @@ func patiently[T any](ctx context.Context, ask func(ctx context.Context) (T, err
 func passes(err error) bool {
 	const noPeers = 10005 // as many servers as hold each record are not there
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return e.Code == 503 || e.ErrorCode == noPeers
+	}
+	if e, ok := errors.AsType[*nats.APIError](err); ok { // of the library's older part, which watches
 		return e.Code == 503 || e.ErrorCode == noPeers
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)

@@ -35,6 +35,32 @@ var ErrBundleTooLarge = fmt.Errorf("what the agent keeps of the session has more
 // ErrNoRoomForBundle is returned when the bundles have as many bytes as they may.
 var ErrNoRoomForBundle = errors.New("the hub keeps as many bytes of what agents keep as it may: remove some sessions, or start it with more --bundle-bytes")
 
+// ErrBundleShare is returned for a bundle with which its node would have more than its share.
+var ErrBundleShare = errors.New("the node has its share of what the hub keeps of what agents keep, the half of what other nodes leave: remove some of its sessions, or start the hub with more --bundle-bytes")
+
+// bundleRoom is how large a bundle may be. A node may have half of what the others leave, so that
+// none takes the room of all.
+func (s *Store) bundleRoom(id ReplicaID) (most uint64, beyond error) {
+	if s.bundleBytes <= 0 {
+		return MaxBundle, ErrBundleTooLarge
+	}
+	var own, others uint64
+	for _, one := range s.Sessions() {
+		switch {
+		case one.ReplicaID == id: // what it has is replaced
+		case one.Node == id.Node:
+			own += one.BundleSize
+		default:
+			others += one.BundleSize
+		}
+	}
+	share := (max(uint64(s.bundleBytes), others) - others) / 2
+	if share = max(share, own) - own; share < MaxBundle {
+		return share, ErrBundleShare
+	}
+	return MaxBundle, ErrBundleTooLarge
+}
+
 // Bundle is what an agent keeps of a session, as a gateway exports it without its log.
 type Bundle struct {
 	LastSeq uint64 // of the session when it was made
@@ -46,19 +72,22 @@ const headLastSeq = "Sa-Last-Seq"
 
 // openBundles makes the bucket of bundles if there is none.
 func (s *Store) openBundles(ctx context.Context, js jetstream.JetStream, replicas int, most int64) (err error) {
+	s.bundleBytes = most
 	if most == 0 {
 		most = -1
 	}
-	s.bundles, err = patiently(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) {
-		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bundleBucket, Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: most})
-	})
+	s.bundles, err = opened(ctx, js, "OBJ_"+bundleBucket, settings{replicas: replicas, most: most}, s.log,
+		func(ctx context.Context) (jetstream.ObjectStore, error) { return js.ObjectStore(ctx, bundleBucket) },
+		func(ctx context.Context) (jetstream.ObjectStore, error) {
+			return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bundleBucket, Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: most})
+		})
 	if err == nil {
 		s.bundleStream, err = js.Stream(ctx, "OBJ_"+bundleBucket)
 	}
 	if err != nil {
 		return fmt.Errorf("open bucket %s: %w", bundleBucket, err)
 	}
-	if s.server != nil { // no other hub is writing one
+	if s.engine != nil { // no other hub is writing one
 		if err := s.sweepBundles(ctx); err != nil {
 			s.log.Warn("look for bundles that were not written to their end", "err", err)
 		}
@@ -107,7 +136,7 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 		},
 	}
 	chunks := bundleSubjects + "C." + info.NUID
-	if err := s.putChunks(ctx, chunks, &info, from); err != nil {
+	if err := s.putChunks(ctx, id, chunks, &info, from); err != nil {
 		if failed := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunks)); failed != nil {
 			s.log.Warn("what was written of a bundle that failed is left", "err", failed)
 		}
@@ -122,15 +151,16 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 }
 
 // putChunks writes what is read in parts, and behind them what is known of all of it.
-func (s *Store) putChunks(ctx context.Context, subject string, info *jetstream.ObjectInfo, from io.Reader) error {
+func (s *Store) putChunks(ctx context.Context, id ReplicaID, subject string, info *jetstream.ObjectInfo, from io.Reader) error {
+	most, beyond := s.bundleRoom(id)
 	sum, buf := sha256.New(), make([]byte, bundleChunk)
 	for end := false; !end; {
 		n, err := fill(from, buf)
 		if end = err == io.EOF; err != nil && !end {
 			return fmt.Errorf("read a bundle: %w", err)
 		}
-		if info.Size += uint64(n); info.Size > MaxBundle {
-			return ErrBundleTooLarge
+		if info.Size += uint64(n); info.Size > most {
+			return beyond
 		}
 		if n == 0 {
 			continue
@@ -153,6 +183,9 @@ func (s *Store) putChunks(ctx context.Context, subject string, info *jetstream.O
 }
 
 func (s *Store) publishBundle(ctx context.Context, m *nats.Msg) error {
+	if err := s.room.fits(len(m.Data)); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
 	_, err := s.js.PublishMsg(ctx, m)

@@ -6,8 +6,10 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // A bundle is replaced as a whole or not at all, and nothing of one that failed takes up room.
@@ -45,7 +47,7 @@ func TestBundles(t *testing.T) {
 		}
 	}
 	check(8, one)
-	if _, err := s.PutBundle(t.Context(), id, 9, io.LimitReader(zeros{}, most)); !errors.Is(err, store.ErrNoRoomForBundle) {
+	if _, err := s.PutBundle(t.Context(), id, 9, io.LimitReader(zeros{}, most)); !errors.Is(err, store.ErrBundleShare) {
 		t.Errorf("one for which there is no room: %v", err)
 	}
 	check(8, one)
@@ -61,6 +63,41 @@ func TestBundles(t *testing.T) {
 	}
 	if b, _, err := s.Bundle(t.Context(), id); b != nil || err != nil {
 		t.Errorf("after its session was removed: %v, %v", b, err)
+	}
+}
+
+// A node takes half of what the others leave, and never all: there is room for a node that comes later.
+func TestBundles_ShareOfANode(t *testing.T) {
+	s := open(t, "hub", store.Options{Dir: t.TempDir(), BundleBytes: 32 << 20}, nil)
+	defer s.Close()
+	put := func(node string, session string, size int64) error {
+		id := store.ReplicaID{Node: node, Session: session, Epoch: 1}
+		b, err := s.PutBundle(t.Context(), id, 1, io.LimitReader(zeros{}, size))
+		if err != nil {
+			return err
+		}
+		return s.UpdateSession(t.Context(), id, func(*store.Session) *store.Session {
+			return &store.Session{Info: runtime.SessionInfo{ID: session, CreatedAt: time.Now()}, Bundled: 1, BundleSize: b.Size}
+		})
+	}
+	for i, of := range []struct {
+		node, session string
+		size          int64
+		want          error
+	}{
+		{"greedy", "a", 12 << 20, nil},
+		{"greedy", "b", 5 << 20, store.ErrBundleShare},
+		{"greedy", "c", 4 << 20, nil},
+		{"greedy", "d", 1, store.ErrBundleShare},
+		{"later", "a", 8 << 20, nil}, // half of the 16 MiB that are left
+		{"later", "b", 1, store.ErrBundleShare},
+		{"greedy", "a", 5 << 20, nil}, // in the place of what it had
+		{"last", "a", 7 << 20, nil},
+		{"greedy", "a", 5 << 20, store.ErrBundleShare}, // its share is smaller now
+	} {
+		if err := put(of.node, of.session, of.size); !errors.Is(err, of.want) {
+			t.Errorf("%d: %s, %d bytes: %v", i, of.node, of.size, err)
+		}
 	}
 }
 

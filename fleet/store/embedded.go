@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -15,30 +19,93 @@ import (
 // program that was killed has written is there; this is about machines that stop.
 const syncEvery = 5 * time.Second
 
-// embed starts a server in this program that listens nowhere.
-func embed(dir string, log *slog.Logger) (*server.Server, error) {
+// engine is the store's server when it is in this program. A server that could not write to one
+// of its files takes nothing more there, also when there is room again: then it is started anew.
+// The connection to it, which is in the program too, comes back as one to a server elsewhere does.
+type engine struct {
+	dir    string
+	log    *slog.Logger
+	failed atomic.Pointer[string] // what it says of a write that has failed; nil for nothing
+
+	mu     sync.Mutex
+	server *server.Server
+}
+
+// startEngine starts a server that listens nowhere.
+func startEngine(dir string, log *slog.Logger) (*engine, error) {
+	e := &engine{dir: dir, log: log}
+	return e, e.start()
+}
+
+func (e *engine) start() error {
 	s, err := server.NewServer(&server.Options{
-		ServerName: "sandbox-hub", DontListen: true, JetStream: true, StoreDir: dir, SyncInterval: syncEvery,
-		NoSigs: true, DisableJetStreamBanner: true,
+		ServerName: "sandbox-hub", DontListen: true, JetStream: true, StoreDir: e.dir, SyncInterval: syncEvery,
+		// The bounds of the buckets are what they may have, not what the disk must have free at the
+		// start. Without a number the server reserves them from a share of what is free.
+		JetStreamMaxStore: math.MaxInt64,
+		NoSigs:            true, DisableJetStreamBanner: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start the store: %w", err)
+		return fmt.Errorf("start the store: %w", err)
 	}
-	s.SetLoggerV2(&serverLog{log}, log.Enabled(context.Background(), slog.LevelDebug), false, false)
+	s.SetLoggerV2(&serverLog{e}, e.log.Enabled(context.Background(), slog.LevelDebug), false, false)
 	s.Start()
 	if !s.ReadyForConnections(openBound) {
 		s.Shutdown()
-		return nil, errors.New("start the store: it is not ready in time; the log says why")
+		return errors.New("start the store: it is not ready in time; the log says why")
 	}
-	return s, nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = s
+	return nil
 }
+
+// fault is what the server says of a write that has failed, "" for nothing. The nil engine, of a
+// store elsewhere, has none.
+func (e *engine) fault() string {
+	if e == nil {
+		return ""
+	}
+	if text := e.failed.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// again starts the server anew.
+func (e *engine) again() error {
+	e.stop()
+	e.failed.Store(nil)
+	return e.start()
+}
+
+// stop ends the server, if there is one. It may be called more than once.
+func (e *engine) stop() {
+	if s := e.running(); s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
+
+func (e *engine) running() *server.Server {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.server
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (e *engine) InProcessConn() (net.Conn, error) { return e.running().InProcessConn() }
 
 // serverLog writes what the server has to say. Of its notices only those that a
 // person can do something about are above debug.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct{ of *engine }
 
 func (l *serverLog) say(level slog.Level, format string, v []any) {
-	l.log.Log(context.Background(), level, "store", "message", strings.TrimSpace(fmt.Sprintf(format, v...)))
+	text := strings.TrimSpace(fmt.Sprintf(format, v...))
+	if strings.Contains(text, "Critical write error") { // it has no other way to say so
+		l.of.failed.Store(&text)
+	}
+	l.of.log.Log(context.Background(), level, "store", "message", text)
 }
 
 // Noticef implements server.Logger.

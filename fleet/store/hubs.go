@@ -76,12 +76,14 @@ func (s *Store) renew(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+			s.mend()
 			within, cancel := context.WithTimeout(ctx, writeBound)
 			if err := s.renewLease(within); err != nil && ctx.Err() == nil {
 				s.log.Warn("this hub could not say that it lives", "err", err)
 				s.refused.Store(&err)
 			} else {
 				s.refused.Store(nil)
+				s.holdRoom()
 			}
 			cancel()
 		case <-ctx.Done():

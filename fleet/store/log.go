@@ -95,12 +95,14 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 	if s.js = js; most == 0 {
 		most = -1
 	}
-	s.events, err = patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		return js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name: logStream, Subjects: []string{logPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: replicas,
-			AllowDirect: true, Compression: jetstream.S2Compression, Discard: jetstream.DiscardNew, MaxBytes: most,
+	s.events, err = opened(ctx, js, logStream, settings{replicas: replicas, most: most}, s.log,
+		func(ctx context.Context) (jetstream.Stream, error) { return js.Stream(ctx, logStream) },
+		func(ctx context.Context) (jetstream.Stream, error) {
+			return js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+				Name: logStream, Subjects: []string{logPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: replicas,
+				AllowDirect: true, Compression: jetstream.S2Compression, Discard: jetstream.DiscardNew, MaxBytes: most,
+			})
 		})
-	})
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", logStream, err)
 	}
@@ -111,8 +113,11 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 	return nil
 }
 
-// Room returns ErrNoRoom when the log has no room for a session that begins.
+// Room returns ErrNoRoom or ErrDiskFull when there is no room for a session that begins.
 func (s *Store) Room(ctx context.Context) error {
+	if err := s.room.fits(leastRoom); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
 	info, err := s.events.Info(ctx)
@@ -156,6 +161,9 @@ func (s *Store) Append(ctx context.Context, id ReplicaID, at Place, b Batch) (Pl
 		return at, fmt.Errorf("events %d to %d cannot stand behind event %d", b.First, b.Last, at.Last)
 	case parts > maxParts:
 		return at, fmt.Errorf("events %d to %d have %d bytes, which is more than a replica takes at once", b.First, b.Last, len(b.Lines))
+	}
+	if err := s.room.fits(len(b.Lines)); err != nil {
+		return at, err
 	}
 	next := Place{Last: b.Last, at: at.at}
 	for i := range parts {

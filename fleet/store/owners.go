@@ -109,7 +109,7 @@ func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
 
 // HubLives reports whether a hub of this store runs, as far as this one knows.
 func (s *Store) HubLives(hub string) bool {
-	return hub == s.hub || s.server == nil && s.living.has(hub)
+	return hub == s.hub || s.engine == nil && s.living.has(hub)
 }
 
 // UpdateOwner writes what change makes of the record that is there, which is nil for none and must

@@ -36,7 +36,8 @@ type Session struct {
 	Through uint64     `json:"through"`
 	Gone    *time.Time `json:"gone,omitempty"` // since when the node has it no more
 	// Bundled is the session's newest event when its bundle was made, 0 for none.
-	Bundled uint64 `json:"bundled,omitempty"`
+	Bundled    uint64 `json:"bundled,omitempty"`
+	BundleSize uint64 `json:"bundleSize,omitempty"` // its bytes
 	// BundleTrouble is why there is no newer bundle, "" when all is well.
 	BundleTrouble string `json:"bundleTrouble,omitempty"`
 	Trouble       string `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
@@ -88,6 +89,9 @@ func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
 	defer cancel()
 	// The record goes last: as long as it is there the session can be removed again.
 	if err := errors.Join(s.dropLog(ctx, id), s.dropBundle(ctx, id)); err != nil {
+		if s.room != nil && noSpace(err) {
+			return problem.Wrap(problem.Unavailable, err, "the disk of the hub is full: try again in some seconds, when the hub has given up the room that it holds for removals, or make room on the disk first")
+		}
 		return problem.Wrap(problem.Unavailable, err, "the hub cannot remove the session")
 	}
 	for {

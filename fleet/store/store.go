@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -43,7 +42,8 @@ type Store struct {
 	hub    string
 	self   Peer // this hub
 	log    *slog.Logger
-	server *server.Server // nil for a cluster
+	engine *engine  // nil for a cluster
+	room   *reserve // likewise
 	conn   *nats.Conn
 
 	nodes        *bucket[Node]
@@ -59,6 +59,7 @@ type Store struct {
 	part         int              // bytes of a message of the log
 	bundles      jetstream.ObjectStore
 	bundleStream jetstream.Stream // in which they are
+	bundleBytes  int64            // that they may have, 0 for no bound
 	stop         context.CancelFunc
 	ended        chan struct{}         // closed when the lease is not renewed any more
 	refused      atomic.Pointer[error] // why the lease was not renewed last; nil when it was
@@ -80,7 +81,7 @@ func Open(ctx context.Context, o Options, moved func(node, hub string)) (*Store,
 	defer cancel()
 	if err := s.open(ctx, o); err != nil {
 		s.close()
-		return nil, err
+		return nil, fullDisk(o.Dir, err)
 	}
 	running, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -104,11 +105,15 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	}
 	address := o.URL
 	if o.Dir != "" {
-		if s.server, err = embed(o.Dir, s.log); err != nil {
+		if s.room = newReserve(o.Dir); s.room.give() {
+			s.log.Warn("the disk is full: a part of it that was held for this is given up, to remove sessions", "dir", o.Dir, "bytes", reserveSize)
+		}
+		if s.engine, err = startEngine(o.Dir, s.log); err != nil {
 			return err
 		}
+		s.holdRoom()
 		address = nats.DefaultURL // not used: the connection stays in the program
-		options = append(options, nats.InProcessServer(s.server))
+		options = append(options, nats.InProcessServer(s.engine))
 	} else if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
 	}
@@ -151,7 +156,28 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.renewLease(ctx) })
+	if err != nil && s.engine != nil && noSpace(err) { // no other hub looks for the lease
+		s.log.Warn("the disk is full: nothing new is stored until there is room", "dir", o.Dir, "err", err)
+		s.refused.Store(&err)
+		return nil
+	}
 	return err
+}
+
+// holdRoom has the reserve made again, if there is room for it.
+func (s *Store) holdRoom() {
+	if err := s.room.keep(); err != nil {
+		s.log.Warn("room for removals could not be held on the disk", "err", err)
+	}
+}
+
+// fullDisk says of an error for want of room where that is, and what helps.
+func fullDisk(dir string, err error) error {
+	if dir == "" || !noSpace(err) {
+		return err
+	}
+	free, _ := freeAt(dir)
+	return fmt.Errorf("the disk of %s is full, %d KiB are free: make some room there, %d KiB at least, and start again: %w", dir, free>>10, reserveSize>>10, err)
 }
 
 // Hub returns the name of this hub.
@@ -165,7 +191,22 @@ func (s *Store) Ready() error {
 	if err := s.refused.Load(); err != nil {
 		return fmt.Errorf("the store takes nothing: %w", *err)
 	}
+	if why := s.engine.fault(); why != "" {
+		return fmt.Errorf("the store takes nothing of some kinds: make room on the disk of %s, %d KiB at least: %s", s.engine.dir, 2*reserveSize>>10, why)
+	}
 	return nil
+}
+
+// mend has the server in this program start anew when it could not write, and there is room now. If
+// there is none the reserve is given up for it once, so that sessions can be removed.
+func (s *Store) mend() {
+	if s.engine.fault() == "" || !s.room.give() && s.room.fits(2*reserveSize) != nil {
+		return
+	}
+	s.log.Warn("a write has failed for want of room: the store is started anew")
+	if err := s.engine.again(); err != nil {
+		s.log.Error("the store does not start", "err", err)
+	}
 }
 
 // Close gives the lease back and ends the connection, and the server in this program.
@@ -184,9 +225,8 @@ func (s *Store) close() {
 	if s.conn != nil {
 		s.conn.Close()
 	}
-	if s.server != nil {
-		s.server.Shutdown()
-		s.server.WaitForShutdown()
+	if s.engine != nil {
+		s.engine.stop()
 	}
 	s.gates.close()
 }

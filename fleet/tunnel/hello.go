@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 )
 
 // Path is where a hub takes tunnels.
@@ -47,11 +48,11 @@ type Hello struct {
 }
 
 var (
-	namePattern    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	keyPattern     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
-	valuePattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,63}$`)
-	wordPattern    = regexp.MustCompile(`^[!-~]{1,128}$`)
-	secretPattern  = regexp.MustCompile(`^[A-Za-z0-9]{16,64}$`)
+	namePattern    = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	keyPattern     = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
+	valuePattern   = pattern.New(`^[A-Za-z0-9._-]{0,63}$`)
+	wordPattern    = pattern.New(`^[!-~]{1,128}$`)
+	secretPattern  = pattern.New(`^[A-Za-z0-9]{16,64}$`)
 	labelSeparator = ","
 )
 

@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/certificate"
+)
+
+// PeerTLS says how other hubs of the store are reached. The zero value reaches them as they say.
+type PeerTLS struct {
+	// Only refuses hubs that say an address without TLS: the secret of hubs would go there in plain text.
+	Only bool
+	// Authorities check the certificates of hubs, nil are those of the system.
+	Authorities *certificate.Authorities
+}
+
+// Why a hub could not be asked, as metrics say it.
+const (
+	peerPlain       = "plain"       // it has no TLS, and this one wants it
+	peerCertificate = "certificate" // it has one that is not trusted here
+	peerUnreachable = "unreachable"
+)
+
+var peerReasons = []string{peerPlain, peerCertificate, peerUnreachable}
+
+// maxComplaints bounds the hubs of which it is known what the log says; with one more all are forgotten.
+const maxComplaints = 64
+
+// peering carries requests to other hubs. What is wrong with one of them is counted each time, and
+// logged when it begins and when it ends. It is safe for concurrent use.
+type peering struct {
+	o      PeerTLS
+	log    *slog.Logger
+	failed func(reason string)
+
+	mu         sync.Mutex
+	pool       *x509.CertPool // of the transport
+	transport  *http.Transport
+	complaints map[string]string // why, by the address of the hub
+}
+
+func newPeering(o PeerTLS, log *slog.Logger, failed func(reason string)) *peering {
+	return &peering{o: o, log: log, failed: failed, complaints: map[string]string{}}
+}
+
+// current returns the transport with the authorities of now.
+func (p *peering) current() *http.Transport {
+	pool := p.o.Authorities.Pool()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport != nil && p.pool == pool {
+		return p.transport
+	}
+	if p.transport != nil {
+		p.transport.CloseIdleConnections() // what goes through it ends by itself
+	}
+	p.pool, p.transport = pool, newPeers(pool)
+	return p.transport
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
+	hub := r.URL.Host
+	if p.o.Only && r.URL.Scheme != "https" {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		err := &peerError{peerPlain, fmt.Errorf("the hub at %s says an address without TLS, and this one sends nothing there: start it with --tls-cert, --tls-key and an https address in --advertise", hub)}
+		p.complain(hub, err)
+		return nil, err
+	}
+	resp, err := p.current().RoundTrip(r)
+	if err == nil {
+		p.settled(hub)
+		return resp, nil
+	}
+	if r.Context().Err() != nil {
+		return nil, err // the client is gone
+	}
+	e := &peerError{reasonOf(err), err}
+	p.complain(hub, e)
+	return nil, e
+}
+
+// reasonOf says what an error of a connection is about.
+func reasonOf(err error) string {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return peerCertificate
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return peerPlain
+	}
+	return peerUnreachable
+}
+
+// complain counts a failure, and logs it unless it is that of before.
+func (p *peering) complain(hub string, err *peerError) {
+	p.failed(err.reason)
+	p.mu.Lock()
+	known := p.complaints[hub] == err.reason
+	if len(p.complaints) >= maxComplaints {
+		clear(p.complaints)
+	}
+	p.complaints[hub] = err.reason
+	p.mu.Unlock()
+	if !known {
+		p.log.Warn("another hub cannot be asked, and its nodes are away for clients of this one", "hub", hub, "reason", err.reason, "err", err)
+	}
+}
+
+// settled notes that a hub has answered.
+func (p *peering) settled(hub string) {
+	p.mu.Lock()
+	_, had := p.complaints[hub]
+	delete(p.complaints, hub)
+	p.mu.Unlock()
+	if had {
+		p.log.Info("another hub can be asked again", "hub", hub)
+	}
+}
+
+// CloseIdleConnections closes what nobody uses.
+func (p *peering) CloseIdleConnections() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport != nil {
+		p.transport.CloseIdleConnections()
+	}
+}
+
+// peerError is why a hub could not be asked.
+type peerError struct {
+	reason string
+	err    error
+}
+
+// Error implements error.
+func (e *peerError) Error() string { return e.err.Error() }
+
+// Unwrap returns what the connection said.
+func (e *peerError) Unwrap() error { return e.err }
+
+// toClient says to a client why the hub that holds a node cannot be asked. The log says more.
+func (e *peerError) toClient() string {
+	switch e.reason {
+	case peerPlain:
+		return "has no TLS, which this hub wants; who runs them finds more in the log"
+	case peerCertificate:
+		return "shows a certificate that is not trusted here; who runs them finds more in the log"
+	}
+	return "could not be reached: try again"
+}

@@ -1,0 +1,98 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const helloTwo = `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{"_meta":{"sandboxagent.dev":{"notices":true,"turns":true}}}}`
+
+// In version 2 of the protocol the answer to a prompt says only that its turn has begun. A client
+// that waits for the end of the turn is told one when the node is lost, when it is not gone on
+// with, and never when the node was away for a moment only.
+func TestTurn_OfVersionTwo(t *testing.T) {
+	offline, online := "a offline", "a online"
+	const ended = "s is idle error"
+	state := func(state string, events string) func(*world, *editor) {
+		return func(w *world, _ *editor) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.answers(two.takes("session/resume"), `{}`)
+			two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"`+state+`"}`)
+			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[{"seq":2,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`+events+`],"hasMore":false}`)
+		}
+	}
+	for name, tt := range map[string]struct {
+		then func(w *world, e *editor)
+		want []string
+	}{
+		"it stays away":    {func(*world, *editor) { time.Sleep(giveUp + 30*time.Second) }, []string{ended, "mine ended node_offline"}},
+		"it was forgotten": {func(w *world, _ *editor) { w.forget("a") }, []string{ended, "mine ended node_not_found"}},
+		"it goes on":       {state("running", ""), []string{online}},
+		"it waits":         {state("waiting", ""), []string{online}},
+		"it begins anew":   {state("dormant", ""), []string{online, ended, "mine ended internal"}},
+		"it ended meanwhile": {
+			state("idle", `,{"seq":5,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{}}}}`), []string{online},
+		},
+		"it has lost the session": {func(w *world, _ *editor) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.hub <- acp.NewError(two.takes("session/resume").ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+		}, []string{online, ended, "mine ended not_found"}},
+		"another node has it": {func(w *world, _ *editor) {
+			w.g.Owned(went("a", "b", 2, 1))
+			w.dialed("b").resumed()
+		}, []string{ended, "mine ended node_offline"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.two = true
+				e := w.connect(helloTwo, acp.OneStream)
+				one := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+				prompt := one.takes("session/prompt")
+				one.answers(prompt, `{"messageId":"sa.2"}`)
+				one.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"running"},"_meta":{"sandboxagent.dev":{"seq":2}}}}`)
+				wants(t, e, "1 ok", "s is running")
+				w.set("a", false)
+				_ = one.Close()
+				wants(t, e, offline)
+				tt.then(w, e)
+				wants(t, e, tt.want...)
+			})
+		})
+	}
+}
+
+// A turn that has ended is not ended again, and a client that did not ask for the gateway's own
+// notification is told the state alone.
+func TestTurn_OfVersionTwo_ToldOnce(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		t.Run(fmt.Sprint("it was over: ", over), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.two = true
+				e := w.connect(`{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`, acp.OneStream)
+				one := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+				one.answers(one.takes("session/prompt"), `{"messageId":"sa.2"}`)
+				want := []string{"s is idle error"}
+				if over {
+					one.says(`{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{},"_meta":{"sandboxagent.dev":{"seq":3}}}}`)
+					want = nil
+				}
+				wants(t, e, "1 ok")
+				w.set("a", false)
+				_ = one.Close()
+				time.Sleep(giveUp + 30*time.Second)
+				wants(t, e, want...)
+			})
+		})
+	}
+}
