@@ -28,7 +28,7 @@ import (
 func acpCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "acp",
-		Usage: "be an ACP agent on standard streams, for editors",
+		Usage: "give an agent to an editor: speak ACP on standard streams",
 		Description: `Editors start this as an agent. The agent runs on this machine, without a server,
 and ends with the editor; sessions are kept and can be loaded again.
 
@@ -112,6 +112,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 	}
 	defer release()
 	defer cmdline.NoticeSleep()()
+	defer cmdline.GiveBack()()
 	cfg.noProcesses = true // there is no way to ask for one
 	gw, err := openGateway(cfg, nil, new(telemetry.Telemetry), log)
 	if err != nil {

@@ -17,7 +17,7 @@ func agentsListCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "list",
 		Usage:       "list the agents that sessions can use",
-		Description: "Without a gateway it lists what there is in the data directory and in PATH.",
+		Description: "Without a gateway it lists agents in the data directory and in PATH.",
 		Flags:       targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
 		Action: func(c *cli.Context) error {
 			if _, err := cmdline.Exactly(c); err != nil {

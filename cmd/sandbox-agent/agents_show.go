@@ -22,7 +22,7 @@ func agentsShowCommand(std stdio) *cli.Command {
 		Name:        "show",
 		Usage:       "show one agent, its program and its processes",
 		ArgsUsage:   "AGENT",
-		Description: "Without a gateway it shows what there is in the data directory and in PATH.",
+		Description: "Without a gateway it looks in the data directory and in PATH.",
 		Flags:       targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
 		Action: func(c *cli.Context) error {
 			args, err := cmdline.Exactly(c, "AGENT")

@@ -21,13 +21,21 @@ type stdio struct {
 
 // terminal reports whether a stream is a terminal.
 func terminal(stream any) bool {
+	if w, ok := stream.(readOutput); ok {
+		stream = w.Writer
+	}
 	f, ok := stream.(*os.File)
 	return ok && (isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()))
 }
 
 const description = `One gateway between clients of the Agent Client Protocol and coding agents.
 
-Start one with "sandbox-agent server" and talk to it with "sandbox-agent prompt".
+Start one with "sandbox-agent server" or "sandbox-agent daemon start", and talk to
+it with "sandbox-agent prompt" or "sandbox-agent chat". To try it without an account:
+
+    sandbox-agent daemon start
+    sandbox-agent prompt --agent mock hello
+
 Commands that talk to a gateway find it by --endpoint or SANDBOX_AGENT_ENDPOINT,
 and present the token of --token-file or SANDBOX_AGENT_TOKEN.
 
@@ -36,13 +44,13 @@ EXIT CODES:
    1    failure
    2    wrong usage
    3    the gateway cannot be reached
-   4    the token is missing or wrong, or the agent needs a login
-   5    the session, agent or address does not exist
+   4    the token is missing or wrong, something is not allowed, or the agent needs a login
+   5    the session, agent, folder or address does not exist
    6    the agent failed
    7    the agent refused the prompt, or asked when there was nobody to answer
-   8    the turn ended early, at a limit of tokens or requests
+   8    the turn ended early, at a limit of tokens, requests or cost
    124  timed out
-   130  interrupted
+   130  interrupted, or cancelled by somebody else
 process run and process attach end as the program does.`
 
 // run runs the program with its arguments and returns its exit code.

@@ -45,6 +45,15 @@ func TestApp_HelpIsComplete(t *testing.T) {
 			if code != cmdline.ExitOK || !strings.Contains(out, c.Usage) {
 				t.Errorf("%s --help: exit %d, %q, %q", at, code, out, errOut)
 			}
+			for _, line := range []string{"x --help", "--help x", "x -h", "x --help --nope", "x y --help"} {
+				if len(c.Subcommands) > 0 && line[0] == 'x' || behind(c).Program && line[0] == 'x' {
+					continue // x is a command there, or a program, whose flags are its own
+				}
+				code, again, errOut := tool(t, "", append(strings.Fields(at), strings.Fields(line)...)...)
+				if code != cmdline.ExitOK || again != out {
+					t.Errorf("%s %s: exit %d, %q, %q", at, line, code, again, errOut)
+				}
+			}
 			walk(at, c.Subcommands)
 		}
 	}
@@ -62,6 +71,9 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 		{"sessions events s -f --after 3", "sessions events -f --after 3 s"},
 		{"--help", "--help"},
 		{"nope --x y", "--x nope y"},
+		{"doctor claude --help", "doctor --help"},
+		{"prompt hello --agent -h", "prompt --agent -h hello"},
+		{"process run ls --help", "process run -- ls --help"},
 		{"daemon start --port 0 --json", "daemon start --json -- --port 0"},
 		{"daemon start --new-token --data-dir d -- --host=::1", "daemon start --data-dir d -- --new-token --host=::1"},
 		{"daemon start --nope 1", "daemon start --nope 1"},
@@ -107,7 +119,7 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		exit int
 		text string // of the printed error's first line
 	}{
-		{errors.New("x"), cmdline.ExitFailure, "error: failed: x"},
+		{errors.New("x"), cmdline.ExitFailure, "error: x"},
 		{problem.New(problem.TokenInvalid, "no"), cmdline.ExitAuth, "error: Token missing or invalid: no"},
 		{problem.New(problem.PermissionDenied, "no"), cmdline.ExitAuth, "error: Permission denied: no"},
 		{fmt.Errorf("a: %w", problem.New(problem.SessionNotFound, "s")), cmdline.ExitNotFound, "error: Session not found: s"},

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -138,7 +139,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 			send(m.Clone())
 		}
 	}
-	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, ends.fail, receive)
+	l, err := dialLastingLink(ctx, o.target, o.retry, linkNews{func(l lasting.Link) { send(l) }, ends.fail}, receive)
 	if err != nil {
 		return err
 	}
@@ -197,9 +198,8 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 	return chatOpened{rawjson.MemberString(res, "sessionId"), rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd, res, err}
 }
 
-// chatNote is a line about the connection; chatDone tells how a request ended.
+// chatDone tells how a request ended.
 type (
-	chatNote string
 	chatDone struct {
 		what   string
 		id     string // of the session that it was about

@@ -174,7 +174,7 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 	}
 	switch k.String() {
 	case "ctrl+c":
-		if m.running && !m.leaving {
+		if m.running && !m.leaving && m.lost.IsZero() {
 			m.leaving = true
 			m.note("the agent goes on without this chat: Ctrl-C again leaves, Escape cancels what it does")
 			return nil

@@ -13,6 +13,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
@@ -47,6 +48,7 @@ type chatModel struct {
 	usage   string
 	details bool
 	failed  error       // why the chat ended
+	lost    time.Time   // since when there is no connection; zero while there is one
 	second  *chatSecond // of version 2
 
 	input         textarea.Model
@@ -129,10 +131,15 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case chatBatch:
+		cmds := []tea.Cmd{m.listen}
 		for _, one := range msg {
-			m.receive(one)
+			cmds = append(cmds, m.receive(one))
 		}
-		return m.listen
+		return tea.Batch(cmds...)
+	case chatTick:
+		if msg.of == m.lost {
+			return m.tick()
+		}
 	case chatOpened:
 		return m.opened(msg)
 	case chatDone:
@@ -157,7 +164,7 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	m.open, m.status = true, ""
 	m.session.id, m.session.agent, m.session.cwd = msg.id, msg.agent, msg.cwd
 	for _, f := range m.early {
-		m.receive(f)
+		m.take(f)
 	}
 	m.early = nil
 	m.readConfigs(msg.result)
@@ -165,9 +172,7 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	for _, u := range rawjson.Elements(unsupported) {
 		m.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	if state := rawjson.MemberString(msg.result, "_meta", acp.MetaKey, "state"); state == "running" || state == "waiting" {
-		m.busy = true
-	}
+	m.busy = rawjson.MemberString(msg.result, "_meta", acp.MetaKey, "turn") == "running"
 	return m.next()
 }
 
@@ -215,14 +220,44 @@ func (m *chatModel) next() tea.Cmd {
 	return m.session.prompt(object{"prompt": []any{object{"type": "text", "text": text}}})
 }
 
-// receive takes a message of the gateway, or a note about the connection.
-func (m *chatModel) receive(msg tea.Msg) {
-	if n, ok := msg.(chatNote); ok {
-		m.note(string(n))
-		return
+// receive takes a message of the gateway, or how the connection to it is.
+func (m *chatModel) receive(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case lasting.Link:
+		return m.linked(msg)
+	case acp.Message:
+		m.take(msg)
 	}
-	f, ok := msg.(acp.Message)
-	if !ok || f.IsResponse() {
+	return nil
+}
+
+// chatTick comes each second while there is no connection: the screen says how long that is.
+type chatTick struct{ of time.Time } // when the connection was lost
+
+func (m *chatModel) linked(l lasting.Link) tea.Cmd {
+	m.note(linkLine(l, m.session.id, m.running || m.busy))
+	if l.Lost != nil {
+		m.lost = l.Since
+		return m.tick()
+	}
+	m.lost = time.Time{}
+	if on, ok := l.Turns[m.session.id]; ok && !on {
+		m.busy = false // nobody tells of another client's turn whose gateway was killed
+	}
+	return nil
+}
+
+func (m *chatModel) tick() tea.Cmd {
+	since := m.lost
+	if since.IsZero() {
+		return nil
+	}
+	return tea.Tick(time.Second, func(time.Time) tea.Msg { return chatTick{since} })
+}
+
+// take takes a message of the gateway.
+func (m *chatModel) take(f acp.Message) {
+	if f.IsResponse() {
 		return
 	}
 	switch {

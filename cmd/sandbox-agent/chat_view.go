@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/lipgloss"
 
@@ -107,6 +108,8 @@ func (m *chatModel) viewPicker() string {
 func (m *chatModel) statusLine() string {
 	state := "ready"
 	switch {
+	case !m.lost.IsZero():
+		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":
 		state = m.status
 	case len(m.asks) > 0:

@@ -123,6 +123,35 @@ func TestCommands_Token(t *testing.T) {
 	}
 }
 
+// A folder that a session cannot have is no failure of its agent.
+func TestCommands_Folder(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(file))
+	for _, tt := range []struct {
+		args []string
+		exit int
+		text string
+	}{
+		{[]string{"prompt", "--cwd", "/nope", "hello"}, cmdline.ExitNotFound, "error: Not found: cwd /nope cannot be used: no such file or directory: make the directory, or name another"},
+		{[]string{"prompt", "--cwd", "nope", "hello"}, cmdline.ExitNotFound, "error: Not found: cwd " + file[:len(file)-4] + "nope cannot be used"},
+		{[]string{"prompt", "--cwd", "file", "hello"}, cmdline.ExitFailure, "error: Not a directory: cwd " + file + " is not a directory"},
+		{[]string{"prompt", "--acp", "2", "--cwd", "/nope", "hello"}, cmdline.ExitNotFound, "error: Not found: cwd /nope cannot be used"},
+		{[]string{"prompt", "--session", "s", "--cwd", "/", "hello"}, cmdline.ExitUsage, "error: wrong usage: --session continues a session: its cwd cannot be chosen"},
+		{[]string{"rpc", "call", "session/new", `{"cwd":"here","mcpServers":[]}`}, cmdline.ExitFailure, "error: Invalid request: cwd must be an absolute path"},
+		{[]string{"process", "run", "--cwd", "/nope", "true"}, cmdline.ExitNotFound, "error: Not found"},
+		{[]string{"process", "run", "--cwd", file, "true"}, cmdline.ExitFailure, "error: Not a directory"},
+	} {
+		if code, _, errOut := tool(t, "", tt.args...); code != tt.exit || !strings.Contains(errOut, tt.text) {
+			t.Errorf("%q: exit %d, %q, want %d, %q", tt.args, code, errOut, tt.exit, tt.text)
+		}
+	}
+}
+
 func TestCommands_Sessions(t *testing.T) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)

@@ -109,7 +109,7 @@ func bashScript(b *strings.Builder, app *cli.App) {
 	}
 	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$path\" in\n")
 	for _, c := range deepestFirst(completions(app)) {
-		fmt.Fprintf(b, "    %s) words=%q ;;\n", pattern(c.path), strings.Join(texts(c.words), " "))
+		fmt.Fprintf(b, "    %s) words=%q ;;\n", shellPattern(c.path), strings.Join(texts(c.words), " "))
 	}
 	b.WriteString("  esac\n  case \"$path\" in\n")
 	for _, args := range slices.Sorted(maps.Keys(offeredArgs)) {
@@ -143,7 +143,7 @@ _sandbox_agent() {
 	}
 	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$at\" in\n")
 	for _, c := range deepestFirst(completions(app)) {
-		fmt.Fprintf(b, "    %s) entries=(", pattern(c.path))
+		fmt.Fprintf(b, "    %s) entries=(", shellPattern(c.path))
 		for _, w := range c.words {
 			fmt.Fprintf(b, "%s ", quoteAlways(strings.ReplaceAll(w.text, ":", `\:`)+":"+w.usage))
 		}
@@ -223,7 +223,7 @@ func deepestFirst(all []completion) []completion {
 }
 
 // pattern matches a command and its arguments.
-func pattern(path string) string {
+func shellPattern(path string) string {
 	if path == "" {
 		return `""`
 	}

@@ -57,7 +57,7 @@ func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []cre
 func extractCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "extract",
-		Usage:       "show what there is",
+		Usage:       "show the keys and logins that are there",
 		Description: "Values are shortened so that they can be told apart; --reveal shows them.",
 		Flags: credentialFlags(
 			&cli.BoolFlag{Name: "reveal", Usage: "show the values"},
@@ -121,7 +121,7 @@ func expiry(c *credentials.Credential, now time.Time) string {
 func extractEnvCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "extract-env",
-		Usage: "print them as environment variables",
+		Usage: "print keys and tokens as environment variables",
 		Description: `Prints the values themselves, one NAME=VALUE in each line, quoted for a shell where
 that is needed. With --export a shell can evaluate it:
 

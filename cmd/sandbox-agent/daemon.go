@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/urfave/cli/v2"
 
@@ -178,7 +180,7 @@ func (d *daemon) forget() {
 func daemonStartCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "start",
-		Usage:     "start it, and wait until it answers",
+		Usage:     "start the gateway, and wait until it answers",
 		ArgsUsage: serverLine,
 		Description: `It takes the flags of the server command, as in daemon start --port 3000. When it
 runs already, of this version and with these flags, nothing happens; one of another
@@ -197,7 +199,7 @@ version or with other flags is stopped first. Without flags those of the last st
 func daemonRestartCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "restart",
-		Usage:       "stop it if it runs, and start it",
+		Usage:       "stop the gateway if it runs, and start it again",
 		ArgsUsage:   serverLine,
 		Description: "Without flags of the server command those of the last start count.",
 		Flags:       []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
@@ -221,6 +223,9 @@ func daemonArgs(c *cli.Context) (*daemon, []string, error) {
 	args, err := absolutePaths(c.Args().Slice())
 	if err != nil {
 		return nil, nil, err
+	}
+	if slices.ContainsFunc(args, func(a string) bool { return a == "--new-token" || a == "--new-token=true" }) {
+		return nil, nil, cmdline.Usagef(c, "--new-token makes a token with each start, which would stand in the daemon's log only: write one into a file, and name it with --token-file")
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
 		return nil, nil, cmdline.Usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
@@ -300,7 +305,7 @@ func (d *daemon) lastArgs() []string {
 	return nil
 }
 
-var announced = regexp.MustCompile(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
+var announced = pattern.New(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
 
 // launch starts the server in a session of its own, with its output in the log.
 func (d *daemon) launch(ctx context.Context, program string, args []string) (*daemonState, error) {
@@ -401,7 +406,7 @@ func (d *daemon) show(s *daemonState, asJSON bool, std stdio) error {
 func daemonStopCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "stop",
-		Usage:       "end it in order",
+		Usage:       "stop the gateway",
 		Description: "Turns are cancelled, agents end, sessions are kept. When it does not end in time it is killed.",
 		Flags:       []cli.Flag{dataDirFlag()},
 		Action: func(c *cli.Context) error {
@@ -466,7 +471,7 @@ var errNotRunning = errors.New("no daemon runs for this data directory")
 func daemonStatusCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "status",
-		Usage:       "say whether it runs",
+		Usage:       "tell whether the gateway runs, and where",
 		Description: "The exit code is 3 when it does not run, or does not answer.",
 		Flags:       []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
@@ -521,6 +526,9 @@ func daemonLogsCommand(std stdio) *cli.Command {
 				return err
 			}
 			f, err := os.Open(d.file("log"))
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("no daemon was started with this data directory, so there is no log: %w", errNotRunning)
+			}
 			if err != nil {
 				return fmt.Errorf("open the daemon's log: %w", err)
 			}

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,21 +58,24 @@ func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk
 
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\r`)
 
-// sees waits until what was written since the last wait matches.
-func (k *talk) sees(pattern string) {
+// sees waits until what was written since the last wait matches each of the patterns. Those
+// of one wait have no order: only lines that have changed are written again, and how much
+// changes at one time depends on the machine.
+func (k *talk) sees(patterns ...string) {
 	k.t.Helper()
-	re := regexp.MustCompile(pattern)
 	limit := time.After(patience)
 	for {
 		all := k.seen.String()
-		if loc := re.FindStringIndex(escapes.ReplaceAllString(all[k.at:], "")); loc != nil {
+		since := escapes.ReplaceAllString(all[k.at:], "")
+		missing := slices.IndexFunc(patterns, func(p string) bool { return !regexp.MustCompile(p).MatchString(since) })
+		if missing < 0 {
 			k.at = len(all)
 			return
 		}
 		select {
 		case <-k.more:
 		case <-limit:
-			k.t.Fatalf("%s was not shown:\n%s", pattern, escapes.ReplaceAllString(all[k.at:], ""))
+			k.t.Fatalf("%s was not shown:\n%s", patterns[missing], since)
 		}
 	}
 }
@@ -80,6 +85,19 @@ func (k *talk) types(keys string) {
 	if _, err := k.tty.WriteString(keys); err != nil {
 		k.t.Fatal(err)
 	}
+}
+
+// leaves ends the chat with Ctrl-C, of which one more is needed while the turn has not ended yet.
+func (k *talk) leaves(last string) {
+	k.t.Helper()
+	at := k.at
+	k.types("\x03")
+	k.sees(last + `|Ctrl-C again leaves`)
+	if !regexp.MustCompile(last).MatchString(escapes.ReplaceAllString(k.seen.String()[at:], "")) {
+		k.types("\x03")
+		k.sees(last)
+	}
+	k.ends()
 }
 
 // ends waits for the end of the program.
@@ -137,16 +155,14 @@ func TestChat(t *testing.T) {
 		k.types("\x1b")
 		k.sees(`the turn ended: cancelled`)
 		k.types("\r")
-		k.sees(`later`)
-		k.types("\x0f") // Ctrl-O
+		k.sees(`(?m)^\s*later`) // which is not what was typed
+		k.types("\x0f")         // Ctrl-O
 		k.sees(`Mock Large`)
 		k.types("\x1b[B\r")
 		k.sees(`Mock Large · `)
 		k.types("\x1b[Z") // Shift-Tab
 		k.sees(`· Code ·`)
-		k.types("\x03")
-		k.sees(`the session lives on: .*chat --session mock-`)
-		k.ends()
+		k.leaves(`the session lives on: .*chat --session mock-`)
 	}
 }
 
@@ -157,11 +173,11 @@ func TestChat_VersionTwoShowsMore(t *testing.T) {
 	k := startTalk(t, g, pty.Winsize{Rows: 40, Cols: 120}, "--acp", "2", "--agent", "mock2", "--cwd", t.TempDir())
 	k.sees(`ready · mock2`)
 	k.types("shell\r")
-	k.sees(`(?s)✓ Run count.*one.*two`)
+	k.sees(`✓ Run count`, `one`, `two`)
 	k.types("child-permission\r")
-	k.sees(`(?s)subagent Look around.*1 Allow`)
+	k.sees(`subagent Look around`, `1 Allow`)
 	k.types("1")
-	k.sees(`(?s)✓ subagent Look around.*permission: allow_once.*The child is done`)
+	k.sees(`✓ subagent Look around`, `permission: allow_once`, `The child is done`)
 	k.types("upsert\r")
 	k.sees(`(?s)The final text\.`)
 	k.types("notice\r")
@@ -171,10 +187,8 @@ func TestChat_VersionTwoShowsMore(t *testing.T) {
 	k.types("background 1000\r")
 	k.sees(`in the background: tick`)
 	k.types("echo meanwhile\r")
-	k.sees(`meanwhile`)
-	k.types("\x03")
-	k.sees(`the session lives on`)
-	k.ends()
+	k.sees(`(?m)^\s*meanwhile`) // which is not what was typed
+	k.leaves(`the session lives on`)
 }
 
 // A chat shows what another client does in its session, answers for it, and goes
@@ -195,6 +209,16 @@ func attaches(t *testing.T, speaks string) {
 	}
 	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--acp", speaks, "--session", session)
 	k.sees(`before the chat`)
+	slow := make(chan string, 1)
+	go func() { slow <- other.prompt(session, "slow") }()
+	k.sees(`tick 3`)
+	late := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--acp", speaks, "--session", session)
+	late.sees(`working, Escape cancels`)
+	late.types("\x1b")
+	late.sees(`ready · mock`)
+	if r := <-slow; r != "cancelled" {
+		t.Errorf("the turn that a chat cancelled ended with %s", r)
+	}
 	turn := make(chan string, 1)
 	go func() { turn <- other.prompt(session, "permission") }()
 	k.sees(`1 Allow`)
@@ -213,6 +237,37 @@ func attaches(t *testing.T, speaks string) {
 	k.sees(`in another session`)
 	k.types("\x03")
 	k.ends()
+}
+
+// A chat whose gateway is gone says so in place of what the agent does, goes on when there is
+// one again, and can be left at once when there is not.
+func TestChat_TheGatewayIsGone(t *testing.T) {
+	t.Parallel()
+	for _, speaks := range []string{"1", "2"} {
+		t.Run("version "+speaks, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t)
+			g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:])
+			k := startTalk(t, g, pty.Winsize{Rows: 40, Cols: 120}, "--acp", speaks, "--cwd", t.TempDir())
+			k.sees(`ready · mock`)
+			k.types("slow\r")
+			k.sees(`working, Escape cancels(?s).*tick 3`)
+			g.kill(syscall.SIGKILL)
+			k.sees(`the connection to the gateway is lost`, `no connection for \d+s, connecting again`)
+			k.sees(`no connection for [1-9]\d*s`)
+			k.types("written meanwhile")
+			k.sees(`written meanwhile`)
+			g.restart()
+			k.sees(`the gateway was (started anew|ended while the turn ran)`, `ready · mock`)
+			k.types("\x15echo it goes on\r")
+			k.sees(`(?s)it goes on.*it goes on`)
+			k.types("slow\r")
+			k.sees(`tick 3`)
+			g.kill(syscall.SIGKILL)
+			k.sees(`no connection for`)
+			k.leaves(`the session lives on: .*chat --session mock-`)
+		})
+	}
 }
 
 func TestChat_NeedsATerminal(t *testing.T) {

@@ -31,6 +31,8 @@ var (
 	// errEndedEarly is in the chain of errors of turns that ended before the
 	// agent was done.
 	errEndedEarly = errors.New("the turn ended early")
+	// errCancelled is in the chain of errors of turns that somebody else has cancelled.
+	errCancelled = errors.New("the turn was cancelled")
 	// errTimeUp is in the chain when --timeout ended a prompt.
 	errTimeUp = errors.New("it took longer than --timeout")
 	// errConnectionLost is in the chain when a connection ended too early.
@@ -89,6 +91,8 @@ func describe(err error) cmdline.Report {
 		return cmdline.Report{Exit: exitRefused, Title: "refused", Detail: err.Error()}
 	case errors.Is(err, errEndedEarly):
 		return cmdline.Report{Exit: exitEndedEarly, Title: "not done", Detail: err.Error()}
+	case errors.Is(err, errCancelled):
+		return cmdline.Report{Exit: exitInterrupted, Title: "cancelled", Detail: err.Error()}
 	case errors.Is(err, errTimeUp):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "the session can be continued with --session"}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -96,7 +100,7 @@ func describe(err error) cmdline.Report {
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
 		return cmdline.NotReached("the gateway", err, "start one with: sandbox-agent server, or name another with --endpoint")
 	}
-	return cmdline.Report{Exit: cmdline.ExitFailure, Title: "failed", Detail: err.Error()}
+	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }
 
 // plainKind reports whether a kind without a detail says no more than the error's code.

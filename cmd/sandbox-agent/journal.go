@@ -18,7 +18,7 @@ func journalCommand(std stdio) *cli.Command {
 	json := &cli.BoolFlag{Name: "json", Usage: "print JSON"}
 	return &cli.Command{
 		Name:  "journal",
-		Usage: "look into the logs of sessions on this machine, and mend them",
+		Usage: "check, read and repair the logs of sessions on this machine",
 		Subcommands: []*cli.Command{
 			{
 				Name: "verify", Usage: "read logs from beginning to end and say what is in them", ArgsUsage: "FILE...",
@@ -38,7 +38,7 @@ func journalCommand(std stdio) *cli.Command {
 				},
 			},
 			{
-				Name: "repair", Usage: "write a log anew without what cannot be read", ArgsUsage: "FILE",
+				Name: "repair", Usage: "write a log again, without what cannot be read", ArgsUsage: "FILE",
 				Description: `The gateway must be stopped, or the session closed for good: it is refused while a gateway uses the
 data directory. What cannot be read is appended to FILE.damaged; what is lost stays noted.`,
 				Flags: []cli.Flag{

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -72,11 +71,16 @@ func retryFlag(standard time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "retry", Usage: "look for a gateway that is gone for this time", Value: standard}
 }
 
-// dialLastingLink is dialLink for commands that go on when the connection
-// breaks: note tells of it, no message is lost, and a gateway that is gone is
-// looked for as long as retry says. The first connection is tried once. gone, which may
-// be nil, is told of a session that could not be attached to again, and why.
-func dialLastingLink(ctx context.Context, t target, retry time.Duration, note func(string), gone func(session string, why *acp.Error), receive func(*link, acp.Message)) (*link, error) {
+// linkNews is told of what becomes of a connection that is made again when it breaks.
+type linkNews struct {
+	changed func(lasting.Link)
+	gone    func(session string, why *acp.Error) // of a session that could not be attached to again; may be nil
+}
+
+// dialLastingLink is dialLink for commands that go on when the connection breaks: no message
+// is lost, and a gateway that is gone is looked for as long as retry says. The first
+// connection is tried once.
+func dialLastingLink(ctx context.Context, t target, retry time.Duration, news linkNews, receive func(*link, acp.Message)) (*link, error) {
 	first, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	if err != nil {
 		return nil, err
@@ -88,21 +92,28 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, note fu
 		}
 		return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	}
-	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: gone, Logger: slog.New(noteHandler(note))}), receive), nil
+	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive), nil
 }
 
-// noteHandler gives the messages of a log to people, as lines.
-type noteHandler func(string)
-
-func (h noteHandler) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= slog.LevelInfo
+// linkLine says how the connection is. turn says that somebody waits for a turn of the
+// session; how one ended meanwhile is told by its end.
+func linkLine(l lasting.Link, session string, turn bool) string {
+	if l.Lost != nil {
+		return "the connection to the gateway is lost, and is made again"
+	}
+	line := fmt.Sprintf("the connection to the gateway is there again, after %v", spell(l.For))
+	if turn && l.Turns[session] {
+		line += "; the turn went on"
+	}
+	return line
 }
-func (h noteHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h noteHandler) WithGroup(string) slog.Handler      { return h }
 
-func (h noteHandler) Handle(_ context.Context, r slog.Record) error {
-	h(r.Message)
-	return nil
+// spell is a time as people are told it.
+func spell(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
 }
 
 func newLink(conn acp.Conn, receive func(*link, acp.Message)) *link {

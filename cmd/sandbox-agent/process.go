@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -95,8 +94,8 @@ func exitOf(code *int, signal string) error {
 		return nil
 	case code != nil:
 		return &programExit{*code}
-	case unix.SignalNum(signal) > 0:
-		return &programExit{128 + int(unix.SignalNum(signal))}
+	case signalNumber(signal) > 0:
+		return &programExit{128 + signalNumber(signal)}
 	}
 	return &programExit{cmdline.ExitFailure}
 }

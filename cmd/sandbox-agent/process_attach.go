@@ -197,7 +197,7 @@ func (a *attachment) show(ctx context.Context, view *client.Terminal) error {
 	defer func() { <-done }()
 	defer cancel()
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
+	notifyResized(resized)
 	defer signal.Stop(resized)
 	if err := a.resize(ctx, view); err != nil {
 		return fmt.Errorf("%w: %w", errConnectionLost, err)

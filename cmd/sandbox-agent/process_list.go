@@ -133,7 +133,7 @@ func processStopCommand(std stdio) *cli.Command {
 
 func processKillCommand(std stdio) *cli.Command {
 	return onProcess(std, "kill", "kill a process and all that it started, or send it a signal", "",
-		[]cli.Flag{&cli.StringFlag{Name: "signal", Aliases: []string{"s"}, Usage: "send this signal to the process and its group, as INT, and do nothing else"}, timeoutFlag(standardTimeout)},
+		[]cli.Flag{&cli.StringFlag{Name: "signal", Aliases: []string{"s"}, Usage: "only send this signal, such as INT, to the process and its group"}, timeoutFlag(standardTimeout)},
 		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
 			if name := c.String("signal"); name != "" {
 				return api.SignalProcess(ctx, id, name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,8 +42,8 @@ that is not installed is installed first.
 
 --attach lets a file go along, - for the standard input, or an address.
 
-Ctrl-C cancels the turn, and so do --timeout and --max-cost; a second one ends the program at
-once, and 3 seconds do if the turn goes on. The session lives on and can be
+Ctrl-C cancels the turn, and so do --timeout and --max-cost, a terminal that hangs up, and a pipe that
+nobody reads any more; a second Ctrl-C ends the program at once, and 3 seconds do if the turn goes on. The session lives on and can be
 continued with --session. With --close its agent ends with the command, with
 --delete its events are deleted as well; after Ctrl-C that has 8 seconds, and after a
 second one it is left.
@@ -79,11 +81,40 @@ of that version: the last is the state_update that ends the turn.`,
 				return err
 			}
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
+			std := std
+			noticeLeft(&std, signals)
 			return runTurn(c.Context, o, signals, std)
 		},
 	}
+}
+
+// readOutput tells when nobody reads an output any more.
+type readOutput struct {
+	io.Writer
+	left func()
+}
+
+func (w readOutput) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		w.left()
+	}
+	return n, err
+}
+
+// noticeLeft has signals say once when nobody reads what the command writes. The system's own
+// signal for that would end the program at once, and comes of each broken connection, too.
+func noticeLeft(std *stdio, signals chan<- os.Signal) {
+	signal.Ignore(syscall.SIGPIPE)
+	left := sync.OnceFunc(func() {
+		select {
+		case signals <- syscall.SIGPIPE:
+		default: // it has others
+		}
+	})
+	std.out, std.err = readOutput{std.out, left}, readOutput{std.err, left}
 }
 
 // promptOptions are what the flags of the prompt command say, checked.

@@ -44,7 +44,7 @@ func unpackedReport(t *testing.T, from io.Reader, folder string) map[string][]by
 func TestReport(t *testing.T) {
 	url, _ := start(t)
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "echo the key is sk-ant-0123456789abcdef0123, the word is heron")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--env", "LAKE_TOKEN=grebe-on-the-lake", "echo the key is sk-ant-0123456789abcdef0123, the word is heron, the other is grebe-on-the-lake")
 	id := sessionIn(errOut)
 	if code, _, _ := tool(t, "", "prompt", "--session", id, "crash"); code == cmdline.ExitOK {
 		t.Fatal("the mock agent did not crash")
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 	for _, b := range parts {
 		all = append(all, b...)
 	}
-	for _, secret := range []string{"sk-ant-0123456789abcdef0123", "heron"} {
+	for _, secret := range []string{"sk-ant-0123456789abcdef0123", "heron", "grebe-on-the-lake"} {
 		if bytes.Contains(all, []byte(secret)) {
 			t.Errorf("%q is in the report", secret)
 		}
@@ -91,7 +91,7 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Seq != info.EventCount {
 		t.Errorf("the newest event is %d of %d, %v", last.Seq, info.EventCount, err)
 	}
-	if !strings.Contains(string(parts["events.ndjson"]), "the key is [removed], the word is [removed]") || !bytes.Contains(parts["events.ndjson"], []byte("something terrible happened")) || !bytes.Contains(parts["README.txt"], []byte(id)) {
+	if !strings.Contains(string(parts["events.ndjson"]), "the key is [removed], the word is [removed], the other is [removed]") || !bytes.Contains(parts["events.ndjson"], []byte("something terrible happened")) || !bytes.Contains(parts["README.txt"], []byte(id)) {
 		t.Errorf("the events: %s", parts["events.ndjson"])
 	}
 

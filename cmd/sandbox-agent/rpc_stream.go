@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -63,7 +64,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 			fmt.Fprintln(std.out, summary(m))
 		}
 	}
-	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, nil, receive)
+	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), linkNews{changed: func(l lasting.Link) { fmt.Fprintln(std.err, linkLine(l, id, false)) }}, receive)
 	if err != nil {
 		return err
 	}

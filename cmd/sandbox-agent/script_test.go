@@ -65,7 +65,7 @@ func exitCodeSaysHowTheTurnEnded(t *testing.T, speaks string) {
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for reason, want := range map[schema.StopReason]int{
 		schema.StopReasonEndTurn: cmdline.ExitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
-		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitEndedEarly, "of_tomorrow": exitEndedEarly,
+		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitInterrupted, "of_tomorrow": exitEndedEarly,
 	} {
 		if code, _, errOut := tool(t, "", "prompt", "--acp", speaks, "stop "+string(reason)); code != want || (want != cmdline.ExitOK) != strings.Contains(errOut, "error: ") {
 			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)

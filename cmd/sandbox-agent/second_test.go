@@ -237,7 +237,8 @@ func TestPrompt_GoesOnAfterBreaks(t *testing.T) {
 			if err := endOf(t, end); exitCode(err) != exitInterrupted {
 				t.Errorf("%s: %v", agent, err)
 			}
-			errOut.await(t, "the connection to the gateway is there again")
+			errOut.await(t, "the connection to the gateway is lost, and is made again")
+			errOut.await(t, "the connection to the gateway is there again, after [0-9.]+m?s; the turn went on")
 			var want strings.Builder
 			for i := range strings.Count(out.String(), "tick") {
 				fmt.Fprintf(&want, "tick %d ", i)

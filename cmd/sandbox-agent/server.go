@@ -29,7 +29,6 @@ import (
 const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
 	flushBound    = 3 * time.Second  // for the last traces to be sent
-	startOver     = 2 * time.Second  // after it began to listen, a gateway has started
 )
 
 func serverCommand(std stdio) *cli.Command {
@@ -139,8 +138,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	served := make(chan error, 1)
 	go func() { served <- shown.Serve(srv, ln) }()
 	announce(cfg, ln.Addr(), log, std.err)
-	// Behind the first requests, which need much of the same.
-	defer time.AfterFunc(startOver, giveBackStart).Stop()
+	defer cmdline.GiveBack()()
 
 	ended, err := cmdline.Await(ctx, served, signals, log)
 	defer ended()

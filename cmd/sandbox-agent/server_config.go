@@ -100,7 +100,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.StringFlag{Name: "retain-bytes", Usage: "size of all sessions' logs beyond which events go, those of the sessions first that have been silent longest, 0 keeps them", Value: "0", EnvVars: env("RETAIN_BYTES")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
 		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
-		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, and start the agent anew that ignores it; 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
+		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, and restart an agent that ignores it; 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
 		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},

@@ -58,7 +58,7 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 			after = info.OldestSeq - 1
 		}
 	}
-	events := allEvents(ctx, api, id, after)
+	events := allEvents(ctx, api.Events, id, after)
 	if c.Bool("follow") {
 		events = api.FollowEvents(ctx, id, after)
 	}
@@ -82,11 +82,14 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 	return nil
 }
 
+// eventReader reads a page of a session's events, as methods of [client.Client] do.
+type eventReader func(ctx context.Context, id string, after uint64, limit int) (client.EventPage, error)
+
 // allEvents yields the events that there are, page by page.
-func allEvents(ctx context.Context, api *client.Client, id string, after uint64) iter.Seq2[runtime.Event, error] {
+func allEvents(ctx context.Context, read eventReader, id string, after uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
 		for {
-			page, err := api.Events(ctx, id, after, 1000)
+			page, err := read(ctx, id, after, 1000)
 			if err != nil {
 				yield(runtime.Event{}, err)
 				return

@@ -34,8 +34,9 @@ func sessionsReportCommand(std stdio) *cli.Command {
 		Description: "The file is a tar.gz with the versions of everything, what the doctor finds, the session,\n" +
 			"its agent with the end of what it wrote to its standard error, the session's newest events,\n" +
 			"and what was recorded of the agent's own traffic, if anything was. What looks like a key is\n" +
-			"taken out, and what --redact names. Prompts and answers are in the events and the traffic:\n" +
-			"read the file before you send it, or leave both out with --events 0, and the session's title.",
+			"taken out, as are the session's own credentials, the values of variables that are called keys,\n" +
+			"and what --redact names. Prompts and answers are in the events and the traffic: read the file\n" +
+			"before you send it, or leave both out with --events 0.",
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output (default: SESSION-report.tar.gz)"},
 			&cli.IntFlag{Name: "events", Usage: "so many of the newest events", Value: 500},
@@ -95,9 +96,7 @@ func (r *report) collect(ctx context.Context, events int) error {
 	}
 	r.parts = map[string][]byte{}
 	about := info
-	if events == 0 { // both may be words of a prompt
-		about.Title, about.Gist = "", ""
-	}
+	about.Title, about.Gist = "", "" // words of a prompt, which only the gateway knows to clean
 	r.add("session.json", about, nil)
 	gateway, err := r.api.Version(ctx)
 	r.add("versions.json", map[string]any{
@@ -124,7 +123,7 @@ func newestEvents(ctx context.Context, api *client.Client, info runtime.SessionI
 	if far := uint64(n); info.EventCount > after+far {
 		after = info.EventCount - far // numbers have gaps, so these may be fewer
 	}
-	for ev, err := range allEvents(ctx, api, info.ID, after) {
+	for ev, err := range allEvents(ctx, api.CleanEvents, info.ID, after) {
 		if err != nil {
 			return newest, err
 		}

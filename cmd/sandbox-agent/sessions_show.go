@@ -5,9 +5,11 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
@@ -57,10 +59,17 @@ func sessionsShowCommand(std stdio) *cli.Command {
 			}
 			cmdline.List(std.out,
 				"session", s.ID, "title", s.Title, "agent", s.Agent, "agent's id", s.AgentSessionID,
-				"directory", s.Cwd, "model", s.Model, "state", string(s.State), "continuity", string(s.Continuity),
+				"directory", s.Cwd, "model", s.Model, "state", string(s.State), "in the background", background(s.Background), "continuity", string(s.Continuity),
 				"created", cmdline.Clock(s.CreatedAt), "updated", cmdline.Clock(s.UpdatedAt), "events", strconv.FormatUint(s.EventCount, 10),
 				"clients", strconv.Itoa(s.Clients), "open requests", strconv.Itoa(s.Pending), "metadata", string(s.Metadata),
 			)
+			showServers(std.out, s.MCPServers)
+			for _, one := range s.Instructions {
+				fmt.Fprintf(std.out, "%s:\n%s\n", one.Field, cmdline.Printable(one.Text))
+			}
+			for _, path := range s.Skills {
+				cmdline.List(std.out, "skills", path)
+			}
 			if e := s.Ended; e != nil {
 				cmdline.List(std.out, "ended", cmdline.Clock(e.At), "reason", e.Reason, "by", e.TerminatedBy, "message", e.Message)
 				if e.ExitCode != nil {
@@ -72,6 +81,38 @@ func sessionsShowCommand(std stdio) *cli.Command {
 			}
 			return nil
 		},
+	}
+}
+
+// background says what goes on though the turn is over, "" for nothing.
+func background(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 tool call"
+	}
+	return strconv.Itoa(n) + " tool calls"
+}
+
+// showServers writes how the session's MCP servers are.
+func showServers(out io.Writer, servers []acp.MCPServer) {
+	for _, one := range servers {
+		about := string(one.State)
+		if one.Source == acp.ServerOfAgent {
+			about += ", of the agent's configuration"
+		}
+		if one.Error != "" {
+			about += ": " + one.Error
+		}
+		var names []string
+		for _, t := range one.Tools {
+			names = append(names, t.Name)
+		}
+		if one.MoreTools > 0 {
+			names = append(names, fmt.Sprintf("and %d more", one.MoreTools))
+		}
+		cmdline.List(out, "MCP server", one.Name, "state", about, "tools", strings.Join(names, ", "))
 	}
 }
 

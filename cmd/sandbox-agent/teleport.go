@@ -29,7 +29,7 @@ func teleportCommand(std stdio) *cli.Command {
 			&cli.StringFlag{Name: "to", Usage: "address of the gateway that it goes to"},
 			&cli.StringFlag{Name: "to-token", Usage: "the other gateway's token; other users of the machine can see it here, so prefer the variable or --to-token-file", EnvVars: []string{"SANDBOX_AGENT_TO_TOKEN"}},
 			&cli.StringFlag{Name: "to-token-file", Usage: "read the other gateway's token from this file", EnvVars: []string{"SANDBOX_AGENT_TO_TOKEN_FILE"}},
-			&cli.StringFlag{Name: "cwd", Usage: "directory at the other gateway for the files; if it is not given that where they were before, else the same path as here"},
+			&cli.StringFlag{Name: "cwd", Usage: "directory at the other gateway for the files (default: where they were before, or the same path as here)"},
 			&cli.StringFlag{Name: "agent", Usage: "SESSION may be one that this agent has and the gateway does not, such as one of a terminal"},
 			&cli.StringFlag{Name: "agent-cwd", Usage: "with --agent: the directory in which that one was held; this one, if it is not given"},
 			&cli.BoolFlag{Name: "no-workspace", Usage: "leave the files: --cwd is a directory that has them"},

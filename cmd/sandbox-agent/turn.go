@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
@@ -140,7 +141,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		}
 		t.o.agent = agent
 	}
-	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, t.ends.fail, t.receive)
+	link, err := dialLastingLink(ctx, o.target, o.retry, linkNews{t.linked, t.ends.fail}, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -169,6 +170,14 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		return err
 	}
 	return t.outcome(reason)
+}
+
+// linked says how the connection is.
+func (t *turn) linked(l lasting.Link) {
+	t.mu.Lock()
+	session, running := t.session, t.running
+	t.mu.Unlock()
+	t.view.note(linkLine(l, session, running))
 }
 
 // prompted sends the prompt, waits for the end of its turn, and returns the stop reason.
@@ -370,7 +379,7 @@ func stopError(reason string) error {
 	case schema.StopReasonEndTurn:
 		return nil
 	case schema.StopReasonCancelled:
-		return fmt.Errorf("%w: it was cancelled, and not from here", errEndedEarly)
+		return fmt.Errorf("%w, and not from here", errCancelled)
 	case schema.StopReasonRefusal:
 		return fmt.Errorf("the agent %w the prompt", errRefused)
 	}

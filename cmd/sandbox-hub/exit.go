@@ -32,5 +32,5 @@ func describe(err error) cmdline.Report {
 	case errors.Is(err, context.DeadlineExceeded), cmdline.Unreachable(err):
 		return cmdline.NotReached("the hub", err, "start one with: sandbox-hub serve, or name another with --endpoint")
 	}
-	return cmdline.Report{Exit: cmdline.ExitFailure, Title: "failed", Detail: err.Error()}
+	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }

@@ -155,7 +155,7 @@ func TestReplicas_EverythingIsKilled(t *testing.T) {
 		if !strings.Contains(out, "tick 0 tick 1 tick 2") || s.Replica.Missing > 0 && !strings.Contains(out, "at the end") {
 			t.Errorf("the transcript: %s", out)
 		}
-		if out := f.command("session", "show", s.SessionID); !strings.Contains(out, "offline") || !strings.Contains(out, fmt.Sprintf("all up to event %d", last)) {
+		if out := f.command("session", "show", s.SessionID); !strings.Contains(out, "offline") || !strings.Contains(out, fmt.Sprintf("up to event %d", last)) || !strings.Contains(out, "lost at work") || strings.Contains(out, "all up to") {
 			t.Errorf("the session: %s", out)
 		}
 	}

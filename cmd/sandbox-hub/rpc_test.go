@@ -25,8 +25,8 @@ type frame struct {
 	Error  json.RawMessage
 	Params struct {
 		Update struct {
-			SessionUpdate string
-			Content       struct{ Text string }
+			SessionUpdate     string
+			State, StopReason string
 		}
 		Meta struct {
 			Own struct{ Seq uint64 } `json:"sandboxagent.dev"`
@@ -46,6 +46,12 @@ type editor struct {
 }
 
 func startEditor(t *testing.T, endpoint, token string) *editor {
+	t.Helper()
+	return startEditorWith(t, endpoint, token, `{"protocolVersion":1,"clientCapabilities":{}}`)
+}
+
+// startEditorWith is startEditor with another initialize.
+func startEditorWith(t *testing.T, endpoint, token, hello string) *editor {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "acp", "--endpoint", endpoint, "--agent", "mock")
 	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+token)
@@ -69,7 +75,7 @@ func startEditor(t *testing.T, endpoint, token string) *editor {
 	})
 	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { end(); late.Stop() })
-	e.request("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	e.request("initialize", hello)
 	e.must()
 	return e
 }
@@ -231,6 +237,49 @@ func TestKilled_AmidATurn(t *testing.T) {
 	if end := e.must(); end.Result.StopReason != "end_turn" {
 		t.Errorf("after all that: %+v", end)
 	}
+}
+
+// In version 2 of the protocol the answer to a prompt says that the turn has begun. A node is
+// killed in the middle of one: the client is told that it is over when the node is back and goes
+// on without it, and when the node is forgotten, and can work on.
+func TestKilled_TurnOfVersionTwo(t *testing.T) {
+	f := startHub(t)
+	node := f.startNode("box", "")
+	e := startEditorWith(t, f.url, f.admin, `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`)
+	begin := func(session string) {
+		t.Helper()
+		e.prompt(session, "slow")
+		e.must()
+		e.pieces(5)
+		node.kill(syscall.SIGKILL)
+	}
+	ends := func(want string) {
+		t.Helper()
+		for {
+			m := e.next()
+			if m.Error != nil {
+				t.Fatalf("%s", m.Error)
+			}
+			if u := m.Params.Update; u.SessionUpdate == "state_update" && u.State == "idle" {
+				if u.StopReason != want {
+					t.Errorf("the turn ended with %q, want %q", u.StopReason, want)
+				}
+				return
+			}
+		}
+	}
+	session := e.session()
+	begin(session)
+	node.start()
+	ends("error")
+	e.prompt(session, "echo again")
+	e.must()
+	ends("end_turn")
+
+	begin(session)
+	f.says(`msg="a node is gone"`, 2)
+	f.command("node", "remove", "box")
+	ends("error")
 }
 
 // The gateway's commands work at the hub as at a gateway, as far as they speak ACP.

@@ -21,6 +21,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/inspector"
@@ -30,6 +31,7 @@ import (
 
 const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
+	flushBound    = 3 * time.Second  // for spans that were not sent yet
 	strangers     = 256              // connections on which nobody has shown a token
 )
 
@@ -49,6 +51,7 @@ type serveConfig struct {
 	adminToken      string
 	cors            control.CORS
 	tlsCert, tlsKey string
+	peerCA          string
 	maxConnections  int
 	log             cmdline.Log
 }
@@ -80,6 +83,7 @@ seconds; a second one ends it at once.`,
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
+			&cli.StringFlag{Name: "peer-ca", TakesFile: true, Usage: "file with the certificates of authorities, in PEM, by which those of the other hubs of --nats are checked (default: those of the system)", EnvVars: env("PEER_CA")},
 			&cli.IntFlag{Name: "max-connections", Usage: "connections of clients and nodes at one time", Value: 16384, EnvVars: env("MAX_CONNECTIONS")},
 			cmdline.LogLevel(env("LOG_LEVEL")),
 			cmdline.LogFormat(env("LOG_FORMAT")),
@@ -107,7 +111,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		bundles: !c.Bool("no-bundles") && !c.Bool("no-replicas"), bundleBytes: c.Int64("bundle-bytes"),
 		advertise: c.String("advertise"),
 		cors:      control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
-		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
+		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), peerCA: c.String("peer-ca"), maxConnections: c.Int("max-connections"),
 	}
 	if _, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, cmdline.Usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
@@ -125,6 +129,10 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
 		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
+	case cfg.nats == "" && cfg.peerCA != "":
+		return cfg, cmdline.Usagef(c, "--peer-ca is for hubs that share the servers of --nats, which is missing")
+	case cfg.tlsCert != "" && strings.HasPrefix(strings.ToLower(cfg.advertise), "http:"):
+		return cfg, cmdline.Usagef(c, "--advertise %s: with --tls-cert other hubs reach this one by https", cfg.advertise)
 	case cfg.copyBytes < 0:
 		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
 	case cfg.bundleBytes < 0:
@@ -175,7 +183,12 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	if err != nil {
 		return err
 	}
+	authorities, err := certificate.OpenAuthorities(cfg.peerCA, log)
+	if err != nil {
+		return err
+	}
 	defer cmdline.NoticeSleep()()
+	defer cmdline.GiveBack()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
@@ -207,7 +220,17 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = ln.Close()
 		return err
 	}
-	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, Version: version, Logger: log})
+	told, err := telemetry.New(ctx, telemetry.Options{Traces: true, Service: "sandbox-hub", Version: version, Logger: log})
+	if err != nil {
+		_ = ln.Close()
+		return fmt.Errorf("set up telemetry: %w", err)
+	}
+	defer flushTraces(told)
+	var traces fleet.Traces // an interface without a value, unless some are sent
+	if told.Traces() {
+		traces = told
+	}
+	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, Version: version, Logger: log})
 	hub.Store(h)
 	running, stopRunning := context.WithCancel(ctx)
 	ran := make(chan struct{})
@@ -234,6 +257,13 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = srv.Close()
 	}
 	return err
+}
+
+// flushTraces sends what is left, when all that could be traced has ended.
+func flushTraces(told *telemetry.Telemetry) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushBound)
+	defer cancel()
+	told.Shutdown(ctx)
 }
 
 // advertised is the address by which other hubs of the store reach this one, "" for none.

@@ -149,9 +149,15 @@ func sessionShowCommand(std stdio) *cli.Command {
 				cmdline.WriteJSON(std.out, s)
 				return nil
 			}
-			copied := "all up to event " + number(s.Replica.LastSeq)
+			copied := "up to event " + number(s.Replica.LastSeq)
+			if s.Replica.Missing == 0 && s.Replica.Trouble == "" && !s.Replica.MayMiss {
+				copied = "all " + copied
+			}
 			if s.Replica.Missing > 0 {
 				copied += ", " + number(s.Replica.Missing) + " are missing behind it"
+			}
+			if s.Replica.MayMiss {
+				copied += "; the node was lost at work, so what it did in the last moments may be missing"
 			}
 			if s.Replica.Trouble != "" {
 				copied += ": " + s.Replica.Trouble

@@ -16,7 +16,8 @@ type Behind struct {
 // FlagsFirst moves flags before the other arguments of their command, so that
 // both orders work: the library takes everything behind the first argument for
 // arguments. What follows "--", or the name of a program to run, is left alone.
-// Where a command passes flags on, those that are not its own are put behind "--".
+// Where a command passes flags on, those that are not its own are put behind "--". Who asks
+// for help gets that alone: the library takes an argument beside it for a topic.
 func FlagsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) []string {
 	var out []string
 	command := &cli.Command{Subcommands: app.Commands, Flags: app.Flags}
@@ -50,6 +51,9 @@ func FlagsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) [
 			continue
 		}
 		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if !has(command.Flags, name) && has([]cli.Flag{cli.HelpFlag}, name) {
+			return append(out, "--help")
+		}
 		into, known := &flags, command.Flags
 		if !has(known, name) && has(last.Passed, name) {
 			into, known, divided = &passed, last.Passed, true

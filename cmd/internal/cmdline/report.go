@@ -23,6 +23,9 @@ const (
 	ExitNotFound    = 5
 )
 
+// Failed is the title of an error of which no more is known than its text.
+const Failed = "failed"
+
 // Report is an error as a program prints it.
 type Report struct {
 	Exit   int
@@ -58,7 +61,11 @@ func (r *Report) Print(w io.Writer, asJSON bool) {
 		return
 	}
 	text := r.Title
-	if r.Detail != "" {
+	switch {
+	case r.Detail == "":
+	case r.Title == Failed: // says nothing beside a detail
+		text = r.Detail
+	default:
 		text += ": " + r.Detail
 	}
 	fmt.Fprintln(w, "error: "+Printable(text))

@@ -1,21 +1,18 @@
-package main
+package cmdline
 
 import (
 	"bufio"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// giveBackStart returns the memory that only the start needed: garbage, and pages of
-// the program's file that hold the start itself. Such a page comes back when it is
-// used, mostly from the system's own cache. Otherwise the system keeps all of them
-// until memory is short, two thirds of what this process has.
-func giveBackStart() {
-	debug.FreeOSMemory()
+// givePages gives back pages of the program's file. Such a page comes back when it is used,
+// mostly from the system's own cache. Otherwise the system keeps all of them until memory is
+// short: of a start, two thirds of what the process has.
+func givePages() {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return

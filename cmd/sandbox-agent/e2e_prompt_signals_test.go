@@ -1,0 +1,63 @@
+package main_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Whoever leaves a prompt behind has its turn cancelled: at a terminal that hangs up, and in a pipe
+// that nobody reads. A turn that another client cancels is no limit that was reached.
+func TestPrompt_IsLeft(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+	for name, row := range map[string]struct {
+		leave func(cmd *exec.Cmd, id string, closeOutput func() error) error
+		want  int
+	}{
+		"a terminal hangs up":   {func(cmd *exec.Cmd, _ string, _ func() error) error { return cmd.Process.Signal(syscall.SIGHUP) }, 130},
+		"nobody reads the pipe": {func(_ *exec.Cmd, _ string, closeOutput func() error) error { return closeOutput() }, 130},
+		"another client cancels": {func(_ *exec.Cmd, id string, _ func() error) error {
+			return c.command(t.Context(), "rpc", "notify", "--session", id, "session/cancel", "{}").Run()
+		}, 130},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := c.command(t.Context(), "prompt", "--agent", "mock", "slow")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			first, err := bufio.NewReader(said).ReadString('\n')
+			_, id, ok := strings.Cut(strings.TrimSpace(first), "session ")
+			if err != nil || !ok {
+				t.Fatalf("it says %q, %v", first, err)
+			}
+			if _, err := out.Read(make([]byte, 1)); err != nil { // the turn runs
+				t.Fatal(err)
+			}
+			if err := row.leave(cmd, id, out.Close); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != row.want {
+				t.Errorf("exit %d, want %d", code, row.want)
+			}
+			g.until("the session is idle", func() bool {
+				var info struct{ State string }
+				g.get("/v2/sessions/"+id, &info)
+				return info.State == "idle"
+			})
+		})
+	}
+}
