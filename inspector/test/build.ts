@@ -8,12 +8,14 @@ import { unpack } from "../../sdk-ts/test/browser.js";
 export default async function setup(): Promise<() => void> {
   const remove = await unpack();
   const root = resolve(import.meta.dirname, "../..");
-  if (process.env.SANDBOX_AGENT_BIN) return remove;
+  if (process.env.SANDBOX_AGENT_BIN && process.env.SANDBOX_HUB_BIN) return remove;
   execFileSync("npm", ["run", "--silent", "build", "--", "--logLevel", "warn"], { cwd: join(root, "inspector"), stdio: "inherit", env: { ...process.env, NODE_ENV: "production" } });
   const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-inspector-"));
   const binary = join(dir, "sandbox-agent");
   execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-agent"], { cwd: root, stdio: "inherit" });
   process.env.SANDBOX_AGENT_BIN = binary;
+  process.env.SANDBOX_HUB_BIN = join(dir, "sandbox-hub");
+  execFileSync("go", ["build", "-o", process.env.SANDBOX_HUB_BIN, "./cmd/sandbox-hub"], { cwd: root, stdio: "inherit" });
   return () => {
     remove();
     rmSync(dir, { recursive: true, force: true });

@@ -109,6 +109,8 @@ test("what goes on in the background is shown until it ends", async () => {
   const background = page.getByRole("region", { name: "In the background" });
   await background.getByText("Run tick").waitFor();
   await settled(page);
+  // The list and the head call it the same.
+  for (const place of [page.locator(".conversation-head"), page.locator(".session-row[aria-current]")]) await place.getByText("idle, 1 in the background").waitFor();
   for (const name of ["light", "dark"] as const) {
     await theme(page, name);
     expect(await inaccessible(page)).toEqual([]);
@@ -125,6 +127,54 @@ test("what goes on in the background is shown until it ends", async () => {
   await other.cancelTerminal(id, (work as { terminalId: string }).terminalId);
   await page.getByRole("log").getByText("The command in the background is cancelled.").waitFor();
   await background.waitFor({ state: "detached" });
+  await page.setViewportSize(desktop);
+  for (const place of [page.locator(".conversation-head"), page.locator(".session-row[aria-current]")]) await place.getByText("idle", { exact: true }).waitFor();
+});
+
+test("a session's MCP servers are shown with what is wrong with them, and what it was told to know", async () => {
+  const page = await world.open("", { permissions: ["clipboard-read", "clipboard-write"] });
+  await newSession(page, { agent: "mock" });
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+  const made = await other.newSession({
+    cwd: "/tmp", instructions: "Answer in rhymes.", skills: { paths: ["/skills"] },
+    mcpServers: [{ name: "files", command: "files-mcp", args: [], env: [{ name: "KEY", value: "a-value-that-nobody-sees" }] }],
+  });
+  await page.goto(world.url(`#/sessions/${made.id}`));
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  const server = (name: string) => about.getByRole("list", { name: "MCP servers" }).getByRole("listitem").filter({ has: page.getByText(name, { exact: true }) });
+  await server("files").getByText("not known").waitFor();
+  await about.getByText("Instructions", { exact: false }).getByText("17 characters").click();
+  await about.getByText("Answer in rhymes.").waitFor();
+  await about.getByRole("link", { name: "/skills" }).waitFor();
+  // As it happens, with the panel open.
+  await made.prompt("mcp");
+  await server("files").getByText("ready").waitFor();
+  await server("files").getByText("stdio, of this session").waitFor();
+  await server("files").getByText("2 tools").click();
+  await server("files").getByText("Finds words in files").waitFor();
+  await server("broken").getByText("no such program: broken-mcp").waitFor();
+  await server("issues").getByText("needs a login").waitFor();
+  await server("broken").getByRole("button", { name: "Copy what broken says" }).click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("no such program: broken-mcp");
+  expect(await about.innerText()).not.toContain("nobody-sees");
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `mcp-${name}`);
+  }
+  await page.setViewportSize(phone);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
+  await page.keyboard.press("Escape");
+  await page.setViewportSize(desktop);
+  // A reload shows the same, and the head says that something is wrong.
+  await page.reload();
+  await page.getByRole("button", { name: "1 MCP server failed, 1 needs a login" }).click();
+  await server("broken").getByText("no such program: broken-mcp").waitFor();
+  // Without its process a server is stopped.
+  await made.close();
+  await page.getByText("This session is closed").waitFor();
+  await server("files").getByText("stopped").waitFor();
 });
 
 test("a large difference is found without holding up the page, and one that is too large is named", async () => {

@@ -169,7 +169,12 @@ test("frames are held against the schema, sent again, and compared", async () =>
   await page.getByRole("radio", { name: "ACP" }).check();
   await list.getByText("1 violation of the schema").waitFor({ state: "attached" });
   expect(await page.locator(".wire-wrong").count()).toBe(1);
-  await list.getByRole("option", { name: /usage_update/ }).click();
+  await page.getByText("1 entry violates the schema").waitFor();
+  await page.getByRole("checkbox", { name: "Violations only" }).check();
+  await expect.poll(() => list.getByRole("option").count()).toBe(1);
+  await page.getByRole("checkbox", { name: "Violations only" }).uncheck();
+  await page.getByRole("button", { name: "The next violation" }).click();
+  await list.getByRole("option", { name: /usage_update/, selected: true }).waitFor();
   await entry.getByText("1 violation of the schema of version").waitFor();
   await entry.getByText("/params/update/used").waitFor();
   await entry.getByText("is a string, and has to be an integer").waitFor();

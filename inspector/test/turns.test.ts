@@ -371,6 +371,12 @@ test("files are dropped and pasted into a conversation, and beside it do no harm
   expect(await attached.count()).toBe(4);
   await page.getByRole("button", { name: "Send" }).click();
   await log(page).getByText("resource, resource, resource, image, text: look").waitFor();
+  // What is said of a file is about this session: elsewhere it is gone.
+  await drop(page, log(page), [join(folder, "inner")]);
+  await page.getByText("inner: it cannot be read").first().waitFor();
+  await page.evaluate(() => (location.hash = "#/sessions/new"));
+  await page.locator(".new-session").waitFor();
+  expect(await page.getByText("inner: it cannot be read").count()).toBe(0);
 });
 
 test("on a phone a session is made, read and answered", async () => {

@@ -76,7 +76,7 @@ test("what goes on in the background is ended alone", async () => {
   const page = await world.open();
   await newSession(page, { agent: "mock2", prompt: "background 1000" });
   const background = page.getByRole("region", { name: "In the background" });
-  await state(page, "idle").waitFor();
+  await state(page, "idle, 1 in the background").waitFor();
   await bothThemes(page, "background-stop");
   await page.setViewportSize(phone);
   await picture(page, "background-stop-phone");

@@ -25,6 +25,11 @@ export class World {
 
   private constructor(readonly gateway: Gateway, readonly browser: Browser) {}
 
+  /** With the page of a hub, which the caller ends. */
+  static async startAt(hub: { readonly url: string }): Promise<World> {
+    return new World({ url: hub.url, stop: async () => {} } as Gateway, await launch());
+  }
+
   static async start(args: readonly string[] = ["--no-token"], env: Record<string, string> = {}): Promise<World> {
     const gateway = await Gateway.start(args, env);
     return new World(gateway, await launch());

@@ -106,7 +106,7 @@ function Cell({ support }: { support: Support | undefined }) {
 }
 
 function Doctor() {
-  const { value, error, busy, reload } = useLoad((signal) => gateway.api.doctor(undefined, { signal }), []);
+  const { value, error, busy, reload } = useLoad((signal) => gateway.machine.api.doctor(undefined, { signal }), []);
   return (
     <div className="stack">
       <div className="row"><Button icon="refresh" busy={busy} onClick={reload}>Look again</Button>{value && <span className="soft">{value.platform}</span>}</div>

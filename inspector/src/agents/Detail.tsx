@@ -1,5 +1,6 @@
 import { useState } from "react";
 import type { Agent, components } from "sandbox-agent";
+import { useDrive } from "../app/drive.js";
 import { Button, Field, Input } from "../kit/controls.js";
 import { Confirm } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
@@ -13,10 +14,11 @@ import { featuresOf, levels } from "./features.js";
 import { fraction, type Install, type Installs } from "./installs.js";
 
 export function AgentDetail({ agent, install, installs }: { agent: Agent; install: Install | undefined; installs: Installs }) {
+  const drive = useDrive();
   const [removing, setRemoving] = useState(false);
   const [version, setVersion] = useState("");
   const running = install?.state === "running";
-  const begin = (options: { reinstall?: boolean } = {}) => void installs.begin(gateway.api, agent.id, { ...options, ...(version === "" ? {} : { agentVersion: version }) });
+  const begin = (options: { reinstall?: boolean } = {}) => void installs.begin(gateway.machine.api, agent.id, { ...options, ...(version === "" ? {} : { agentVersion: version }) });
   return (
     <article className="agent-detail stack" aria-label={agent.name}>
       <header className="row">
@@ -38,9 +40,9 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
           <h3>Installation</h3>
           <form className="row end" onSubmit={(event) => { event.preventDefault(); begin(); }}>
             <Field label="Version" optional hint="Exact, or latest.">{(p) => <Input {...p} value={version} onChange={(event) => setVersion(event.target.value)} disabled={running} placeholder="latest" />}</Field>
-            <Button type="submit" tone={agent.installed ? "plain" : "primary"} icon="download" busy={running}>{agent.installed ? "Install this version" : "Install"}</Button>
-            {agent.installed && <Button busy={running} onClick={() => begin({ reinstall: true })}>Install again</Button>}
-            {agent.installed && agent.source !== "path" && <Button tone="danger" icon="trash" disabled={running} onClick={() => setRemoving(true)}>Remove</Button>}
+            <Button type="submit" tone={agent.installed ? "plain" : "primary"} icon="download" busy={running} {...drive}>{agent.installed ? "Install this version" : "Install"}</Button>
+            {agent.installed && <Button busy={running} {...drive} onClick={() => begin({ reinstall: true })}>Install again</Button>}
+            {agent.installed && agent.source !== "path" && <Button tone="danger" icon="trash" disabled={running} {...drive} onClick={() => setRemoving(true)}>Remove</Button>}
           </form>
           {install && <InstallState install={install} onDismiss={() => installs.dismiss(agent.id)} />}
         </section>
@@ -62,7 +64,7 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
       {removing && (
         <Confirm
           title={`Remove ${agent.name}?`} action="Remove" onClose={() => setRemoving(false)}
-          onConfirm={() => gateway.api.removeAgent(agent.id).then(() => gateway.refreshAgents(), (error: unknown) => toasts.show(messageOf(error), "bad"))}
+          onConfirm={() => gateway.machine.api.removeAgent(agent.id).then(() => gateway.refreshAgents(), (error: unknown) => toasts.show(messageOf(error), "bad"))}
         >
           <p>What the gateway installed of it is deleted. Sessions that run go on to their end; it is installed again when it is next used.</p>
         </Confirm>
@@ -96,7 +98,7 @@ function InstallState({ install, onDismiss }: { install: Install; onDismiss: () 
 
 function Processes({ agent }: { agent: Agent }) {
   const ended = useLoad(async (signal) => {
-    const { sessions } = await gateway.api.sessions({ agent: agent.id, limit: 50 }, { signal });
+    const { sessions } = await gateway.machine.api.sessions({ agent: agent.id, limit: 50 }, { signal });
     return sessions.filter((s) => s.ended?.stderr && s.ended.stderr.tail !== "").slice(0, 3);
   }, [agent.id]);
   return (
@@ -130,11 +132,12 @@ function Stderr({ of, stderr }: { of: string; stderr: components["schemas"]["Std
 }
 
 function AgentDoctor({ agent }: { agent: Agent }) {
+  const drive = useDrive();
   const [asked, setAsked] = useState(false);
-  const { value, error, busy, reload } = useLoad((signal) => (asked ? gateway.api.doctor(agent.id, { signal }) : Promise.resolve(undefined)), [asked, agent.id]);
+  const { value, error, busy, reload } = useLoad((signal) => (asked ? gateway.machine.api.doctor(agent.id, { signal }) : Promise.resolve(undefined)), [asked, agent.id]);
   return (
     <>
-      <div className="row"><Button icon="refresh" busy={asked && busy} onClick={() => (asked ? reload() : setAsked(true))}>{asked ? "Look again" : "See what is missing"}</Button></div>
+      <div className="row"><Button icon="refresh" busy={asked && busy} {...drive} onClick={() => (asked ? reload() : setAsked(true))}>{asked ? "Look again" : "See what is missing"}</Button></div>
       {error && <p className="bad-text" role="alert">{error.message}</p>}
       {value && <Checks checks={value.checks.filter((c) => c.agent === agent.id || (c.agent === undefined && c.status !== "ok"))} />}
     </>

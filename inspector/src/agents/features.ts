@@ -7,7 +7,7 @@ export const features: readonly (readonly [id: string, name: string])[] = [
   ["text", "Text"], ["streaming", "Streaming"], ["reasoning", "Thoughts"], ["toolCalls", "Tool calls"], ["toolResults", "Tool results"],
   ["diffs", "Diffs"], ["commandOutput", "Command output"], ["plan", "Plans"], ["images", "Images"], ["attachments", "Attachments"],
   ["permissions", "Permissions"], ["questions", "Questions"], ["planApproval", "Plan approval"], ["modes", "Modes"], ["models", "Models"],
-  ["thoughtLevels", "Thought levels"], ["mcpServers", "MCP servers"], ["skills", "Skills"], ["instructions", "Instructions"],
+  ["thoughtLevels", "Thought levels"], ["mcpServers", "MCP servers"], ["mcpStatus", "States of MCP servers"], ["skills", "Skills"], ["instructions", "Instructions"],
   ["appendSystemPrompt", "System prompt"], ["additionalDirectories", "More folders"], ["resume", "Resume"], ["load", "Load"], ["fork", "Fork"],
   ["nativeSessions", "Native sessions"], ["usage", "Usage"], ["cost", "Cost"], ["commands", "Slash commands"], ["compaction", "Compaction"],
   ["subagents", "Subagents"], ["cancel", "Cancel"],

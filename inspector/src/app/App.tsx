@@ -1,5 +1,5 @@
 import { Suspense, lazy, useEffect, useState } from "react";
-import { areas } from "../areas.js";
+import { areasOf } from "../areas.js";
 import { Connect } from "../connect/Connect.js";
 import { Empty } from "../kit/show.js";
 import { gateway, router, settings } from "../state/page.js";
@@ -13,6 +13,7 @@ import { currentShortcuts, listenForShortcuts, useShortcut, type Shortcut } from
 import { useTitle } from "./title.js";
 import { ToastList } from "./ToastList.js";
 
+const NodeBar = lazy(() => import("../nodes/NodeBar.js"));
 const Palette = lazy(() => import("./Palette.js"));
 
 function useTheme(): void {
@@ -38,7 +39,14 @@ export function App() {
   const [palette, setPalette] = useState<readonly Shortcut[]>();
   useShortcut({ keys: "mod+k", what: "Commands, sessions and places", group: "Everywhere", always: true, run: () => setPalette(currentShortcuts()) });
 
+  const hub = useSelected(gateway, (g) => g.hub !== undefined);
+  const node = useSelected(gateway, (g) => g.node);
+  const areas = areasOf(hub);
   const area = areas.find((a) => a.id === route.area) ?? areas[0]!;
+  const wanted = ready && hub ? route.query.node : undefined;
+  useEffect(() => {
+    if (wanted !== undefined) gateway.visit(wanted);
+  }, [wanted]);
   const known = route.area === "" || route.area === "connect" || area.id === route.area;
   const title = route.area === "connect" || !ready ? "Connect" : area.title;
   useTitle("area", title);
@@ -53,6 +61,7 @@ export function App() {
     );
   }
   const Component = area.component;
+  const unchosen = hub && area.ofMachine === true && (node === undefined || (wanted !== undefined && wanted !== node));
   return (
     <div className="shell">
       <a
@@ -68,9 +77,10 @@ export function App() {
       <div className="stage">
         <ConnectionBar />
         <main id="main" tabIndex={-1}>
-          <Boundary key={`${area.id} ${generation}`}>
+          <Boundary key={`${area.id} ${generation} ${area.ofMachine ? node : ""}`}>
             <Suspense fallback={<div className="area-wait" role="status">Loading…</div>}>
-              {known ? <Component route={route} key={generation} /> : <Empty icon="help" title="There is nothing at this address" action={<a className="button" href="#/sessions">To the sessions</a>} />}
+              {hub && known && area.ofMachine && <NodeBar area={area} />}
+              {unchosen ? null : known ? <Component route={route} key={`${generation} ${area.ofMachine ? node : ""}`} /> : <Empty icon="help" title="There is nothing at this address" action={<a className="button" href="#/sessions">To the sessions</a>} />}
             </Suspense>
           </Boundary>
         </main>

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "react";
-import { areas } from "../areas.js";
+import { areasOf } from "../areas.js";
 import { IconButton } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { Dot } from "../kit/show.js";
@@ -27,7 +27,8 @@ const phases = {
 /** The areas, beside the page or, where there is little room, behind a button. */
 export function Nav({ current, onHelp }: { current: string; onHelp: () => void }) {
   const [open, setOpen] = useState(false);
-  const { phase, endpoint, version } = useStore(gateway);
+  const { phase, endpoint, version, hub, above } = useStore(gateway);
+  const areas = areasOf(hub !== undefined);
   const { theme } = useStore(settings);
   const waiting = useStore(inboxCount);
   const route = useStore(router);
@@ -46,7 +47,7 @@ export function Nav({ current, onHelp }: { current: string; onHelp: () => void }
       </header>
       {open && <div className="nav-veil" onClick={() => setOpen(false)} />}
       <nav id="nav" className={`nav ${open ? "open" : ""}`} aria-label="Areas" onKeyDown={(event) => event.key === "Escape" && setOpen(false)}>
-        <a className="brand" href="#/sessions">
+        <a className="brand" href={`#/${areas[0]!.id}`}>
           <img src="./icon.svg" alt="" width="22" height="22" />
           Sandbox Agent
         </a>
@@ -62,12 +63,13 @@ export function Nav({ current, onHelp }: { current: string; onHelp: () => void }
             </li>
           ))}
         </ul>
+        {above && <a href={above} className="nav-above" title="All nodes of the hub"><Icon name="nodes" /> <span>All nodes</span></a>}
         <div className="nav-foot">
           <a href="#/connect" className="nav-connection" title={endpoint}>
             <Dot tone={tone} />
             <span>
               <span className="nav-phase">{word}</span>
-              <span className="soft small clip">{new URL(endpoint).host}{version ? ` · ${version.version}` : ""}</span>
+              <span className="soft small clip">{hub ? "Hub " : ""}{new URL(endpoint).host}{version ? ` · ${version.version}` : ""}</span>
             </span>
           </a>
           <div className="row tight">

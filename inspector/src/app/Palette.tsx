@@ -1,5 +1,5 @@
 import { useId, useMemo, useState } from "react";
-import { areas } from "../areas.js";
+import { areasOf } from "../areas.js";
 import { Input } from "../kit/controls.js";
 import { Dialog } from "../kit/dialog.js";
 import { Icon, type IconName } from "../kit/icons.js";
@@ -27,7 +27,7 @@ function commandsOf(shortcuts: readonly Shortcut[]): Command[] {
   const { notify } = settings.get();
   return [
     { id: "new", icon: "plus", label: "New session", about: "", run: () => router.go("sessions", ["new"]) },
-    ...areas.map((a): Command => ({ id: `area ${a.id}`, icon: a.icon, label: a.title, about: "Go to", keys: `g ${a.letter}`, run: () => router.go(a.id) })),
+    ...areasOf(gateway.get().hub !== undefined).map((a): Command => ({ id: `area ${a.id}`, icon: a.icon, label: a.title, about: "Go to", keys: `g ${a.letter}`, run: () => router.go(a.id) })),
     ...shortcuts.filter((s) => s.group !== "Go to" && s.keys !== "mod+k").map((s): Command => ({ id: `key ${s.group} ${s.keys}`, icon: "play", label: s.what, about: s.group, keys: s.keys, run: s.run })),
     ...themes.map(([theme, words]): Command => ({ id: `theme ${theme}`, icon: theme === "dark" ? "moon" : theme === "light" ? "sun" : "system", label: `Theme: ${words}`, about: "", run: () => settings.change({ theme }) })),
     { id: "notify", icon: "inbox", label: notify ? "Do not notify me" : "Notify me while the page is out of sight", about: "", run: () => void notifier.turn(!notify) },

@@ -38,7 +38,7 @@ export function Connect() {
     await gateway.connect({ install: true });
     if (gateway.get().phase === "open") {
       setToken("");
-      if (router.get().area === "connect") router.go("sessions");
+      if (router.get().area === "connect") router.go(gateway.get().hub ? "nodes" : "sessions");
     }
   };
 
@@ -47,7 +47,7 @@ export function Connect() {
     <main className="connect" id="main">
       <div className="connect-card">
         <div className="brand big"><img src="./icon.svg" alt="" width="32" height="32" /> <h1>Sandbox Agent</h1></div>
-        <p className="soft">Connect to a gateway to see and drive its coding agents.</p>
+        <p className="soft">Connect to a gateway, or to a hub of many, to see and drive coding agents.</p>
         {problem && phase === "failed" && (
           <Notice tone={problem.kind === "token" && !state.hasToken ? "info" : "bad"} title={problem.title}>
             <p>{problem.detail}</p>
@@ -56,7 +56,7 @@ export function Connect() {
         )}
         {phase === "open" && <Notice tone="good" title="Connected">{state.version && <p>Version {state.version.version} on {state.version.os}/{state.version.arch}.</p>}</Notice>}
         <form onSubmit={(event) => void connect(event)}>
-          <Field label="Endpoint" hint="The gateway's address.">
+          <Field label="Endpoint" hint="The address of the gateway or the hub.">
             {(props) => <Input {...props} type="url" inputMode="url" required value={endpoint} onChange={(e) => setEndpoint(e.target.value)} placeholder="http://127.0.0.1:2468" />}
           </Field>
           <Field label="Token" optional={problem?.kind !== "token"} hint={hints[remember]}>
@@ -66,7 +66,7 @@ export function Connect() {
             label="Keep the token" small value={remember} onChange={setRemember}
             options={[{ value: "no", label: "Do not keep" }, { value: "tab", label: "This tab" }, { value: "browser", label: "This browser" }]}
           />
-          <Field label="Agent of the connection" hint="Sessions can have another one.">
+          {!state.hub && <Field label="Agent of the connection" hint="Sessions can have another one.">
             {(props) => (
               <Select {...props} value={agent} onChange={(e) => setAgent(e.target.value)}>
                 <option value="">The gateway’s default</option>
@@ -74,7 +74,7 @@ export function Connect() {
                 {state.agents.map((a) => <option key={a.id} value={a.id}>{a.name}</option>)}
               </Select>
             )}
-          </Field>
+          </Field>}
           <div className="row">
             <Button type="submit" tone="primary" busy={phase === "connecting"}>Connect</Button>
             {state.generation > 0 && phase === "open" && <Button tone="quiet" onClick={() => history.length > 1 ? history.back() : router.go("sessions")}>Back</Button>}

@@ -1,4 +1,4 @@
-import { useMemo } from "react";
+import { useEffect, useMemo } from "react";
 import type { SessionInfo } from "sandbox-agent";
 import { CopyButton } from "../kit/controls.js";
 import { Dialog } from "../kit/dialog.js";
@@ -6,7 +6,9 @@ import { count, duration, money, plural } from "../kit/text.js";
 import { gateway } from "../state/page.js";
 import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
+import type { HubSession } from "../nodes/hub.js";
 import type { Conversation } from "./conversation.js";
+import { Given } from "./Given.js";
 import type { TurnItem } from "./items.js";
 
 const memories: Record<string, string> = { native: "It remembers all of it.", replayed: "It was told again what had been said.", fresh: "It was started anew and does not remember what was said before." };
@@ -17,6 +19,7 @@ const maxTurns = 20;
 /** What there is to know of a session. */
 export default function About({ conversation, info, onClose }: { conversation: Conversation; info: SessionInfo; onClose: () => void }) {
   const { usage, options, unsupported, continuity, commands } = useStore(conversation);
+  const { node, replica } = info as HubSession;
   const { rows, version } = useStore(conversation.rows);
   const agent = useSelected(gateway, (g) => g.agents.find((a) => a.id === info.agent));
   const turns = useMemo(() => rows.flatMap((r) => (r.item.kind === "turn" ? [r.item] : [])), [rows, version]);
@@ -24,13 +27,16 @@ export default function About({ conversation, info, onClose }: { conversation: C
   const tools = useMemo(() => rows.filter((r) => r.item.kind === "tool").length, [rows, version]);
   const when = (time: string) => new Date(time).toLocaleString();
   const chosen = (current: string | boolean, choices: readonly { value: string; name: string }[]) => (typeof current === "boolean" ? (current ? "on" : "off") : (choices.find((c) => c.value === current)?.name ?? current));
+  useEffect(() => void conversation.refresh(), [conversation]);
   return (
     <Dialog title="About this session" onClose={onClose} wide>
       <dl className="facts-list">
         <Fact name="Agent"><a href={hrefOf("agents", [info.agent])}>{agent?.name ?? info.agent}</a>{agent?.version ? ` ${agent.version}` : ""}</Fact>
+        {node !== undefined && <Fact name="Node"><a href={hrefOf("nodes", [node])}>{node}</a></Fact>}
+        {replica && <Fact name="Copy of the hub">{replica.missing > 0 ? `${plural(replica.missing, "event")} missing, at most` : replica.mayMiss ? "all events that the node told of; it was lost at work" : replica.trouble ? "not all events" : "all events"}{replica.trouble ? `: ${replica.trouble}` : ""}</Fact>}
         <Fact name="Folder"><a className="mono" href={hrefOfFile(info.cwd)}>{info.cwd}</a></Fact>
         <Fact name="Memory">{memories[continuity ?? info.continuity]}</Fact>
-        {info.model && <Fact name="Model">{info.model}</Fact>}
+        {info.model && !options.some((o) => o.category === "model" || o.id === "model") && <Fact name="Model">{info.model}</Fact>}
         {options.map((o) => <Fact key={o.id} name={o.name}>{chosen(o.current, o.choices)}</Fact>)}
         <Fact name="Made">{when(info.createdAt)}</Fact>
         <Fact name="Last change">{when(info.updatedAt)}</Fact>
@@ -40,6 +46,7 @@ export default function About({ conversation, info, onClose }: { conversation: C
         {commands.length > 0 && <Fact name="Commands"><span className="mono">{commands.map((c) => `/${c.name}`).join("  ")}</span></Fact>}
         {unsupported.map((u) => <Fact key={u.field} name={`Without ${u.field}`}>{u.reason}</Fact>)}
       </dl>
+      <Given conversation={conversation} agent={agent?.name ?? info.agent} />
       <h3>Use</h3>
       <dl className="facts-list">
         {usage && <Fact name="Context">{count(usage.used)} of {count(usage.size)} tokens</Fact>}

@@ -67,7 +67,7 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
     const trimmed = text.trim();
     if (trimmed === "" && attachments.length === 0) return;
     const blocks: ContentBlock[] = [...attachments, ...linksIn(trimmed, chosen.current, cwd ?? "/"), ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
-    if (!conversation.send(blocks)) return toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
+    if (!conversation.send(blocks)) return void toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     setText("");
     attached.set([]);
     chosen.current.clear();

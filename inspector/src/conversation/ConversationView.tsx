@@ -8,27 +8,31 @@ import { Badge, Empty, Notice } from "../kit/show.js";
 import { count, elapsed, plural } from "../kit/text.js";
 import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
+import type { HubSession } from "../nodes/hub.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
 import type { BackgroundItem, PlanItem, Row, UserItem } from "./items.js";
 import { authRequired } from "../login/codes.js";
-import { stateTone } from "../sessions/states.js";
+import { shownState } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
-import { hrefOfFile } from "../state/router.js";
+import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
-import { maxQueue, type Conversation, type Waiting } from "./conversation.js";
+import { isCopy, maxQueue, type Conversation, type Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
 import type { PromptActions } from "./RowView.js";
 import { Subagent } from "./Subagent.js";
 import { PlanSteps } from "./RowView.js";
 import { forkOf, startFrom } from "./begin.js";
+import { serverTrouble } from "./servers.js";
 import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
+import { useDrive } from "../app/drive.js";
 
+const Copy = lazy(() => import("../nodes/Copy.js"));
 const About = lazy(() => import("./About.js"));
 const Review = lazy(() => import("./Review.js"));
 const LoginCard = lazy(() => import("./LoginCard.js"));
@@ -45,6 +49,11 @@ export default function ConversationView({ id, child }: { id: string; child: str
 function useAttachments(conversation: Conversation): Attached {
   const [all, show] = useState<readonly ContentBlock[]>(conversation.draft.attachments);
   const now = useRef(all);
+  const over = useRef<AbortController>(null);
+  useEffect(() => {
+    const shown = (over.current = new AbortController()); // what is said of a file is about this session
+    return () => shown.abort();
+  }, []);
   const reading = useRef(Promise.resolve());
   const set = (next: readonly ContentBlock[]) => {
     now.current = next;
@@ -55,7 +64,8 @@ function useAttachments(conversation: Conversation): Attached {
     reading.current = reading.current.then(async () => {
       const { blocks, problems } = await attach(batch, now.current);
       if (blocks.length > 0) set([...now.current, ...blocks]);
-      for (const problem of problems) toasts.show(problem, "bad");
+      const shown = over.current?.signal;
+      if (shown?.aborted === false) for (const problem of problems) shown.addEventListener("abort", toasts.show(problem, "bad"), { once: true });
     });
   };
   return { all, set, add };
@@ -64,6 +74,7 @@ function useAttachments(conversation: Conversation): Attached {
 function Inside({ conversation, child }: { conversation: Conversation; child: string | undefined }) {
   const state = useStore(conversation);
   const { rows, version } = useStore(conversation.rows);
+  const reader = useSelected(gateway, (g) => g.hub?.scope === "read");
   const all = useStore(inbox);
   const asks = useMemo(() => all.filter((a) => a.sessionId === conversation.id), [all, conversation]);
   const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
@@ -83,6 +94,10 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
     setTaken((n) => n + 1);
   }, [conversation]);
   const { info } = state;
+  const node = isCopy(info) ? undefined : (info as HubSession | undefined)?.node;
+  useEffect(() => {
+    if (node !== undefined) gateway.visit(node); // its files and its agents are those of this session
+  }, [node]);
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
   const prompts = usePrompts(conversation, title, again);
@@ -158,7 +173,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
       }} />}
       {child !== undefined ? <Subagent conversation={conversation} info={info} id={child} rows={rows} version={version} earlier={state.earlier} /> : <RowList
         control={control} found={finding?.row} marked={finding?.words ?? ""}
-        prompts={state.phase === "live" ? prompts : undefined}
+        prompts={state.phase === "live" && !reader ? prompts : undefined}
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
@@ -187,7 +202,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
           attached.set(conversation.draft.attachments);
           setTaken(taken + 1);
         }} />
-        {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attached={attached} />}
+        {state.phase === "reading" ? <Readonly conversation={conversation} /> : reader ? <Notice title="Your token is for reading">What is said here is shown as it comes. To say something, use a token with the scope drive.</Notice> : <Composer key={taken} conversation={conversation} attached={attached} />}
       </div>
       <Announcer rows={rows} running={state.running} asks={asks} />
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
@@ -218,6 +233,7 @@ function usePrompts(conversation: Conversation, title: string, write: PromptActi
   }), [conversation, title, write, forks]);
 }
 
+/** What the agent is called; a hub's page knows that of the node that is shown. */
 const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
 
 const fileNameOf = (title: string) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
@@ -240,16 +256,16 @@ async function saveRecording(id: string, title: string): Promise<void> {
   save(new Blob([lines], { type: "application/x-ndjson" }), `${fileNameOf(title)}.ndjson`);
 }
 
-/** What the page calls a session's states. */
-const states: Record<string, string | undefined> = { running: "running", requires_action: "waiting" };
-
 function Head({ conversation, title, onReview }: { conversation: Conversation; title: string; onReview: () => void }) {
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
+  const node = (info as HubSession | undefined)?.node;
+  const drive = useDrive();
   const forks = useForks(info?.agent);
   const id = conversation.id;
-  const shown = info && (state.phase === "live" ? (states[state.doing] ?? (state.running ? "running" : state.doing)) : info.state);
+  const trouble = serverTrouble(state.given?.servers ?? []);
+  const shown = info && shownState(info, state.phase !== "live" ? undefined : state.running && state.doing === "idle" ? "running" : state.doing);
   const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run);
   return (
     <header className="conversation-head">
@@ -258,28 +274,30 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         <h1 className="clip">{title}</h1>
         {info && (
           <p className="facts soft small">
+            {node !== undefined && <a href={hrefOf("nodes", [node])} title="The node that has the session">{node}</a>}
             <span>{agentName(info.agent)}</span>
             <a className="mono clip" href={hrefOfFile(info.cwd)} title={info.cwd}>{info.cwd}</a>
+            {trouble && <button type="button" className="link bad-text clip" onClick={() => ask("about")}>{trouble}</button>}
             {info.clients > 1 && <span className="others" title="Clients that follow this session">{plural(info.clients, "client")}</span>}
           </p>
         )}
       </div>
-      {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
-      <IconButton label="Stop the turn" icon="stop" disabled={(!state.running && state.doing === "idle") || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
-      {info && <IconButton label="Review the changes" icon="review" onClick={onReview} />}
+      {shown && <Badge tone={shown.tone}>{shown.words}</Badge>}
+      <IconButton label="Stop the turn" icon="stop" disabled={(!state.running && state.doing === "idle") || state.stopping} {...drive} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      {info && <IconButton label="Review the changes" icon="review" {...drive} onClick={onReview} />}
       {info && <IconButton label="About this session" icon="panel" onClick={() => ask("about")} />}
       {asking === "about" && info && <Suspense fallback={null}><About conversation={conversation} info={info} onClose={() => ask(undefined)} /></Suspense>}
       <Menu
         label="What can be done with this session"
         items={[
-          ...(info ? markItems(info, () => ask("rename")) : []),
-          { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, run: () => attempt("It could not be forked", async () => {
+          ...(info ? markItems(info, drive, () => ask("rename")) : []),
+          { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, ...drive, run: () => attempt("It could not be forked", async () => {
             router.go("sessions", [(await forkOf(conversation)).id]);
           }) },
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
           { label: "Save as Markdown", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "markdown")) },
-          { label: "Save for another gateway", hint: "to go on there", run: () => attempt("It could not be saved", () => saveSession(id, title)) },
+          { label: "Save for another gateway", hint: "to go on there", ...drive, run: () => attempt("It could not be saved", () => saveSession(id, title)) },
           { label: "Save the recording", hint: "what the agent itself has said", run: () => attempt("There is no recording", () => saveRecording(id, title)) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
@@ -287,14 +305,14 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
             router.go("sessions");
             attempt("It could not be detached", () => conversations.forget(id));
           } },
-          { label: "Close", hint: "can be opened again", disabled: state.phase === "reading", run: () => attempt("It could not be closed", async () => {
+          { label: "Close", hint: "can be opened again", disabled: state.phase === "reading", ...drive, run: () => attempt("It could not be closed", async () => {
             await gateway.client.closeSession(id);
             router.go("sessions");
             await conversations.forget(id);
             toasts.show("The session is closed", "good");
           }) },
-          { label: "End for good…", danger: true, disabled: info?.state === "ended", run: () => ask("terminate") },
-          { label: "Delete…", danger: true, run: () => ask("delete") },
+          { label: "End for good…", danger: true, disabled: info?.state === "ended", ...drive, run: () => ask("terminate") },
+          { label: "Delete…", danger: true, ...drive, run: () => ask("delete") },
         ]}
       />
       {asking === "rename" && info && <Rename info={info} onClose={() => ask(undefined)} />}
@@ -320,6 +338,7 @@ const patienceMs = 4000;
 
 /** That the agent works, or stops, and what to do when it does not. */
 function Working({ conversation }: { conversation: Conversation }) {
+  const drive = useDrive();
   const { stopping, usage } = useStore(conversation);
   const { rows } = useStore(conversation.rows);
   const begin = rows.findLastIndex((r) => r.item.kind === "user");
@@ -344,7 +363,7 @@ function Working({ conversation }: { conversation: Conversation }) {
       <div className="working">
         <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
         {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
-        {deaf && <Button small tone="danger" busy={busy} onClick={() => {
+        {deaf && <Button small tone="danger" busy={busy} {...drive} onClick={() => {
           setBusy(true);
           void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
         }}>End its process</Button>}
@@ -359,6 +378,7 @@ const shownBackground = 5;
 
 /** What the agent does though its turn is over. */
 function Background({ conversation, items }: { conversation: Conversation; items: readonly BackgroundItem[] }) {
+  const drive = useDrive();
   return (
     <section className="background" aria-label="In the background">
       <span className="soft small">In the background</span>
@@ -366,7 +386,7 @@ function Background({ conversation, items }: { conversation: Conversation; items
         {items.slice(0, shownBackground).map((item) => (
           <li key={item.key}>
             <span className="dot busy" /> <span className="clip">{item.title}</span>
-            {item.stop && <IconButton label={`Stop ${item.title}`} icon="stop" size={14} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stopOne(item.stop!))} />}
+            {item.stop && <IconButton label={`Stop ${item.title}`} icon="stop" size={14} {...drive} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stopOne(item.stop!))} />}
           </li>
         ))}
       </ul>
@@ -438,6 +458,7 @@ function Queue({ conversation, onEdit }: { conversation: Conversation; onEdit: (
 
 function Readonly({ conversation }: { conversation: Conversation }) {
   const { info } = useStore(conversation);
+  if (isCopy(info)) return <Suspense fallback={null}><Copy conversation={conversation} info={info as HubSession} /></Suspense>;
   if (info?.state === "ended") {
     return (
       <Notice title="This session has ended">

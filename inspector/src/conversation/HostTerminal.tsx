@@ -8,12 +8,12 @@ const decoder = new TextDecoder();
 /** A terminal in which an agent runs something: one of the gateway's programs, or one of another client. */
 export function HostTerminal({ id }: { id: string }) {
   const { value, busy } = useLoad(async (signal) => {
-    const process = await gateway.client.processes.get(id, { signal }).catch((error: unknown) => {
+    const process = await gateway.machine.processes.get(id, { signal }).catch((error: unknown) => {
       if (error instanceof ProblemError && error.status === 404) return undefined;
       throw error;
     });
     if (!process) return { process, text: "" };
-    const { chunks } = await gateway.client.processes.logs(id, {}, { signal });
+    const { chunks } = await gateway.machine.processes.logs(id, {}, { signal });
     return { process, text: chunks.map((c) => decoder.decode(c.data, { stream: true })).join("") };
   }, [id], 2000);
   if (!value) return <p className="soft small" role="status">{busy ? "Looking at the terminal\u2026" : "The terminal cannot be looked at."}</p>;

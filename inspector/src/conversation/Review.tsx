@@ -24,9 +24,9 @@ interface Changes {
 }
 
 async function changesIn(cwd: string, signal: AbortSignal): Promise<Changes> {
-  const status = await gateway.client.fs.gitStatus(cwd, { signal });
+  const status = await gateway.machine.fs.gitStatus(cwd, { signal });
   // Before the first commit there is nothing to compare with but what is staged.
-  const answer = await gateway.client.api.fetch("GET", "v2/fs/git/diff", { path: cwd, ...(status.commit === undefined ? {} : { base: "HEAD" }) }, { signal });
+  const answer = await gateway.machine.api.fetch("GET", "v2/fs/git/diff", { path: cwd, ...(status.commit === undefined ? {} : { base: "HEAD" }) }, { signal });
   return {
     root: status.root, files: filesOf(await answer.text()), untracked: status.files.filter((f) => f.index === "?").map((f) => f.path),
     cut: status.truncated || answer.headers.get("Sandbox-Agent-Truncated") === "true",

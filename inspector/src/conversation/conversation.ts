@@ -1,4 +1,4 @@
-import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type Turn } from "sandbox-agent";
+import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type SessionMcpServer, type Turn } from "sandbox-agent";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import type { Client } from "../state/gateway.js";
@@ -54,9 +54,18 @@ export interface ConversationState {
   readonly continuity: string | undefined;
   /** Why the gateway cannot write the session: nothing of it is shown meanwhile. */
   readonly unwritable: string | undefined;
+  /** What the session has besides what was said; undefined before the gateway was asked. */
+  readonly given: Given | undefined;
   /** Events before the first one that is shown. */
   readonly earlier: number;
   readonly loadingEarlier: boolean;
+}
+
+/** What a session was given, and how its MCP servers are. */
+export interface Given {
+  readonly servers: readonly SessionMcpServer[];
+  readonly instructions: NonNullable<SessionInfo["instructions"]>;
+  readonly skills: readonly string[];
 }
 
 /** Why a turn failed. */
@@ -81,7 +90,7 @@ export const maxQueue = 64;
 
 const empty: ConversationState = {
   phase: "loading", problem: undefined, info: undefined, doing: "idle", running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
-  usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, earlier: 0, loadingEarlier: false,
+  usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, given: undefined, earlier: 0, loadingEarlier: false,
 };
 
 class Rows extends Store<RowsVersion> {
@@ -105,6 +114,7 @@ export class Conversation extends Store<ConversationState> {
   begun = false;
   #transcript: Transcript;
   #raise: Raise | undefined; // where the gateway speaks version 1
+  #copied = false; // what is shown was read from a hub, whose copies are of version 1
   #client: Client | undefined;
   #off: (() => void)[] = [];
   #seq = 0; // of the newest event that is shown
@@ -115,6 +125,7 @@ export class Conversation extends Store<ConversationState> {
   #nextWaiting = 1;
   #own: Turn<2> | undefined;
   #opening = 0;
+  #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
   constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame) {
     super(empty);
@@ -144,10 +155,11 @@ export class Conversation extends Store<ConversationState> {
       const info = await client.api.session(this.id);
       if (opening !== this.#opening) return;
       this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
+      this.#has(info, this.#servers);
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       await this.#read(client, info.eventCount, Math.max(firstWindow, this.#seq - this.#from));
       if (opening !== this.#opening) return;
-      if (info.state === "closed" || info.state === "ended") {
+      if (shut(info)) {
         this.#caughtUp();
         this.patch({ phase: "reading", running: false, doing: "idle" });
         return;
@@ -187,9 +199,10 @@ export class Conversation extends Store<ConversationState> {
     let after = Math.max(0, last - window);
     const transcript = new Transcript(this.id);
     for (const child of this.get().info?.children ?? []) transcript.knows(child.sessionId, child.parentSessionId, child.toolCallId);
-    const raise = raiseFor(client, this.id);
+    const copied = isCopy(this.get().info);
+    const raise = copied ? new Raise(this.id) : raiseFor(client, this.id);
     const history = new History(transcript, raise);
-    const acp = client.acpVersion;
+    const acp = copied ? 1 : client.acpVersion;
     let from = after;
     let first = true;
     let gone = 0; // events up to here the gateway does not keep
@@ -214,6 +227,7 @@ export class Conversation extends Store<ConversationState> {
     if (client !== this.#client) return;
     this.#transcript = transcript;
     this.#raise = raise;
+    this.#copied = copied;
     this.#seq = after;
     this.#frames = [];
     this.#from = from;
@@ -253,6 +267,12 @@ export class Conversation extends Store<ConversationState> {
       client.onTurnEnded((ended) => {
         const raise = this.#raise;
         if (raise && mine(ended)) this.#inOrder(ended, () => this.#show(raise.ended(ended)));
+      }),
+      client.onMcpServers((told) => {
+        if (!mine(told)) return;
+        this.#servers = told.servers;
+        const { given } = this.get();
+        if (given) this.patch({ given: { ...given, servers: told.servers } });
       }),
       client.onSessionStorage((storage) => {
         if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
@@ -352,23 +372,34 @@ export class Conversation extends Store<ConversationState> {
 
   /** Asks the gateway how the session is. */
   async refresh(): Promise<void> {
+    const told = this.#servers;
     try {
       const info = await this.#client?.api.session(this.id);
-      if (info) this.seen(info);
+      if (!info) return;
+      this.seen(info, true);
+      this.#has(info, told);
     } catch {
       // The list of sessions says what became of it.
     }
   }
 
-  /** Takes what another part of the page knows of the session anyway. */
-  seen(info: SessionInfo): void {
+  /** Takes what the session has, unless its servers were told of since it was asked for: told is what was told before. */
+  #has(info: SessionInfo, told: readonly SessionMcpServer[] | undefined): void {
+    const servers = this.#servers !== undefined && this.#servers !== told ? this.#servers : (info.mcpServers ?? []);
+    this.patch({ given: { servers, instructions: info.instructions ?? [], skills: info.skills ?? [] } });
+  }
+
+  /** Takes what another part of the page knows of the session anyway. A list of a hub is late, and so not certain. */
+  seen(info: SessionInfo, certain: boolean): void {
     const before = this.get().info;
-    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
+    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.background === info.background && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
+    if (!certain && shut(info) !== (this.get().phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
-    const shut = info.state === "closed" || info.state === "ended";
-    const over = this.get().phase === "live" && shut;
-    if (this.get().phase === "reading" && !shut && this.#client) void this.#attach(this.#client).catch(() => {});
-    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, doing: "idle", running: false, stopping: false } : {}) });
+    const over = this.get().phase === "live" && shut(info);
+    if (this.get().phase === "reading" && !shut(info)) void this.reopen().catch(() => {});
+    // Its process is gone, and with it what the process had.
+    if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
+    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 } : {}) });
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
@@ -493,8 +524,20 @@ export class Conversation extends Store<ConversationState> {
   async reopen(): Promise<void> {
     const client = this.#client;
     if (!client) return;
+    if (this.#copied || isCopy(this.get().info)) return this.again();
     await this.#attach(client);
     await this.refresh();
+  }
+
+  /**
+   * Takes the session anew on the same client, as on another one: what was read from a hub's copy is in
+   * another version and may not be all, and the node of a session may have been killed meanwhile.
+   */
+  async again(): Promise<void> {
+    const client = this.#client;
+    if (!client) return;
+    this.#client = undefined;
+    await this.open(client);
   }
 
   #leave(): void {
@@ -532,6 +575,12 @@ interface Choice {
   readonly name: string;
   readonly description?: string | null;
 }
+
+/** Whether there is only what a hub has of the session: its node is away, or has it no more. */
+export const isCopy = (info: SessionInfo | undefined) => ["offline", "gone", "moved"].includes(info?.state ?? "");
+
+/** Whether nobody can say anything in the session now. */
+const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);
 
 const raiseFor = (client: Client, session: string) => ((client.acpVersion as number) === 1 ? new Raise(session) : undefined);
 

@@ -26,6 +26,11 @@ export class Conversations {
     for (const conversation of this.#all.values()) void conversation.open(client);
   }
 
+  /** At a hub, the node of some sessions has gone away or is back: its process may be another one. */
+  nodeChanged(there: (id: string) => boolean, online: boolean): void {
+    for (const [id, conversation] of this.#all) if (there(id)) void (online ? conversation.again() : conversation.refresh());
+  }
+
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
     const conversation = this.#all.get(id) ?? new Conversation(id);

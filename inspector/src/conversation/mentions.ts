@@ -30,7 +30,7 @@ export function useFiles(cwd: string | undefined, mention: Mention | undefined):
   useEffect(() => {
     if (cwd === undefined || folder === undefined) return;
     const controller = new AbortController();
-    gateway.client.fs.list(`${cwd.replace(/\/$/, "")}/${folder}`, { limit: maxEntries, signal: controller.signal }).then(
+    gateway.machine.fs.list(`${cwd.replace(/\/$/, "")}/${folder}`, { limit: maxEntries, signal: controller.signal }).then(
       ({ entries }) => setFound({ folder, names: entries.map((e) => `${e.name}${e.type === "directory" ? "/" : ""}`) }),
       () => !controller.signal.aborted && setFound({ folder, names: [] }),
     );

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import { ProblemError } from "sandbox-agent";
 import { Code, languageOf } from "../conversation/Code.js";
 import { Diff } from "../conversation/Diff.js";
+import { useDrive } from "../app/drive.js";
 import { Button, IconButton, Segmented, Spinner } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { save } from "../kit/save.js";
@@ -25,21 +26,22 @@ type View = "picture" | "text" | "changes";
 const viewNames = { picture: "Picture", changes: "Changes" } as const;
 
 async function read(path: string, signal: AbortSignal): Promise<Content> {
-  const { size, etag } = await gateway.client.fs.stat(path, { follow: true, signal });
+  const { size, etag } = await gateway.machine.fs.stat(path, { follow: true, signal });
   const type = pictureType(path);
   if (type && size <= mostPicture && !(type === "image/svg+xml" && size > mostText)) {
-    const response = await gateway.client.fs.open(path, { signal });
+    const response = await gateway.machine.fs.open(path, { signal });
     const content = await response.arrayBuffer();
     // This kind of picture is a text, too.
     const text = type === "image/svg+xml" ? textOf(new Uint8Array(content)) : undefined;
     return { size, etag: response.headers.get("etag") ?? etag, text, picture: new Blob([content], { type }) };
   }
   if (size > mostText) return { size, etag, text: undefined, picture: undefined };
-  const response = await gateway.client.fs.open(path, { signal });
+  const response = await gateway.machine.fs.open(path, { signal });
   return { size, etag: response.headers.get("etag") ?? etag, text: textOf(new Uint8Array(await response.arrayBuffer())), picture: undefined };
 }
 
 export function FileView({ path, changed, gitMark, line, place, onPlace, onClose }: { path: string; changed: number; gitMark: string | undefined; /** That is to be in sight. */ line: number | undefined; /** Of a large file. */ place: Place | undefined; onPlace: (place: Place) => void; onClose: () => void }) {
+  const drive = useDrive();
   const { value, error, busy, reload } = useLoad((signal) => read(path, signal), [path]);
   const kept = useStore(drafts).get(path);
   const draft = kept?.text;
@@ -69,7 +71,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     if (draft === undefined || base === undefined) return;
     setSaving(true);
     try {
-      await gateway.client.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
+      await gateway.machine.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
       drafts.drop(path);
       setConflict(undefined);
       toasts.show("Saved", "good");
@@ -88,9 +90,9 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
         <h2 className="clip grow" title={path}>{name}{dirty && <span title="not saved"> •</span>}</h2>
         {views.length > 1 && shown && draft === undefined && <Segmented small label="View" value={shown} onChange={setView} options={views.map((v) => ({ value: v, label: v === "text" ? (views.includes("picture") ? "Source" : "File") : viewNames[v] }))} />}
         {draft === undefined
-          ? value?.text !== undefined && <Button small icon="edit" onClick={edit}>Edit</Button>
-          : <><Button small onClick={() => { drafts.drop(path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} onClick={() => void write()}>Save</Button></>}
-        <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.client.fs.readBlob(path), name))}>Download</Button>
+          ? value?.text !== undefined && <Button small icon="edit" {...drive} onClick={edit}>Edit</Button>
+          : <><Button small onClick={() => { drafts.drop(path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} {...drive} onClick={() => void write()}>Save</Button></>}
+        <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.machine.fs.readBlob(path), name))}>Download</Button>
         <IconButton label="Close the file" icon="close" onClick={onClose} />
       </header>
       {conflict && <Notice tone="bad" title="It is not saved" actions={<><Button small onClick={() => void write(true)}>Replace it</Button><Button small tone="quiet" onClick={() => setConflict(undefined)}>Go on editing</Button></>}><p>{conflict}</p></Notice>}
@@ -139,7 +141,7 @@ function Editor({ name, text, onChange, onSave }: { name: string; text: string; 
 
 /** What git says has changed, from what the file was at the last commit. */
 function Changes({ path, text }: { path: string; text: string }) {
-  const { value: patch, error, busy } = useLoad((signal) => gateway.client.fs.gitDiff(path, { base: "HEAD", signal }), [path, text]);
+  const { value: patch, error, busy } = useLoad((signal) => gateway.machine.fs.gitDiff(path, { base: "HEAD", signal }), [path, text]);
   const before = useMemo(() => {
     if (!patch) return undefined;
     const [first] = parsePatch(patch);

@@ -2,6 +2,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState, useId, type CSSProperties, type DragEvent } from "react";
 import { ProblemError, type components } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
+import { useDrive } from "../app/drive.js";
 import { Button, Checkbox, Field, IconButton, Input } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
@@ -46,7 +47,7 @@ interface Spot {
  */
 export default function Files({ route }: AreaProps) {
   const wanted = route.query.path ?? ".";
-  const { value, error, reload } = useLoad((signal) => gateway.client.fs.stat(wanted, { follow: true, signal }), [wanted]);
+  const { value, error, reload } = useLoad((signal) => gateway.machine.fs.stat(wanted, { follow: true, signal }), [wanted]);
   const last = useRef(value);
   useEffect(() => void (last.current = value ?? last.current), [value]);
   const entry = value ?? (error ? undefined : last.current); // what was seen stays until the next is known
@@ -78,7 +79,7 @@ const startSearch = (below: string) => router.go("files", [], { query: { ...rout
 async function moveTo(from: string, folder: string): Promise<void> {
   const to = join(folder, baseName(from));
   if (to === from) return;
-  await gateway.client.fs.move(from, to);
+  await gateway.machine.fs.move(from, to);
   drafts.move(from, to);
   toasts.show(`${baseName(from)} is in ${folder} now`, "good");
   const { path } = router.get().query;
@@ -135,9 +136,11 @@ function Location({ path }: { path: string }) {
 type Doing = { what: "new-folder" | "new-file" } | { what: "rename" | "move" | "delete"; entry: Entry } | { what: "overwrite"; files: File[] };
 
 function Browser({ path, file, search, found, spot, query }: { path: string; file: string | undefined; search: Search | undefined; found: Found; spot: Spot; query: Readonly<Record<string, string>> }) {
+  const drive = useDrive();
+  const reading = drive.disabled ? { disabled: true, hint: "not with a token for reading" } : {};
   const width = usePane(listPane);
   const [hidden, setHidden] = useState(false);
-  const folder = useMemo(() => new Folder(gateway.client, path, hidden), [path, hidden]);
+  const folder = useMemo(() => new Folder(gateway.machine, path, hidden), [path, hidden]);
   const state = useStore(folder);
   const [doing, setDoing] = useState<Doing>();
   const [changed, setChanged] = useState(0); // grows when the shown file was changed by somebody
@@ -159,7 +162,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     for (const [i, one] of files.entries()) {
       setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
       try {
-        await gateway.client.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
+        await gateway.machine.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
         done++;
       } catch (error) {
         if (error instanceof ProblemError && (error.status === 409 || error.status === 412) && !overwrite) there.push(one);
@@ -173,29 +176,29 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   };
   const download = async (entry: Entry) => {
     await toasts.attempt(`${entry.name} is not downloaded`, async () => {
-      if (entry.type === "directory") save(await new Response(await gateway.client.fs.downloadArchive([entry.path])).blob(), `${entry.name}.tar`);
-      else save(await gateway.client.fs.readBlob(entry.path), entry.name);
+      if (entry.type === "directory") save(await new Response(await gateway.machine.fs.downloadArchive([entry.path])).blob(), `${entry.name}.tar`);
+      else save(await gateway.machine.fs.readBlob(entry.path), entry.name);
     });
   };
   const items = (entry: Entry) => [
     { label: "Download", run: () => void download(entry) },
-    { label: "Rename", run: () => setDoing({ what: "rename", entry }) },
-    { label: "Move…", run: () => setDoing({ what: "move", entry }) },
+    { label: "Rename", ...reading, run: () => setDoing({ what: "rename", entry }) },
+    { label: "Move…", ...reading, run: () => setDoing({ what: "move", entry }) },
     { label: "Copy the path", run: () => void navigator.clipboard.writeText(entry.path).catch(() => toasts.show(entry.path)) },
-    { label: "Delete", danger: true, run: () => setDoing({ what: "delete", entry }) },
+    { label: "Delete", danger: true, ...reading, run: () => setDoing({ what: "delete", entry }) },
   ];
   return (
     <div className={`files-split ${file ? "chosen" : ""}`} style={{ "--pane": `${width}px` } as CSSProperties}>
       {search ? <SearchPane search={search} found={found} path={file} line={spot.line} /> : <section
         className={`folder ${over ? "over" : ""}`} aria-label="Folder"
-        onDragOver={(event) => { if (event.dataTransfer.types.includes("Files")) { event.preventDefault(); setOver(true); } }}
+        onDragOver={(event) => { if (event.dataTransfer.types.includes("Files") && !drive.disabled) { event.preventDefault(); setOver(true); } }}
         onDragLeave={() => setOver(false)}
-        onDrop={(event) => { setOver(false); if (event.dataTransfer.files.length === 0) return; event.preventDefault(); void upload([...event.dataTransfer.files]); }}
+        onDrop={(event) => { setOver(false); if (event.dataTransfer.files.length === 0 || drive.disabled) return; event.preventDefault(); void upload([...event.dataTransfer.files]); }}
       >
         <div className="row">
-          <Button small icon="upload" onClick={() => picker.current?.click()}>Upload</Button>
+          <Button small icon="upload" {...drive} onClick={() => picker.current?.click()}>Upload</Button>
           <input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(event) => { void upload([...(event.target.files ?? [])]); event.target.value = ""; }} />
-          <Menu label="New" trigger={<><Icon name="plus" size={14} /> New</>} items={[{ label: "File", run: () => setDoing({ what: "new-file" }) }, { label: "Folder", run: () => setDoing({ what: "new-folder" }) }]} />
+          <Menu label="New" trigger={<><Icon name="plus" size={14} /> New</>} items={[{ label: "File", ...reading, run: () => setDoing({ what: "new-file" }) }, { label: "Folder", ...reading, run: () => setDoing({ what: "new-folder" }) }]} />
           <Button small icon="search" onClick={() => startSearch(path)}>Search</Button>
           <IconButton label="Load again" icon="refresh" onClick={() => void folder.reload()} />
           <Checkbox label="Hidden" checked={hidden} onChange={(event) => setHidden(event.target.checked)} />
@@ -211,14 +214,14 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       </section>}
       {file && <Splitter pane={listPane} label="Width of the folder" />}
       {file && <FileView key={file} path={file} changed={changed} line={spot.line} place={spot.place} onPlace={(at) => { const { line: _, ...rest } = query; router.go("files", [], { replace: true, query: { ...rest, path: file, at } }); }} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
-      {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
-      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
-      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(doing.entry.path, join(path, name)); void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
+      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
+      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(doing.entry.path, join(path, name)); void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
       {doing?.what === "move" && <Moving entry={doing.entry} folders={[parentOf(path), ...state.entries.filter((e) => e.type === "directory" && e.path !== doing.entry.path).map((e) => e.path)]} onClose={() => setDoing(undefined)} />}
       {doing?.what === "delete" && (
         <Confirm
           title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
-          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.client.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { drafts.drop(doing.entry.path); void folder.reload(); if (file === doing.entry.path) go(path); })}
+          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.machine.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { drafts.drop(doing.entry.path); void folder.reload(); if (file === doing.entry.path) go(path); })}
         >
           <p>{doing.entry.type === "directory" ? "The folder and all that is in it is gone then." : "It is gone then."}</p>
         </Confirm>

@@ -27,7 +27,7 @@ interface Part {
 
 /** Reads whole lines around a place. */
 async function readPart(path: string, place: Place, signal: AbortSignal): Promise<Part> {
-  const { size } = await gateway.client.fs.stat(path, { follow: true, signal });
+  const { size } = await gateway.machine.fs.stat(path, { follow: true, signal });
   if (size === 0) return { size, from: 0, to: 0, text: "" };
   const exact = /^\d/.test(place);
   const wanted = place === "end" ? Math.max(0, size - partBytes) : Math.min(Number(place.replace("~", "")), size - 1);
@@ -35,7 +35,7 @@ async function readPart(path: string, place: Place, signal: AbortSignal): Promis
   const start = exact ? wanted : Math.max(0, wanted - 1);
   const end = Math.min(size, wanted + partBytes);
   // A condition keeps the browser's cache out, which has less to say of a file that has grown.
-  const response = await gateway.client.fs.open(path, { range: { start, end }, ifNoneMatch: '"none"', signal });
+  const response = await gateway.machine.fs.open(path, { range: { start, end }, ifNoneMatch: '"none"', signal });
   const all = new Uint8Array(await response.arrayBuffer());
   const part = response.status === 206 ? all : all.subarray(start, end);
   const lines = wholeLines(part, exact || start === 0, start + part.length >= size);
@@ -45,7 +45,7 @@ async function readPart(path: string, place: Place, signal: AbortSignal): Promis
 /** Where a line begins. Reads the file up to there; undefined when it has fewer lines. */
 async function startOfLine(path: string, line: number, signal: AbortSignal): Promise<number | undefined> {
   if (line <= 1) return 0;
-  const response = await gateway.client.fs.open(path, { signal });
+  const response = await gateway.machine.fs.open(path, { signal });
   let offset = 0;
   let left = line - 1;
   for (const reader = response.body!.getReader(); ; ) {

@@ -21,13 +21,25 @@ export interface Draft {
  * look at another file, or at another area, loses none.
  */
 export class Drafts extends Store<ReadonlyMap<string, Draft>> {
+  #machine = "";
+  readonly #others = new Map<string, ReadonlyMap<string, Draft>>(); // of machines that are not shown
+
   constructor() {
     super(new Map());
   }
 
+  /** Shows the texts of another machine: two may have files at the same path. */
+  use(machine: string): void {
+    if (machine === this.#machine) return;
+    this.#others.set(this.#machine, this.get());
+    this.#machine = machine;
+    this.set(this.#others.get(machine) ?? new Map());
+    this.#others.delete(machine);
+  }
+
   /** Whether the page has a text that is saved nowhere. */
   get unsaved(): boolean {
-    return [...this.get().values()].some((draft) => draft.dirty);
+    return [this.get(), ...this.#others.values()].some((texts) => [...texts.values()].some((draft) => draft.dirty));
   }
 
   put(path: string, draft: Draft): void {

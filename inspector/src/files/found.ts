@@ -34,7 +34,7 @@ export function useSearch(search: Search | undefined): Found {
     const { signal } = control;
     setState((before) => (cursor === undefined ? { ...nothing, busy: true } : { ...before, busy: true }));
     const { below, words, by, regexp, exactCase, everything } = wanted;
-    gateway.client.fs.search(below, {
+    gateway.machine.fs.search(below, {
       signal, limit: page, ignoreCase: !exactCase, hidden: everything, ignored: everything,
       ...(by === "name" ? { name: words } : { content: words, regexp }), ...(cursor === undefined ? {} : { cursor }),
     }).then(

@@ -13,6 +13,7 @@ import { useTyping } from "../app/typing.js";
 import { settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 import { emptyForm, fieldsOf, formContent, type FormValues } from "./form.js";
+import { useDrive } from "../app/drive.js";
 
 /** Something that an agent asks, to be answered here. Keys work for one card at a time. */
 export function AskCard({ ask, cwd, keys, where }: { ask: Ask; cwd?: string | undefined; keys: boolean; where?: ReactNode }) {
@@ -38,6 +39,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
   const { title, description, subject, options } = ask.request;
   const toolCall = subject?.toolCall;
   const content = useMemo(() => contentsOf(toolCall?.content), [toolCall]);
+  const drive = useDrive();
   const letters = useSelected(settings, (s) => s.letters);
   const sorted = options.toSorted((a, b) => rank(a.kind) - rank(b.kind));
   const used = new Set<string>();
@@ -66,10 +68,10 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
           const mine = keys && key && !used.has(key) ? key : undefined;
           if (mine) used.add(mine);
           return (
-            <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} onClick={() => choose(option.optionId)}>
+            <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} {...drive} onClick={() => choose(option.optionId)}>
               {option.name}
               {mine && letters && <Kbd keys={mine} away={typing} />}
-              {mine && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
+              {mine && !drive.disabled && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
             </Button>
           );
         })}
@@ -101,6 +103,7 @@ function commandOf(input: unknown): string | undefined {
 }
 
 function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
+  const drive = useDrive();
   const { questions } = ask.request;
   const [answers, setAnswers] = useState<readonly { readonly chosen: readonly string[]; readonly own: string }[]>(() => questions.map(() => ({ chosen: [], own: "" })));
   const given = answers.map((a) => [...a.chosen, ...(a.own.trim() === "" ? [] : [a.own.trim()])]);
@@ -136,14 +139,15 @@ function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
         );
       })}
       <div className="row">
-        <Button type="submit" tone="primary" disabled={!complete}>Answer</Button>
-        <Button tone="quiet" onClick={() => ask.answer({ outcome: "rejected", answers: [] })}>Decline</Button>
+        <Button type="submit" tone="primary" disabled={!complete} {...drive}>Answer</Button>
+        <Button tone="quiet" {...drive} onClick={() => ask.answer({ outcome: "rejected", answers: [] })}>Decline</Button>
       </div>
     </form>
   );
 }
 
 function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
+  const drive = useDrive();
   const request = ask.request as { message: string; mode?: string; url?: string; requestedSchema?: unknown };
   const fields = fieldsOf(request.requestedSchema);
   const [values, setValues] = useState<FormValues>(() => emptyForm(fields));
@@ -193,9 +197,9 @@ function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
         );
       })}
       <div className="row">
-        <Button type="submit" tone="primary">{request.mode === "url" ? "I have done it" : "Send"}</Button>
-        <Button onClick={() => ask.answer({ action: "decline" })}>Decline</Button>
-        <Button tone="quiet" onClick={() => ask.answer({ action: "cancel" })}>Cancel</Button>
+        <Button type="submit" tone="primary" {...drive}>{request.mode === "url" ? "I have done it" : "Send"}</Button>
+        <Button {...drive} onClick={() => ask.answer({ action: "decline" })}>Decline</Button>
+        <Button tone="quiet" {...drive} onClick={() => ask.answer({ action: "cancel" })}>Cancel</Button>
       </div>
     </form>
   );

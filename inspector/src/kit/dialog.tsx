@@ -64,6 +64,7 @@ export interface MenuItem {
   readonly hint?: string;
   readonly danger?: boolean;
   readonly disabled?: boolean;
+  readonly title?: string; // why it is disabled
   readonly run: () => void;
 }
 
@@ -111,7 +112,7 @@ export function Menu({ label, trigger, items, className = "" }: { label: string;
         <div className="menu-list" role="menu" aria-label={label}>
           {items.map((item) => (
             <button
-              key={item.label} type="button" role="menuitem" tabIndex={-1} disabled={item.disabled} className={item.danger ? "danger" : ""}
+              key={item.label} type="button" role="menuitem" tabIndex={-1} disabled={item.disabled} title={item.title} className={item.danger ? "danger" : ""}
               onClick={() => {
                 close();
                 item.run();

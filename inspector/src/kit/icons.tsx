@@ -3,6 +3,7 @@ const paths = {
   inbox: "M2.5 9.5v3h11v-3M2.5 9.5l2-6h7l2 6M2.5 9.5h3l1 1.5h3l1-1.5h3",
   wire: "M2 5.5h9M8.5 3l2.5 2.5L8.5 8M14 10.5H5M7.5 8L5 10.5 7.5 13",
   agents: "M3.5 6.5h9v6h-9zM8 3.5v3M8 3.5h.01M6 9v1.5M10 9v1.5M1.5 9v1.5M14.5 9v1.5",
+  nodes: "M3 2.5h10v4H3zM3 9.500h10v4H3zM5.500 4.500h.01M5.500 11.500h.01",
   files: "M2 4h4.5l1.5 1.5h6v7H2z",
   processes: "M2.5 3h11v10h-11zM2.5 6h11M5 9h3M5 11h5",
   terminal: "M3 4.5l3.5 3.5L3 11.5M8 12h5",

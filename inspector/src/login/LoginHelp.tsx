@@ -7,6 +7,7 @@ import { gateway, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { LoginConnection, loginTerminal, type LoginMethod } from "./methods.js";
 import "./login.css";
+import { useDrive } from "../app/drive.js";
 
 const TerminalView = lazy(() => import("../terminal/View.js"));
 
@@ -27,6 +28,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
     };
   }, [connection]);
 
+  const drive = useDrive();
   const run = async (what: string, begin: () => Promise<void>) => {
     setBusy(what);
     setProblem(undefined);
@@ -45,7 +47,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
     await gateway.refreshAgents();
   });
   const close = () => {
-    if (terminal !== undefined) void gateway.client.processes.delete(terminal).catch(() => {});
+    if (terminal !== undefined) void gateway.machine.processes.delete(terminal).catch(() => {});
     setTerminal(undefined);
     void gateway.refreshAgents().catch(() => {});
   };
@@ -59,9 +61,9 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
       {!methods && <p className="soft small" role="status">Asking the agent how to log in…</p>}
       {methods && terminal === undefined && (
         <ul className="login-ways">
-          {byCommand.map((m) => <li key={m.id}><Button small icon="terminal" busy={busy === m.id} onClick={() => open(m)}>{m.name}</Button> <span className="soft small">{m.description ?? "The agent\u2019s own login, in a terminal."}</span></li>)}
-          {byCommand.length === 0 && agent.path?.startsWith("/") && <li><Button small icon="terminal" busy={busy === "shell"} onClick={() => open(undefined)}>Open a terminal</Button> <span className="soft small">Its program is in the PATH there: run its own login.</span></li>}
-          {others.map((m) => <li key={m.id}><Button small busy={busy === m.id} onClick={() => authenticate(m)}>{m.name}</Button> <span className="soft small">{m.description}</span></li>)}
+          {byCommand.map((m) => <li key={m.id}><Button small icon="terminal" busy={busy === m.id} {...drive} onClick={() => open(m)}>{m.name}</Button> <span className="soft small">{m.description ?? "The agent\u2019s own login, in a terminal."}</span></li>)}
+          {byCommand.length === 0 && agent.path?.startsWith("/") && <li><Button small icon="terminal" busy={busy === "shell"} {...drive} onClick={() => open(undefined)}>Open a terminal</Button> <span className="soft small">Its program is in the PATH there: run its own login.</span></li>}
+          {others.map((m) => <li key={m.id}><Button small busy={busy === m.id} {...drive} onClick={() => authenticate(m)}>{m.name}</Button> <span className="soft small">{m.description}</span></li>)}
         </ul>
       )}
       {problem && <p className="bad-text" role="alert">{problem}</p>}

@@ -17,9 +17,9 @@ export class LoginConnection {
   readonly #own: boolean;
 
   constructor(agent: string) {
-    this.#own = agent === gateway.get().agent;
+    this.#own = agent === gateway.get().agent; // at a hub none is
     this.#client = this.#own ? gateway.client : new SandboxAgentClient<2>({
-      acpVersion: gateway.client.acpVersion, baseUrl: gateway.get().endpoint, agent, autoConnect: false, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
+      acpVersion: gateway.client.acpVersion, baseUrl: gateway.machineUrl, agent, autoConnect: false, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
     });
   }
 
@@ -55,6 +55,6 @@ for s in "$SHELL" bash; do if command -v "$s" >/dev/null 2>&1; then exec "$s" -i
 /** Starts a terminal with an agent's login; without a command a shell that has the agent's program. */
 export async function loginTerminal(agent: Agent, command: readonly string[] | undefined): Promise<string> {
   const words = command ?? [agent.path ?? "sh"];
-  const { id } = await gateway.client.processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
+  const { id } = await gateway.machine.processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
   return id;
 }

@@ -2,6 +2,7 @@ import { useMemo, useState } from "react";
 import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
+import { useDrive } from "../app/drive.js";
 import { Button, Checkbox, Field, Input, TextArea } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
@@ -17,9 +18,10 @@ import "./processes.css";
 /** `#/processes`, `#/processes/ID`. */
 export default function Processes({ route }: AreaProps) {
   const [id] = route.parts;
-  const { value, error, reload } = useLoad((signal) => gateway.client.processes.list({ signal }), [], 2000);
+  const { value, error, reload } = useLoad((signal) => gateway.machine.processes.list({ signal }), [], 2000);
+  const drive = useDrive();
   const [starting, setStarting] = useState(false);
-  useShortcut({ keys: "n", what: "Start a program", group: "Processes", run: () => setStarting(true) });
+  useShortcut({ keys: "n", what: "Start a program", group: "Processes", run: () => !drive.disabled && setStarting(true) });
   const all = value ? [...value].reverse() : [];
   const chosen = all.find((p) => p.id === id);
   const running = all.filter((p) => p.state === "running").length;
@@ -27,11 +29,11 @@ export default function Processes({ route }: AreaProps) {
     <div className="area full processes">
       <AreaHead
         title="Processes" lead={value ? `${plural(running, "program")} ${running === 1 ? "runs" : "run"} beside the agents, where the gateway is.` : "Programs beside the agents, where the gateway is."}
-        actions={<Button tone="primary" icon="plus" onClick={() => setStarting(true)}>Start a program</Button>}
+        actions={<Button tone="primary" icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}
       />
       <div className={`processes-split ${id ? "chosen" : ""}`}>
         {error && !value ? <Notice tone="bad" title="The programs cannot be listed"><p>{error.message}</p></Notice>
-          : all.length === 0 ? value && <Empty icon="processes" title="No program runs" action={<Button icon="plus" onClick={() => setStarting(true)}>Start a program</Button>}>Servers, builds and watchers that should go on while agents work. Those that ended stay listed for a while.</Empty>
+          : all.length === 0 ? value && <Empty icon="processes" title="No program runs" action={<Button icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}>Servers, builds and watchers that should go on while agents work. Those that ended stay listed for a while.</Empty>
           : (
             <div className="process-list" role="region" aria-label="Programs" tabIndex={0}>
               <ul>
@@ -68,7 +70,8 @@ function stateOf(p: HostProcess): string {
 const signals = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCONT", "SIGKILL"];
 
 function Detail({ process: p, onChange }: { process: HostProcess; onChange: () => void }) {
-  const feed = useMemo(() => new LogFeed(gateway.client, p.id, onChange), [p.id]);
+  const drive = useDrive();
+  const feed = useMemo(() => new LogFeed(gateway.machine, p.id, onChange), [p.id]);
   const [deleting, setDeleting] = useState(false);
   const [line, setLine] = useState("");
   const running = p.state === "running";
@@ -77,7 +80,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
     onChange();
   };
   const type = (close: boolean) => act("It takes no input", async () => {
-    await gateway.client.processes.write(p.id, close ? "" : `${line}\n`, { close });
+    await gateway.machine.processes.write(p.id, close ? "" : `${line}\n`, { close });
     setLine("");
   });
   return (
@@ -85,21 +88,21 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
       <header className="row">
         <h2 className="grow clip mono" title={commandOf(p)}>{commandOf(p)}</h2>
         {p.tty && <a className="button small" href={`#/terminal/${encodeURIComponent(p.id)}`}>Open its terminal</a>}
-        {running && <Button small icon="stop" onClick={() => void act("It does not end", () => gateway.client.processes.stop(p.id))}>Stop</Button>}
-        {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", run: () => void act(s, () => gateway.client.processes.signal(p.id, s)) }))} />}
-        <Button small tone="danger" icon="trash" onClick={() => (running ? setDeleting(true) : void act("It stays", () => gateway.client.processes.delete(p.id)))}>Forget</Button>
+        {running && <Button small icon="stop" {...drive} onClick={() => void act("It does not end", () => gateway.machine.processes.stop(p.id))}>Stop</Button>}
+        {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", ...(drive.disabled ? { disabled: true } : {}), run: () => void act(s, () => gateway.machine.processes.signal(p.id, s)) }))} />}
+        <Button small tone="danger" icon="trash" {...drive} onClick={() => (running ? setDeleting(true) : void act("It stays", () => gateway.machine.processes.delete(p.id)))}>Forget</Button>
       </header>
       <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
       {running && !p.tty && p.stdinOpen && (
         <form className="row process-input" onSubmit={(event) => { event.preventDefault(); void type(false); }}>
-          <Input aria-label="Input" placeholder="A line for its input" className="mono" value={line} onChange={(event) => setLine(event.target.value)} />
-          <Button type="submit" icon="send">Send</Button>
-          <Button onClick={() => void type(true)} title="As Ctrl-D does">End its input</Button>
+          <Input aria-label="Input" placeholder="A line for its input" className="mono" {...drive} value={line} onChange={(event) => setLine(event.target.value)} />
+          <Button type="submit" icon="send" {...drive}>Send</Button>
+          <Button onClick={() => void type(true)} title="As Ctrl-D does" {...drive}>End its input</Button>
         </form>
       )}
       {deleting && (
-        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.client.processes.delete(p.id)).then(() => router.go("processes", []))}>
+        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.machine.processes.delete(p.id)).then(() => router.go("processes", []))}>
           <p>It is killed at once, with everything that it has started.</p>
         </Confirm>
       )}
@@ -122,7 +125,7 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: (p: Hos
     setState({ busy: true });
     try {
       const [command = "", ...args] = parsed.words;
-      onStarted(await gateway.client.processes.start({
+      onStarted(await gateway.machine.processes.start({
         command, args, tty, ...(cwd.trim() === "" ? {} : { cwd: cwd.trim() }),
         ...(variables.length === 0 ? {} : { env: Object.fromEntries(variables.map((l) => [l.slice(0, l.indexOf("=")), l.slice(l.indexOf("=") + 1)])) }),
       }));

@@ -90,7 +90,7 @@ const maxPages = 10;
 async function list(agent: string, signal: AbortSignal): Promise<{ sessions: Found[]; incomplete: string | undefined }> {
   const own = agent === gateway.get().agent;
   const client = own ? gateway.client : new SandboxAgentClient<2>({
-    acpVersion: gateway.client.acpVersion, baseUrl: gateway.get().endpoint, agent, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
+    acpVersion: gateway.client.acpVersion, baseUrl: gateway.machineUrl, agent, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
   });
   try {
     const all: Found[] = [];

@@ -2,14 +2,16 @@ import { useEffect, useId, useMemo, useRef, useState, type FormEvent } from "rea
 import { AcpRpcError, type Agent } from "sandbox-agent";
 import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
 import { AreaHead, Command, Notice } from "../kit/show.js";
+import type { HubSession } from "../nodes/hub.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/codes.js";
 import { explain, type Explanation } from "../state/explain.js";
-import { conversations, gateway, router, sessions } from "../state/page.js";
+import { conversations, fleet, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
 import { noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
+import { useDrive } from "../app/drive.js";
 
 interface Choice {
   readonly id: string;
@@ -25,21 +27,25 @@ interface Choices {
   readonly levels: readonly Choice[] | undefined;
 }
 
+/** The session in which something happened last on the machine that the page shows. */
+const lastSession = () => sessions.get().sessions.find((s) => gateway.get().node === undefined || (s as HubSession).node === gateway.get().node);
+
 /** The folders that sessions were made in last, without the same one twice. */
 function useFolders(cwd: string): readonly string[] {
   const recent = useSelected(sessions, (s) => s.sessions);
+  const node = useSelected(gateway, (g) => g.node);
   const [found, setFound] = useState<readonly string[]>([]);
   const parent = cwd.includes("/") ? cwd.slice(0, cwd.lastIndexOf("/") + 1) : "";
   useEffect(() => {
-    if (parent === "") return setFound([]);
+    if (parent === "" || (gateway.get().hub && node === undefined)) return setFound([]);
     const controller = new AbortController();
-    void gateway.client.fs.list(parent, { limit: 200, signal: controller.signal } as never).then(
+    void gateway.machine.fs.list(parent, { limit: 200, signal: controller.signal } as never).then(
       (page) => setFound(page.entries.filter((e) => e.type === "directory" && !e.name.startsWith(".")).map((e) => `${parent}${e.name}`)),
       () => setFound([]),
     );
     return () => controller.abort();
-  }, [parent]);
-  return useMemo(() => [...new Set([...recent.map((s) => s.cwd), ...found])].slice(0, 100), [recent, found]);
+  }, [parent, node]);
+  return useMemo(() => [...new Set([...recent.filter((s) => node === undefined || (s as HubSession).node === node).map((s) => s.cwd), ...found])].slice(0, 100), [recent, found, node]);
 }
 
 /** What the agent reported, asked for anew where it is not known. */
@@ -78,9 +84,11 @@ function useChoices(agent: Agent | undefined, model: string): Choices {
 }
 
 export default function NewSession({ query }: { query: Readonly<Record<string, string>> }) {
-  const { agents, agent: standard } = useStore(gateway);
+  const drive = useDrive();
+  const { agents, agent: standard, hub, node } = useStore(gateway);
+  const nodes = useSelected(fleet, (f) => f.nodes);
   const [wishes, setWishes] = useState<Wishes>(() => {
-    const last = sessions.get().sessions[0];
+    const last = lastSession();
     return { ...noWishes, agent: query.agent ?? last?.agent ?? standard ?? "", cwd: query.cwd ?? last?.cwd ?? "", prompt: query.prompt ?? "" };
   });
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
@@ -109,9 +117,19 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
 
+  // At a hub a session is made at a node: the one that was looked at last, or the first that is there.
   useEffect(() => {
-    if (wishes.cwd === "") void gateway.client.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" ? { ...w, cwd: home.path } : w)), () => {});
-  }, []);
+    const first = nodes.find((n) => n.state === "online");
+    if (hub && first && !nodes.some((n) => n.name === node && n.state === "online")) gateway.visit(first.name);
+  }, [hub, node, nodes]);
+  useEffect(() => {
+    if (!hub || agents.length === 0 || agents.some((a) => a.id === wishes.agent)) return;
+    set({ agent: (agents.find((a) => a.default && a.installed) ?? agents.find((a) => a.installed) ?? agents[0])?.id ?? "" });
+  }, [hub, agents]);
+  useEffect(() => {
+    if (hub && node === undefined) return;
+    if (wishes.cwd === "") void gateway.machine.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" ? { ...w, cwd: home.path } : w)), () => {});
+  }, [node]);
   const choices = useChoices(agent, wishes.model);
 
   const without = (feature: string) => {
@@ -145,6 +163,19 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     <div className="area new-session">
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
       <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
+        {hub && (
+          <Field label="Node" hint="The machine that the agent works on.">
+            {(props) => (
+              <Select {...props} value={node ?? ""} onChange={(e) => {
+                gateway.visit(e.target.value);
+                set({ cwd: lastSession()?.cwd ?? "", model: "", mode: "", variant: "" });
+              }}>
+                {node === undefined && <option value="">Choose…</option>}
+                {nodes.map((n) => <option key={n.name} value={n.name} disabled={n.state === "offline"}>{n.name}{n.state === "offline" ? " (away)" : ""}</option>)}
+              </Select>
+            )}
+          </Field>
+        )}
         <div className="pair">
           <Field label="Agent" hint={agent && agentHint(agent)}>
             {(props) => (
@@ -208,7 +239,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           </div>
         )}
         <div className="row">
-          <Button type="submit" tone="primary" busy={busy}>{busy ? "Starting the agent" : "Start"}</Button>
+          <Button type="submit" tone="primary" busy={busy} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
           <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
           {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}
         </div>

@@ -4,6 +4,7 @@ import { Button, Field, Input } from "../kit/controls.js";
 import { Dialog, type MenuItem } from "../kit/dialog.js";
 import { router, sessions, toasts } from "../state/page.js";
 import { marksOf, nameOf } from "./marks.js";
+import type { Drive } from "../app/drive.js";
 
 /** Gives a session another title, here and in every other window. */
 export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => void }) {
@@ -24,13 +25,13 @@ export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => vo
 }
 
 /** What can be done with a session in a list. */
-export function markItems(info: SessionInfo, rename: () => void): MenuItem[] {
+export function markItems(info: SessionInfo, drive: Drive, rename: () => void): MenuItem[] {
   const { pinned, archived } = marksOf(info);
   const mark = (part: Parameters<typeof sessions.mark>[1]) => void toasts.attempt("It did not work", () => sessions.mark(info, part));
   return [
-    { label: "Rename\u2026", run: rename },
-    { label: pinned ? "Unpin" : "Pin", hint: pinned ? "" : "keep on top", run: () => mark({ pinned: !pinned }) },
-    { label: archived ? "Take out of the archive" : "Archive", hint: archived ? "" : "hide from the list", run: () => {
+    { label: "Rename\u2026", ...drive, run: rename },
+    { label: pinned ? "Unpin" : "Pin", hint: pinned ? "" : "keep on top", ...drive, run: () => mark({ pinned: !pinned }) },
+    { label: archived ? "Take out of the archive" : "Archive", hint: archived ? "" : "hide from the list", ...drive, run: () => {
       mark({ archived: !archived });
       if (!archived && router.get().parts[0] === info.sessionId) router.go("sessions");
     } },

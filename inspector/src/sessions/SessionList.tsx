@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import type { Child, SessionInfo } from "sandbox-agent";
 import { useShortcut } from "../app/shortcuts.js";
@@ -11,10 +11,14 @@ import { age, money, plural } from "../kit/text.js";
 import { gateway, router, sessions, settings } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
+import type { HubSession } from "../nodes/hub.js";
 import { marksOf, nameOf, sectionsOf, titleOfChild } from "./marks.js";
 import { markItems, Rename } from "./Rename.js";
 import { matches } from "./sessions-store.js";
-import { stateTone } from "./states.js";
+import { away, shownState, stateTone } from "./states.js";
+import { useDrive } from "../app/drive.js";
+
+const Where = lazy(() => import("../nodes/Where.js"));
 
 const rowHeight = 62;
 const headHeight = 30;
@@ -38,8 +42,10 @@ const keyOf = (line: Line | undefined) => line?.child?.sessionId ?? line?.info?.
 
 /** The gateway's sessions, of all clients: what is pinned, what works, then the newest. */
 export function SessionList({ current, child }: { current: string | undefined; child: string | undefined }) {
-  const { sessions: all, loaded, problem, more } = useStore(sessions);
+  const { sessions: all, loaded, problem, more, filter: narrowed } = useStore(sessions);
+  const hub = useSelected(gateway, (g) => g.hub !== undefined);
   const agents = useSelected(gateway, (g) => g.agents);
+  const reader = useSelected(gateway, (g) => g.hub?.scope === "read");
   const by = useSelected(settings, (s) => s.group);
   const [search, setSearch] = useState("");
   const [agent, setAgent] = useState("");
@@ -100,7 +106,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
               { label: archive ? "All sessions" : "Archive", hint: archive || archived === 0 ? "" : String(archived), run: () => setArchive(!archive) },
             ]}
           />
-          <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>
+          {!reader && <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>}
           <IconButton className="hide-list" label="Hide the list" icon="side" onClick={() => settings.change({ list: false })} />
         </div>
         <div className="row nowrap">
@@ -112,6 +118,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
             </Select>
           )}
         </div>
+        {hub && <Suspense fallback={null}><Where filter={narrowed} /></Suspense>}
       </header>
       {problem && <Notice tone="warn" title="The list is not up to date">{problem}</Notice>}
       <div ref={scroller} className="session-rows" tabIndex={-1}>
@@ -128,7 +135,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
             );
           })}
         </ul>
-        {loaded && lines.length === 0 && <p className="side-note soft">{archive ? "Nothing is archived." : all.length === 0 ? "No sessions yet." : "No session fits the search."}</p>}
+        {loaded && lines.length === 0 && <p className="side-note soft">{archive ? "Nothing is archived." : all.length === 0 ? (Object.keys(narrowed).length > 0 ? "There is no such session." : "No sessions yet.") : "No session fits the search."}</p>}
         {more && <div className="side-note"><Button small onClick={() => void sessions.showMore()}>Older sessions</Button></div>}
       </div>
       <footer className="side-foot"><a href="#/sessions/elsewhere" aria-current={current === "elsewhere" ? "page" : undefined}>Sessions made elsewhere</a></footer>
@@ -169,27 +176,31 @@ function ChildRow({ info, child, current }: { info: SessionInfo; child: Child; c
 }
 
 function SessionRow({ info, agent, current, onRename }: { info: SessionInfo; agent: string; current: boolean; onRename: () => void }) {
+  const drive = useDrive();
   const name = nameOf(info);
   const { cost, match } = info;
+  const { node } = info as HubSession;
+  const shown = shownState(info);
   return (
     <div className="session-slot">
       <a className="session-row" href={hrefOf("sessions", [info.sessionId])} aria-current={current ? "page" : undefined}>
         <span className="session-line">
-          <Dot tone={stateTone(info.state)} />
+          <Dot tone={shown.tone} />
           <span className="session-title clip">{name}</span>
           {marksOf(info).pinned && <Icon name="pin" size={12} />}
-          {info.pending > 0 && <span className="badge warn" title={`${plural(info.pending, "question")} of its agent`}>{info.pending} open</span>}
+          {info.pending > 0 && !away.has(info.state) && <span className="badge warn" title={`${plural(info.pending, "question")} of its agent`}>{info.pending} open</span>}
           <time className="soft small" dateTime={info.updatedAt} title={new Date(info.updatedAt).toLocaleString()}>{age(info.updatedAt)}</time>
         </span>
         <span className="session-line soft small">
-          <span>{agent}</span>
+          {node !== undefined && <span className="session-node clip" title={`Node ${node}`}>{node}</span>}
+          <span className="session-agent clip">{agent}</span>
           {match && match.seq > 0 ? <span className="clip" title={match.text}>… {match.text} …</span> : <span className="mono clip" title={info.cwd}>{info.cwd}</span>}
           <span className="grow" />
           {cost && <span>{money(cost.amount, cost.currency)}</span>}
-          <span className={`session-state ${info.state}`}>{info.state}</span>
+          <span className={`session-state ${info.state}`}>{shown.words}</span>
         </span>
       </a>
-      <Menu className="session-menu" label={`Do something with ${name}`} items={markItems(info, onRename)} />
+      <Menu className="session-menu" label={`Do something with ${name}`} items={markItems(info, drive, onRename)} />
     </div>
   );
 }

@@ -10,9 +10,10 @@ test("what is pinned and what works stands above the others", () => {
   const all = [
     session("idle"), session("asks", { pending: 1 }), session("old", { updatedAt: "2020-01-01T00:00:00Z" }), session("runs", { state: "running", updatedAt: "2020-01-01T00:00:00Z" }),
     session("mine", { metadata: { inspector: { pinned: true } }, cwd: "/other" }), session("other", { cwd: "/other" }),
+    session("away", { state: "offline" as SessionInfo["state"], pending: 1 }), // nobody can answer it now
   ];
-  expect(ids(sectionsOf(all, "time", now))).toEqual([["Pinned", "mine"], ["Working", "asks", "runs"], ["Today", "idle", "other"], ["Earlier", "old"]]);
-  expect(ids(sectionsOf(all, "folder", now))).toEqual([["Pinned", "mine"], ["Working", "asks", "runs"], ["/w/project", "idle", "old"], ["/other", "other"]]);
+  expect(ids(sectionsOf(all, "time", now))).toEqual([["Pinned", "mine"], ["Working", "asks", "runs"], ["Today", "idle", "other", "away"], ["Earlier", "old"]]);
+  expect(ids(sectionsOf(all, "folder", now))).toEqual([["Pinned", "mine"], ["Working", "asks", "runs"], ["/w/project", "idle", "old", "away"], ["/other", "other"]]);
 });
 
 test("marks leave the metadata of others alone, and take nothing that is none", () => {

@@ -1,5 +1,6 @@
 import type { Child, SessionInfo } from "sandbox-agent";
 import { baseName } from "../kit/text.js";
+import { away } from "./states.js";
 
 /** What people have put onto a session. It stands in the session's metadata at the gateway, so that every window sees it. */
 export interface Marks {
@@ -29,7 +30,8 @@ export function nameOf(info: SessionInfo): string {
   return marksOf(info).title || info.title || info.gist || baseName(info.cwd);
 }
 
-const working = (info: SessionInfo) => info.state === "running" || info.state === "waiting" || info.pending > 0;
+/** Whether it works, or waits for a person who can answer now. */
+const working = (info: SessionInfo) => !away.has(info.state) && (info.state === "running" || info.state === "waiting" || info.pending > 0);
 
 /** A part of the list, with a heading. */
 export interface Section {

@@ -1,4 +1,5 @@
-import type { Api, SessionInfo } from "sandbox-agent";
+import type { Api, RequestOptions, SessionInfo } from "sandbox-agent";
+import type { SessionFilter } from "../state/fleet.js";
 import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
@@ -11,6 +12,8 @@ export interface SessionsState {
   readonly problem: string | undefined;
   /** Sessions behind those that are listed. */
   readonly more: boolean;
+  /** What the list is narrowed to; nothing at a gateway. */
+  readonly filter: SessionFilter;
 }
 
 const pageSize = 200;
@@ -37,15 +40,23 @@ export class SessionsStore extends Store<SessionsState> {
   readonly #listeners = new Set<(sessions: readonly SessionInfo[], anew: boolean) => void>();
 
   constructor() {
-    super({ sessions: [], loaded: false, problem: undefined, more: false });
+    super({ sessions: [], loaded: false, problem: undefined, more: false, filter: {} });
   }
 
   use(client: Client): void {
     this.#over.abort();
     this.#over = new AbortController();
+    if (client !== this.#client) this.patch({ filter: {} });
     this.#client = client;
     this.#all.clear();
     void this.#follow(client.api, this.#over.signal);
+  }
+
+  /** Lists some sessions only, which a hub can choose. */
+  narrow(filter: SessionFilter): void {
+    if (JSON.stringify(filter) === JSON.stringify(this.get().filter)) return;
+    this.patch({ filter, loaded: false });
+    if (this.#client) this.use(this.#client);
   }
 
   /** Says whether anybody looks at the page. */
@@ -79,7 +90,7 @@ export class SessionsStore extends Store<SessionsState> {
 
   /** Reads the first page. */
   async #read(api: Pick<Api, "sessions">, over: AbortSignal): Promise<void> {
-    const page = await api.sessions({ limit: pageSize }, { signal: over });
+    const page = await api.sessions({ limit: pageSize, ...this.get().filter } as never, { signal: over });
     this.#all = new Map(page.sessions.map((info) => [info.sessionId, info]));
     this.#position = page.position;
     this.#cursor = page.nextCursor;
@@ -96,7 +107,7 @@ export class SessionsStore extends Store<SessionsState> {
       if (this.#hidden && current) abort();
     };
     try {
-      for await (const change of api.followSessions(this.#position, { signal: stop.signal })) {
+      for await (const change of api.followSessions(this.#position, { signal: stop.signal, filter: this.get().filter } as RequestOptions)) {
         if (change.type === "reset") return false;
         this.#position = change.position;
         if (change.session) this.#all.set(change.session.sessionId, change.session);
@@ -153,7 +164,7 @@ export class SessionsStore extends Store<SessionsState> {
     const client = this.#client;
     const cursor = this.#cursor;
     if (!client || cursor === undefined) return;
-    const page = await client.api.sessions({ limit: pageSize, cursor });
+    const page = await client.api.sessions({ limit: pageSize, cursor, ...this.get().filter } as never);
     if (client !== this.#client || cursor !== this.#cursor) return;
     // What was told meanwhile is newer.
     for (const info of page.sessions) if (!this.#all.has(info.sessionId)) this.#all.set(info.sessionId, info);
@@ -166,7 +177,7 @@ export class SessionsStore extends Store<SessionsState> {
     const client = this.#client;
     const found: SessionInfo[] = [];
     for (let cursor: string | undefined; client && found.length < pageSize; ) {
-      const page = await client.api.sessions({ q: words, limit: pageSize, ...(cursor === undefined ? {} : { cursor }) }, { signal });
+      const page = await client.api.sessions({ q: words, limit: pageSize, ...this.get().filter, ...(cursor === undefined ? {} : { cursor }) } as never, { signal });
       found.push(...page.sessions);
       if (page.nextCursor === undefined) break;
       cursor = page.nextCursor;

@@ -65,8 +65,15 @@ export function explainSilence({ endpoint, pageOrigin, answers }: Probe): Explan
 }
 
 /** Explains an answer, or a connection that ended. */
-export function explain(error: unknown, endpoint: string, tokenGiven = false): Explanation {
+export function explain(error: unknown, endpoint: string, tokenGiven = false, hub = false): Explanation {
   if (error instanceof ProblemError) {
+    if (error.status === 401 && hub) {
+      return {
+        kind: "token", title: tokenGiven ? "The token is not right" : "The hub wants a token", retry: false,
+        detail: "It takes tokens of its own, of the kind client. Whoever runs the hub makes one, and it can be for some of the nodes:",
+        command: `sandbox-hub token create --endpoint ${endpoint} --kind client --scope drive`,
+      };
+    }
     if (error.status === 401) {
       return {
         kind: "token", title: tokenGiven ? "The token is not right" : "The gateway wants a token", retry: false,

@@ -1,4 +1,6 @@
-import { Api, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import { Api, ProblemError, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import type { HubClient } from "../nodes/hub.js";
+import type { Scope } from "./fleet.js";
 import { explain, explainAddress, explainSilence, withSlash, WrongVersion, type Explanation } from "./explain.js";
 import { Store } from "./store.js";
 import type { Traffic } from "./traffic.js";
@@ -17,6 +19,12 @@ export interface GatewayState extends Target {
   readonly phase: Phase;
   readonly problem: Explanation | undefined;
   readonly version: components["schemas"]["Version"] | undefined;
+  /** What the token may do, where it is a hub that the page is connected to. */
+  readonly hub: { readonly scope: Scope } | undefined;
+  /** The node of the hub whose machine the page shows: its files, programs and agents. */
+  readonly node: string | undefined;
+  /** The page of the hub, where the gateway is a node of one. */
+  readonly above: string | undefined;
   readonly agents: readonly Agent[];
   readonly remember: Remember;
   readonly hasToken: boolean;
@@ -34,6 +42,7 @@ type Elicit = NonNullable<SandboxAgentClientOptions<2>["onElicitation"]>;
 export type Client = SandboxAgentClient<2>;
 
 const targetKey = "sandbox-agent:target";
+const nodeKey = (endpoint: string) => `sandbox-agent:node:${endpoint}`;
 const tokenKey = (endpoint: string) => `sandbox-agent:token:${new URL(endpoint).origin}`;
 
 /** The versions of ACP that this page speaks, the best one first. */
@@ -47,6 +56,8 @@ export class GatewayStore extends Store<GatewayState> {
   #client: Client | undefined;
   #token: string | undefined;
   #attempt = 0;
+  #machines = new Map<string, Client>(); // of nodes; they have no connection
+  #options: { token?: string; fetch?: typeof fetch } = {};
   /** Answers forms of agents; set before connecting. */
   onElicitation: Elicit | undefined;
 
@@ -55,7 +66,7 @@ export class GatewayStore extends Store<GatewayState> {
     const endpoint = typeof kept.endpoint === "string" && URL.canParse(kept.endpoint) ? kept.endpoint : origin;
     super({
       endpoint, agent: typeof kept.agent === "string" ? kept.agent : undefined,
-      phase: "idle", problem: undefined, version: undefined, agents: [], remember: "tab", hasToken: false, generation: 0,
+      phase: "idle", problem: undefined, version: undefined, hub: undefined, node: undefined, above: undefined, agents: [], remember: "tab", hasToken: false, generation: 0,
     });
     this.#takeKept();
   }
@@ -68,6 +79,43 @@ export class GatewayStore extends Store<GatewayState> {
 
   get api(): Api {
     return this.client.api;
+  }
+
+  /** The client's part for a hub, undefined at a gateway. */
+  get fleet(): HubClient | undefined {
+    return this.get().hub ? (this.client as unknown as HubClient) : undefined;
+  }
+
+  /** Where the API of the machine is that the page shows. */
+  get machineUrl(): string {
+    const { endpoint, hub, node } = this.get();
+    if (!hub) return endpoint;
+    if (node === undefined) throw new Error("Choose a node first.");
+    return `${endpoint.replace(/\/$/, "")}/nodes/${encodeURIComponent(node)}`;
+  }
+
+  /** The files, programs and agents of the machine that the page shows: the gateway's, or at a hub the chosen node's. */
+  get machine(): Client {
+    const { hub, node } = this.get();
+    if (!hub) return this.client;
+    const baseUrl = this.machineUrl;
+    const machine: Client = this.#machines.get(node!) ?? new SandboxAgentClient<2>({ ...this.#options, baseUrl, acpVersion: 2, autoConnect: false });
+    this.#machines.set(node!, machine);
+    return machine;
+  }
+
+  /** Shows the machine of another node. */
+  visit(node: string | undefined): void {
+    if (!this.get().hub || node === this.get().node) return;
+    this.patch({ node, agents: [] });
+    if (this.fleet) this.fleet.node = node;
+    try {
+      if (node === undefined) this.storages.tab?.removeItem(nodeKey(this.get().endpoint));
+      else this.storages.tab?.setItem(nodeKey(this.get().endpoint), node);
+    } catch {
+      // Then a reload asks for it again.
+    }
+    void this.refreshAgents().catch(() => {});
   }
 
   /** The token, for the commands that a person copies on purpose. */
@@ -126,20 +174,28 @@ export class GatewayStore extends Store<GatewayState> {
       const token = this.#token;
       const options = { ...(token === undefined ? {} : { token }), fetch: this.traffic.fetch };
       const api = new Api(endpoint, options);
-      const version = await api.version();
+      const version: components["schemas"]["Version"] & { readonly role?: string; readonly scope?: Scope } = await api.version();
+      const hub = version.role === "hub" ? { scope: version.scope ?? "read" } : undefined;
       if (attempt !== this.#attempt) return;
       if (typeof version.version !== "string") throw new WrongVersion(`${endpoint} does not say which version it is: it is another program than sandbox-agent.`);
       if (!versions.some((v) => v === version.protocolVersion)) throw new WrongVersion(`This page speaks versions ${versions.toSorted().join(" and ")} of ACP, the gateway ${version.version} speaks ${version.protocolVersion}. Open the page that the gateway serves: ${new URL("ui/", withSlash(endpoint)).href}`);
-      const agents = await api.agents();
+      const agents = hub ? [] : await api.agents();
+      const make = hub ? (await import("../nodes/hub.js")).HubClient : SandboxAgentClient<2>;
       if (attempt !== this.#attempt) return;
-      const agent = chooseAgent(agents, this.get().agent, install);
-      const client = await this.#speak((acpVersion) => this.#newClient(acpVersion, { ...options, baseUrl: endpoint, clientInfo: { name: "sandbox-agent-inspector", version: version.version }, ...(agent === undefined ? {} : { agent }) }), () => attempt === this.#attempt);
+      const agent = hub ? undefined : chooseAgent(agents, this.get().agent, install);
+      const client = await this.#speak((acpVersion) => this.#newClient(make, acpVersion, { ...options, baseUrl: endpoint, clientInfo: { name: "sandbox-agent-inspector", version: version.version }, ...(agent === undefined ? {} : { agent }) }), () => attempt === this.#attempt);
       if (attempt !== this.#attempt) return void client.disconnect();
-      this.patch({ phase: "open", problem: undefined, version, agents, agent, generation: this.get().generation + 1 });
+      this.#machines.clear();
+      this.#options = options;
+      const node = hub && (read(this.storages.tab, nodeKey(endpoint)) ?? undefined);
+      this.patch({ phase: "open", problem: undefined, version, hub, node, above: undefined, agents, agent, generation: this.get().generation + 1 });
+      if (this.fleet) this.fleet.node = node;
       this.#keepTarget();
+      if (hub) void this.refreshAgents().catch(() => {});
+      else void this.#lookAbove(attempt);
     } catch (error) {
       if (attempt !== this.#attempt) return;
-      const problem = error instanceof TypeError ? explainSilence({ endpoint, pageOrigin: new URL(this.origin).origin, answers: await answers(endpoint) }) : explain(error, endpoint, this.#token !== undefined);
+      const problem = error instanceof TypeError ? explainSilence({ endpoint, pageOrigin: new URL(this.origin).origin, answers: await answers(endpoint) }) : explain(error, endpoint, this.#token !== undefined, error instanceof ProblemError && error.status === 401 && (await isHub(endpoint)));
       if (attempt === this.#attempt) this.patch({ phase: "failed", problem });
     }
   }
@@ -159,8 +215,14 @@ export class GatewayStore extends Store<GatewayState> {
     throw new Error("there is no version to speak");
   }
 
-  #newClient(acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
-    const client: Client = new SandboxAgentClient<2>({
+  /** Finds out whether the gateway is a node, with the page of its hub above. */
+  async #lookAbove(attempt: number): Promise<void> {
+    const hub = /^(.*)\/nodes\/[^/]+\/?$/.exec(this.get().endpoint)?.[1];
+    if (hub !== undefined && (await isHub(hub)) && attempt === this.#attempt) this.patch({ above: `${hub}/ui/` });
+  }
+
+  #newClient(make: new (options: SandboxAgentClientOptions<2>) => Client, acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
+    const client: Client = new make({
       ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope, retry: { giveUpAfterMs: 120_000 },
       // Version 2 has all of this without being asked.
       ...(acpVersion === 1 ? { capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } } as object } : {}),
@@ -188,7 +250,10 @@ export class GatewayStore extends Store<GatewayState> {
   }
 
   async refreshAgents(): Promise<void> {
-    this.patch({ agents: await this.api.agents() });
+    const { hub, node, generation } = this.get();
+    if (hub && node === undefined) return;
+    const agents = await this.machine.api.agents();
+    if (node === this.get().node && generation === this.get().generation) this.patch({ agents });
   }
 
   /** Ends the connection and forgets the token. */
@@ -215,6 +280,16 @@ async function answers(endpoint: string): Promise<boolean> {
   try {
     await fetch(new URL("v2/health", withSlash(endpoint)), { mode: "no-cors", cache: "no-store" });
     return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a hub answers at the address. */
+async function isHub(endpoint: string): Promise<boolean> {
+  try {
+    const answer = await fetch(new URL("v2/health", withSlash(endpoint)), { cache: "no-store" });
+    return ((await answer.json()) as { role?: unknown }).role === "hub";
   } catch {
     return false;
   }

@@ -1,4 +1,4 @@
-import { ProblemError, type Acp, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
+import { AcpRpcError, META, type Acp, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
 import { raisePermission } from "../conversation/raise.js";
 import { askedCall, type PermissionParams } from "../conversation/updates.js";
 import type { Client } from "./gateway.js";
@@ -39,6 +39,8 @@ export class Inbox extends Store<readonly Ask[]> {
   readonly count = new Count(0);
   #next = 1;
   #client: Client | undefined;
+  #all: readonly Ask[] = []; // also those that nobody can answer now
+  readonly #away = new Set<string>(); // sessions whose node is away: what they ask is not shown
   #off: (() => void)[] = [];
   readonly #attached = new Set<string>(); // by this inbox
   #attaching = new Set<string>();
@@ -60,6 +62,7 @@ export class Inbox extends Store<readonly Ask[]> {
     this.#client = client;
     this.#attached.clear();
     this.#open.clear();
+    this.#away.clear();
     this.#change([]);
     this.#off = [
       client.onPermission((params, { signal }) => {
@@ -78,14 +81,31 @@ export class Inbox extends Store<readonly Ask[]> {
     return response ?? { action: "cancel" };
   };
 
-  /** A gateway that was killed cannot withdraw what was asked: after a break it is asked whether it still knows of it. */
-  async #review(client: Client): Promise<void> {
-    const before = this.get();
+  /** A gateway that was killed cannot withdraw what was asked: after a break it is asked which of it is still open. */
+  async #review(client: Client, of: (id: string) => boolean = () => true): Promise<void> {
+    const before = this.#all.filter((ask) => ask.sessionId !== undefined && of(ask.sessionId));
     for (const id of new Set(before.flatMap((ask) => ask.sessionId ?? []))) {
-      const pending = await client.api.session(id).then((info) => info.pending, (error: unknown) => (error instanceof ProblemError && error.status === 404 ? 0 : undefined));
-      if (pending !== 0 || client !== this.#client) continue;
-      for (const ask of before) if (ask.sessionId === id) this.#open.get(ask.id)?.();
+      const open = await client.pendingRequests(id).then(({ pending }) => new Set(pending.map((one) => (one as { seq?: unknown }).seq)), (error: unknown) => (isGone(error) ? new Set<unknown>() : undefined));
+      if (open === undefined || client !== this.#client) continue;
+      for (const ask of before) {
+        const seq = seqOf(ask.request);
+        if (ask.sessionId === id && (seq === undefined ? open.size === 0 : !open.has(seq))) this.#open.get(ask.id)?.();
+      }
     }
+  }
+
+  /** At a hub, the node of some sessions has gone away or is back. What is asked there can be answered only while it is here. */
+  nodeChanged(there: (id: string) => boolean, online: boolean): void {
+    const client = this.#client;
+    if (!client) return;
+    for (const { sessionId } of this.#all) if (sessionId !== undefined && there(sessionId)) this.#away.add(sessionId);
+    this.#change(this.#all);
+    if (!online) return;
+    const back = [...this.#away].filter(there);
+    void this.#review(client, (id) => back.includes(id)).then(() => {
+      for (const id of back) this.#away.delete(id);
+      this.#change(this.#all);
+    });
   }
 
   /** Attaches to sessions in which something is open that this page was not asked. */
@@ -98,7 +118,7 @@ export class Inbox extends Store<readonly Ask[]> {
         if (this.#attached.delete(id) && !this.follows(id)) void client.detachSession(id).catch(() => {});
         continue;
       }
-      if (this.#attached.has(id) || this.#attaching.has(id) || this.follows(id) || info.state === "closed" || info.state === "ended") continue;
+      if (this.#attached.has(id) || this.#attaching.has(id) || this.follows(id) || asleep.has(info.state)) continue;
       this.#attaching.add(id);
       client.resumeSession({ sessionId: id, cwd: info.cwd }).then(() => this.#attached.add(id), () => {}).finally(() => this.#attaching.delete(id));
     }
@@ -118,7 +138,7 @@ export class Inbox extends Store<readonly Ask[]> {
         const ask = asked;
         asked = undefined;
         this.#open.delete(id);
-        this.#change(this.get().filter((a) => a.id !== id));
+        this.#change(this.#all.filter((a) => a.id !== id));
         resolve(response);
         this.onAnswer?.(ask, response);
       };
@@ -126,16 +146,30 @@ export class Inbox extends Store<readonly Ask[]> {
       this.#open.set(id, () => over(undefined));
       signal.addEventListener("abort", () => over(undefined), { once: true });
       asked = make({ id, at: Date.now() }, over);
-      this.#change([...this.get(), asked]);
+      this.#change([...this.#all, asked]);
       this.onAsk?.(asked);
     });
   }
 
-  #change(asks: readonly Ask[]): void {
+  #change(all: readonly Ask[]): void {
+    this.#all = all;
+    const asks = all.filter((ask) => ask.sessionId === undefined || !this.#away.has(ask.sessionId));
     this.set(asks);
     this.count.change(asks.length);
   }
 }
+
+/** States in which a session has nobody who asks. */
+const asleep = new Set<string>(["closed", "ended", "offline", "gone", "moved"]);
+
+/** The event of its session that a request is. */
+function seqOf(request: unknown): number | undefined {
+  const seq = (request as { _meta?: Record<string, { seq?: unknown } | undefined> | null })._meta?.[META]?.seq;
+  return typeof seq === "number" ? seq : undefined;
+}
+
+/** Whether the session is not there any more. */
+const isGone = (error: unknown) => error instanceof AcpRpcError && error.code === -32002;
 
 /** What is asked, in one line. */
 export function titleOf(ask: Ask): string {

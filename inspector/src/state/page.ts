@@ -1,7 +1,9 @@
 // The stores of this page. Components get them from here; tests make their own.
 import { Conversations } from "../conversation/conversations.js";
+import type { HubClient } from "../nodes/hub.js";
 import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
+import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
 import { Inbox } from "./inbox.js";
 import { Notifier } from "./notify.js";
@@ -44,6 +46,8 @@ export const toasts = new Toasts();
 export const gateway = new GatewayStore(origin, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
 export const conversations = new Conversations();
 export const sessions = new SessionsStore();
+/** The nodes, where the page is connected to a hub. */
+export const fleet = new FleetStore();
 export const drafts = new Drafts();
 /** The session that a subagent is in. */
 export const home = (id: string): string => conversations.homeOf(id) ?? sessions.get().sessions.find((s) => s.sessionId === id || s.children?.some((c) => c.sessionId === id) || id.startsWith(`${s.sessionId}.`))?.sessionId ?? id;
@@ -63,17 +67,30 @@ inbox.onAnswer = (ask, response) => conversations.peek(ask.sessionId ?? "")?.ans
 let generation = 0;
 gateway.subscribe(() => {
   const state = gateway.get();
+  drafts.use(`${state.endpoint} ${state.node ?? ""}`);
   if (state.generation === generation) return;
   generation = state.generation;
   inbox.use(gateway.client);
   conversations.use(gateway.client);
   sessions.use(gateway.client);
+  const client: HubClient | undefined = gateway.fleet;
+  const hub = client?.hub;
+  fleet.use(hub);
+  if (client && hub) client.onNode = (node, online) => {
+    const there = (id: string) => hub.nodeOf(id) === node;
+    inbox.nodeChanged(there, online);
+    conversations.nodeChanged(there, online);
+  };
+  if (hub) hub.onWaiting = (all) => {
+    inbox.watch(all);
+    conversations.refreshOthers(new Set(sessions.get().sessions.map((info) => info.sessionId))); // a list that is narrowed tells nothing of them
+  };
 });
 
 sessions.onChange((all, anew) => {
   inbox.watch(all);
   notifier.seen(all);
-  for (const info of all) conversations.peek(info.sessionId)?.seen(info);
+  for (const info of all) conversations.peek(info.sessionId)?.seen(info, gateway.get().hub === undefined);
   if (anew) conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
@@ -91,6 +108,9 @@ for (const type of ["dragover", "drop"] as const) {
   });
 }
 
-const look = () => sessions.look(document.hidden);
+const look = () => {
+  sessions.look(document.hidden);
+  fleet.look(document.hidden);
+};
 look();
 document.addEventListener("visibilitychange", look);

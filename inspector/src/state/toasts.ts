@@ -19,10 +19,12 @@ export class Toasts extends Store<readonly Toast[]> {
     super([]);
   }
 
-  show(text: string, tone: Toast["tone"] = "info"): void {
+  /** Returns what takes it away, where it is of no use elsewhere. */
+  show(text: string, tone: Toast["tone"] = "info"): () => void {
     const toast = { id: this.#next++, tone, text };
     this.set([...this.get().slice(1 - maxToasts), toast]);
     setTimeout(() => this.dismiss(toast.id), shownMs[tone]);
+    return () => this.dismiss(toast.id);
   }
 
   dismiss(id: number): void {

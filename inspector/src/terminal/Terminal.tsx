@@ -1,5 +1,6 @@
 import { useState } from "react";
 import type { AreaProps } from "../areas.js";
+import { useDrive } from "../app/drive.js";
 import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
@@ -15,18 +16,19 @@ const shell = { command: "sh", args: ["-c", 'for s in "$SHELL" bash; do if comma
 /** `#/terminal`, `#/terminal/PROCESS`. */
 export default function TerminalArea({ route }: AreaProps) {
   const [id] = route.parts;
-  const { value, error, reload } = useLoad((signal) => gateway.client.processes.list({ signal }), [], 3000);
+  const { value, error, reload } = useLoad((signal) => gateway.machine.processes.list({ signal }), [], 3000);
   const terminals = value?.filter((p) => p.tty) ?? [];
   const chosen = terminals.find((p) => p.id === id);
+  const drive = useDrive();
   const [folder, setFolder] = useState("");
   const begin = async () => {
-    const started = await toasts.attempt("No terminal", () => gateway.client.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) }));
+    const started = await toasts.attempt("No terminal", () => gateway.machine.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) }));
     if (!started) return;
     router.go("terminal", [started.id]);
     reload();
   };
   const end = async (which: string) => {
-    await toasts.attempt("It does not end", () => gateway.client.processes.delete(which));
+    await toasts.attempt("It does not end", () => gateway.machine.processes.delete(which));
     if (which === id) router.go("terminal", []);
     reload();
   };
@@ -37,8 +39,8 @@ export default function TerminalArea({ route }: AreaProps) {
           title="Terminal" lead="Shells and other programs with a terminal, where the gateway runs. They go on when nobody looks."
           actions={
             <form className="row" onSubmit={(event) => { event.preventDefault(); void begin(); }}>
-              <Input aria-label="Folder" placeholder="Folder, else home" value={folder} onChange={(event) => setFolder(event.target.value)} />
-              <Button type="submit" tone="primary" icon="plus">New terminal</Button>
+              <Input aria-label="Folder" placeholder="Folder, else home" value={folder} {...drive} onChange={(event) => setFolder(event.target.value)} />
+              <Button type="submit" tone="primary" icon="plus" {...drive}>New terminal</Button>
             </form>
           }
         />
@@ -51,7 +53,7 @@ export default function TerminalArea({ route }: AreaProps) {
                   <Dot tone={p.state === "running" ? "good" : "plain"} /> <span className="clip">{nameOf(p)}</span>
                   {p.viewers > 1 && <Badge title="viewers">{p.viewers}</Badge>}
                 </a>
-                <IconButton label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} icon="close" size={13} onClick={() => void end(p.id)} />
+                <IconButton label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} icon="close" size={13} onClick={() => void end(p.id)} {...drive} />
               </li>
             ))}
           </ul>
@@ -59,7 +61,7 @@ export default function TerminalArea({ route }: AreaProps) {
       </div>
       {chosen ? <View key={chosen.id} id={chosen.id} name={nameOf(chosen)} />
         : id !== undefined && value ? <Empty icon="terminal" title="This terminal is not there any more" action={<a className="button" href="#/terminal">All terminals</a>}>It has ended and was let go, or it was another gateway's.</Empty>
-        : value ? <Empty icon="terminal" title="No terminal is open" action={<Button tone="primary" icon="plus" onClick={() => void begin()}>New terminal</Button>}>A terminal here is a program of the gateway: it has its rights, and everybody with the token can look at it.</Empty>
+        : value ? <Empty icon="terminal" title="No terminal is open" action={<Button tone="primary" icon="plus" {...drive} onClick={() => void begin()}>New terminal</Button>}>A terminal here is a program of the gateway: it has its rights, and everybody with the token can look at it.</Empty>
         : <p className="soft" role="status">{error ? "" : "Loading…"}</p>}
     </div>
   );

@@ -10,7 +10,7 @@ import "./terminal.css";
 
 /** The screen of a terminal of the gateway's machine, and how it is with it. */
 export default function View({ id, name }: { id: string; name: string }) {
-  const viewer = useMemo(() => new Viewer(gateway.client, id), [id]);
+  const viewer = useMemo(() => new Viewer(gateway.machine, id), [id]);
   const feed = useMemo(() => new Keys(viewer), [viewer]);
   const { phase, words } = useStore(viewer);
   const [again, setAgain] = useState(0);

@@ -10,6 +10,7 @@ import { gateway, home } from "../state/page.js";
 import { useStore } from "../state/store.js";
 import { asCall, asCurl } from "./export.js";
 import { replayOf } from "./methods.js";
+import { nothingIn } from "./other.js";
 import { objectOf, rawOf, type Row } from "./rows.js";
 import type { Finding } from "./schema.js";
 
@@ -60,21 +61,22 @@ export function Detail({ row, findings, comparing, onClose, onGo, onCompare, onR
 }
 
 /** Where a frame stands in its session's log, and the version of ACP that it is not in. */
-function placeOf({ entry, session, version }: Row): { readonly session: string; readonly seq: number; readonly version: number } | undefined {
+function placeOf({ entry, session, version }: Row): { readonly session: string; readonly seq: number; readonly version: number; readonly update: Readonly<Record<string, unknown>> } | undefined {
   if (entry.kind !== "frame" || session === undefined) return undefined;
-  const { seq } = objectOf(objectOf(objectOf((entry.envelope.message as { params?: unknown }).params)._meta)[META]);
-  return typeof seq === "number" ? { session: home(session), seq, version: version === 1 ? 2 : 1 } : undefined;
+  const params = objectOf((entry.envelope.message as { params?: unknown }).params);
+  const { seq } = objectOf(objectOf(params._meta)[META]);
+  return typeof seq === "number" ? { session: home(session), seq, version: version === 1 ? 2 : 1, update: objectOf(params.update) } : undefined;
 }
 
 /** The event of a frame as the other version of ACP tells it. */
-function Other({ session, seq, version }: { session: string; seq: number; version: number }) {
+function Other({ session, seq, version, update }: { session: string; seq: number; version: number; update: Readonly<Record<string, unknown>> }) {
   const { value, error } = useLoad(async (signal) => {
     const { events } = await gateway.api.sessionEvents(session, { after: seq - 1, limit: 1, acp: version as 1 | 2 }, { signal });
     return events.filter((event) => event.seq === seq);
   }, [session, seq, version]);
   if (error !== undefined) return <p className="bad-text" role="alert">It could not be read: {messageOf(error)}</p>;
   if (!value) return <p className="soft" role="status">Reading the session’s log…</p>;
-  if (value.length === 0) return <p className="soft">Version {version} has nothing in its place.</p>;
+  if (value.length === 0) return <p className="soft">{nothingIn(version, update)}</p>;
   return <>{value.map((event, i) => <Json key={i} value={event.message} label={`Message of version ${version}`} />)}</>;
 }
 

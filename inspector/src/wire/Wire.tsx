@@ -2,11 +2,11 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
-import { Button, Checkbox, Input, Segmented, Select } from "../kit/controls.js";
+import { Button, Checkbox, IconButton, Input, Segmented, Select } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { save } from "../kit/save.js";
-import { AreaHead, Empty, Notice } from "../kit/show.js";
-import { plural } from "../kit/text.js";
+import { AreaHead, Badge, Empty, Notice } from "../kit/show.js";
+import { count, plural } from "../kit/text.js";
 import { gateway, router, traffic } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { capture } from "./export.js";
@@ -18,8 +18,8 @@ import { Send } from "./Send.js";
 import { Violations } from "./violations.js";
 import "./wire.css";
 
-const rows = new WireRows(traffic);
 const violations = new Violations(loadSchema);
+const rows = new WireRows(traffic, (row) => violations.wrong(row));
 const rowHeight = 28;
 
 export default function Wire({ route }: AreaProps) {
@@ -33,8 +33,19 @@ export default function Wire({ route }: AreaProps) {
   const chosen = route.parts[0] === undefined ? undefined : rows.row(Number(route.parts[0]));
   const first = route.query.with === undefined ? undefined : rows.row(Number(route.query.with));
   const show = (n: number | undefined, other = route.query.with) => router.go("wire", n === undefined ? [] : [String(n)], { replace: true, ...(n === undefined || other === undefined ? {} : { query: { with: other } }) });
-  useStore(violations);
+  const looked = useStore(violations);
+  useEffect(() => violations.wantAll(rows.all()), [state]);
+  useEffect(() => () => violations.wantAll([]), []);
+  useEffect(() => rows.again(), [looked]);
+  const wrong = useMemo(() => state.rows.filter((row) => violations.wrong(row)), [state.rows, looked]);
+  /** To the violation behind the entry that is chosen, or before it, and from the last one to the first. */
+  const toWrong = (direction: 1 | -1) => {
+    const at = chosen?.n ?? (direction > 0 ? -1 : Number.POSITIVE_INFINITY);
+    const next = direction > 0 ? (wrong.find((row) => row.n > at) ?? wrong[0]) : (wrong.findLast((row) => row.n < at) ?? wrong.at(-1));
+    if (next) show(next.n, undefined);
+  };
   useShortcut({ keys: "/", what: "Search", group: "Wire", run: () => search.current?.focus() });
+  useShortcut({ keys: "v", what: "The next violation of the schema", group: "Wire", run: () => toWrong(1) });
   useShortcut({ keys: "n", what: "Send a request", group: "Wire", run: () => setSending({}) });
 
   const exported = () => {
@@ -74,6 +85,15 @@ export default function Wire({ route }: AreaProps) {
             </Select>
           )}
           <Checkbox label="Errors only" checked={filter.errors} onChange={(event) => rows.filter({ errors: event.target.checked })} />
+          <Checkbox label="Violations only" checked={filter.wrong} onChange={(event) => rows.filter({ wrong: event.target.checked })} />
+          {(wrong.length > 0 || violations.left > 0) && (
+            <span className="row nowrap small" role="group" aria-label="Violations of the schema">
+              {wrong.length > 0 && <Badge tone="warn">{plural(wrong.length, "entry violates", "entries violate")} the schema</Badge>}
+              {violations.left > 0 && <span className="soft">{count(violations.left)} to be checked</span>}
+              <IconButton label="The violation before" icon="up" size={14} disabled={wrong.length === 0} onClick={() => toWrong(-1)} />
+              <IconButton label="The next violation" icon="down" size={14} disabled={wrong.length === 0} onClick={() => toWrong(1)} />
+            </span>
+          )}
           {violations.problem !== undefined && <span className="bad-text small" role="alert">{violations.problem}</span>}
           <span className="soft small" role="status">
             {state.rows.length === state.total ? plural(state.total, "entry", "entries") : `${state.rows.length} of ${plural(state.total, "entry", "entries")}`}
@@ -107,6 +127,9 @@ function List({ rows: all, chosen, first, onChoose, paused }: { rows: readonly R
     if (atEnd.current && all.length > 0) virtual.scrollToIndex(all.length - 1);
   }, [all.length, virtual]);
   const at = useMemo(() => all.findIndex((row) => row.n === chosen), [all, chosen]);
+  useEffect(() => {
+    if (at >= 0) virtual.scrollToIndex(at);
+  }, [chosen]); // and not whenever an entry comes
   const inSight = virtual.getVirtualItems();
   const [from, to] = [inSight[0]?.index ?? 0, inSight.at(-1)?.index ?? -1];
   useEffect(() => violations.want([...(all[at] ? [all[at]] : []), ...all.slice(from, to + 1)]), [all, at, from, to]);

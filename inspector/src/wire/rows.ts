@@ -33,9 +33,11 @@ export interface Filter {
   readonly direction: "both" | "sent" | "received";
   readonly session: string;
   readonly errors: boolean;
+  /** Those only that break the protocol, as far as they were looked at. */
+  readonly wrong: boolean;
 }
 
-export const everything: Filter = { text: "", kinds: "all", direction: "both", session: "", errors: false };
+export const everything: Filter = { text: "", kinds: "all", direction: "both", session: "", errors: false, wrong: false };
 
 export interface WireState {
   readonly rows: readonly Row[];
@@ -57,7 +59,8 @@ export class WireRows extends Store<WireState> {
   #sessions = new Set<string>();
   #version = 1; // of the connection, as its initialize came to
 
-  constructor(private readonly traffic: Traffic) {
+  /** breaks says whether a row breaks the protocol. */
+  constructor(private readonly traffic: Traffic, private readonly breaks: (row: Row) => boolean = () => false) {
     super({ rows: [], sessions: [], total: 0, dropped: 0, filter: everything });
     this.#read();
   }
@@ -70,7 +73,21 @@ export class WireRows extends Store<WireState> {
 
   filter(change: Partial<Filter>): void {
     const filter = { ...this.get().filter, ...change };
-    this.patch({ filter, rows: this.#all.filter((row) => passes(row, filter)) });
+    this.patch({ filter, rows: this.#passing(filter) });
+  }
+
+  /** Filters anew, if what is known now of rows can change what passes. */
+  again(): void {
+    if (this.get().filter.wrong) this.filter({});
+  }
+
+  /** All of them, oldest first. */
+  all(): readonly Row[] {
+    return this.#all;
+  }
+
+  #passing(filter: Filter): Row[] {
+    return this.#all.filter((row) => passes(row, filter) && (!filter.wrong || this.breaks(row)));
   }
 
   /** The row with this number, also when the filter hides it. */
@@ -94,7 +111,7 @@ export class WireRows extends Store<WireState> {
     this.#all = this.#all.map((row) => (row.kind === "http" && row.note === waiting ? this.#row(row.entry) : row));
     const { filter } = this.get();
     this.set({
-      rows: this.#all.filter((row) => passes(row, filter)), sessions: [...this.#sessions], total: this.#all.length,
+      rows: this.#passing(filter), sessions: [...this.#sessions], total: this.#all.length,
       dropped: this.traffic.dropped, filter,
     });
   }

@@ -6,6 +6,7 @@ import { comparable } from "./compare.js";
 import { draftOf, methodsOf, paramsAgain, parseParams, replayOf } from "./methods.js";
 import { WireRows } from "./rows.js";
 import type { Schema } from "./schema.js";
+import { nothingIn } from "./other.js";
 import { Violations } from "./violations.js";
 
 beforeEach(() => void vi.useFakeTimers());
@@ -198,6 +199,45 @@ test("frames in sight are checked, once, and what has left it before is not", as
   violations.want(all.slice(100));
   await vi.runAllTimersAsync();
   expect([seen.length, loads]).toEqual([before, 1]);
+});
+
+test("all frames are checked when there is time, those in sight first, and those that are wrong are found", async () => {
+  const { traffic, say } = world();
+  const seen: number[] = [];
+  const violations = new Violations(async () => ({ check: ({ message }: { message: { id: number } }) => (seen.push(message.id), message.id % 100 ? [] : [{ path: "/x", says: "is wrong", wrong: true }]) }) as unknown as Schema);
+  const rows = new WireRows(traffic, (row) => violations.wrong(row));
+  const stop = rows.follow();
+  for (let i = 0; i < 300; i++) say("sent", { id: i, method: "session/list" });
+  rows.filter({ wrong: true });
+  expect([rows.get().rows.length, violations.left]).toEqual([0, 0]);
+  violations.wantAll(rows.all());
+  violations.want(rows.all().slice(-10));
+  await vi.runAllTimersAsync();
+  rows.again();
+  expect(seen.slice(0, 10)).toEqual([290, 291, 292, 293, 294, 295, 296, 297, 298, 299]);
+  expect([seen.length, violations.left]).toEqual([300, 0]); // each once
+  expect(rows.get().rows.map((r) => r.n)).toEqual([0, 100, 200]);
+  // What comes later is looked at, too; what is let go is forgotten; none ends it.
+  say("sent", { id: 300, method: "session/list" });
+  violations.wantAll(rows.all());
+  await vi.runAllTimersAsync();
+  rows.again();
+  expect(rows.get().rows.map((r) => r.n)).toEqual([0, 100, 200, 300]);
+  traffic.clear();
+  vi.advanceTimersByTime(200);
+  expect(rows.all()).toEqual([]);
+  say("sent", { id: 400, method: "session/list" });
+  violations.wantAll(rows.all());
+  expect(violations.left).toBe(1);
+  violations.wantAll([]);
+  await vi.runAllTimersAsync();
+  expect(seen).not.toContain(400);
+  stop();
+});
+
+test("it is said why a version has nothing in the place of a state", () => {
+  for (const [state, says] of [["idle", "the answer to its prompt"], ["running", "from its prompt"], ["requires_action", "its request is open"], ["of tomorrow", "has no states"]] as const) expect(nothingIn(1, { sessionUpdate: "state_update", state })).toContain(says);
+  expect(nothingIn(2, { sessionUpdate: "x" })).toBe("Version 2 has nothing in its place.");
 });
 
 test("without its schema nothing is checked, and the page says why", async () => {
