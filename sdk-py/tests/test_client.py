@@ -185,6 +185,19 @@ async def test_the_agents_own_traffic_is_recorded_for_who_asks(gateway: Gateway)
 
 
 @asynchronous
+async def test_the_mcp_servers_of_a_session_are_told_of(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        told: list[list[str]] = []
+        client.on_notice(lambda method, params: told.append([s["name"] for s in params["servers"]]) if method == "_sandboxagent/session/mcp_servers" else None)
+        session = await client.new_session(cwd="/tmp", instructions="Be kind.", mcp_servers=[{"name": "files", "command": "files-mcp", "args": [], "env": []}])
+        await session.prompt("mcp")
+        assert told[-1] == ["files", "broken", "issues"]
+        info = await client.api.session(session.id)
+        assert [(s["state"], s["source"]) for s in info["mcpServers"]] == [("ready", "session"), ("failed", "agent"), ("needs_login", "agent")]
+        assert info["instructions"] == [{"field": "instructions", "text": "Be kind."}]
+
+
+@asynchronous
 async def test_a_session_travels(gateway: Gateway) -> None:
     async with SandboxAgent(gateway.url, agent="mock") as client:
         session = await client.new_session(cwd="/tmp")

@@ -57,6 +57,44 @@ def test_the_example_does_a_whole_job(gateway: Gateway, tmp_path: pathlib.Path) 
     assert refused.returncode == 1 and "AGENT=codex needs OPENAI_API_KEY" in refused.stderr
 
 
+def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib.Path) -> None:
+    """examples/python/job_in_e2b.py with a stand-in for E2B's SDK: the gateway, its TLS and the job are real."""
+    import json
+    import os
+    import socket
+
+    def run(*line: str) -> None:
+        subprocess.run(line, check=True, capture_output=True, cwd=tmp_path)
+
+    run("git", "init", "--quiet")
+    run("git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "--quiet", "--allow-empty", "--message", "first")
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key", "-out", "cert",
+        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")  # fmt: skip
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sandbox-agent").symlink_to(os.environ["SANDBOX_AGENT_BIN"])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = {
+        **_environment(), "HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "GATEWAY_PORT": str(port),
+        "SANDBOX_AGENT_DEFAULT_AGENT": "mock", "SSL_CERT_FILE": str(tmp_path / "cert"), "STANDIN_CERT": str(tmp_path / "cert"),
+        "STANDIN_KEY": str(tmp_path / "key"), "STANDIN_LOG": str(tmp_path / "log"), "E2B_TEMPLATE": "mine",
+        "REPO": f"file://{tmp_path}", "PROMPT": "write notes.txt from the sandbox", "OUT": str(tmp_path / "home.patch"),
+    }  # fmt: skip
+    env["PYTHONPATH"] += f":{HERE / 'tests' / 'standin'}"
+    program = [sys.executable, str(HERE.parent / "examples" / "python" / "job_in_e2b.py")]
+    done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the sandbox is gone" in done.stdout
+    assert "+from the sandbox" in (tmp_path / "home.patch").read_text()
+    made, started, killed = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert made == {"template": "mine", "timeout": 600, "lifecycle": None} and killed == {"killed": True}
+    assert "TOKEN" not in started["run"]
+
+    refused = subprocess.run(program, env={**env, "AGENT": "claude", "ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": ""}, capture_output=True, text=True, timeout=PATIENCE)
+    assert refused.returncode == 1 and "AGENT=claude needs ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN" in refused.stderr
+    assert len((tmp_path / "log").read_text().splitlines()) == 3, "a sandbox was made without a key"
+
+
 def _environment() -> dict[str, str]:
     import os
 

@@ -206,3 +206,69 @@ async def test_a_token_that_changes_is_asked_for_again() -> None:
                 await client.api.sessions()
     finally:
         own.stop()
+
+
+async def _answered(client: SandboxAgent, other: SandboxAgent, own: Gateway, session: str) -> None:
+    other.on_permission(lambda ask: "allow_once")
+    await other.resume_session(session, cwd="/tmp")
+
+
+async def _killed(client: SandboxAgent, other: SandboxAgent, own: Gateway, session: str) -> None:
+    own.kill()
+    own.restart()
+
+
+async def _killed_for_good(client: SandboxAgent, other: SandboxAgent, own: Gateway, session: str) -> None:
+    own.kill()
+
+
+WAYS: dict[str, Any] = {
+    "answered by another client": _answered,
+    "the turn cancelled": lambda client, other, own, session: client.cancel(session),
+    "the gateway killed, and back": _killed,
+    "the gateway killed for good": _killed_for_good,
+    "the session closed": lambda client, other, own, session: client.close_session(session),
+    "the session closed by another client": lambda client, other, own, session: other.close_session(session),
+    "the session deleted by another client": lambda client, other, own, session: other.delete_session(session),
+    "the session ended": lambda client, other, own, session: client.terminate_session(session),
+    "the session left": lambda client, other, own, session: client.detach_session(session),
+    "the client disconnected": lambda client, other, own, session: client.disconnect(),
+}
+
+
+@SPOKEN
+@pytest.mark.parametrize("way", WAYS)
+@asynchronous
+async def test_a_handler_is_told_that_its_question_is_gone(version: Any, agent: str, way: str) -> None:
+    own = Gateway()
+    retry = Retry(first=0.01, longest=0.05, give_up=0.1) if way == "the gateway killed for good" else QUICK
+    try:
+        async with SandboxAgent(own.url, agent=agent, acp_version=version, retry=retry) as client, SandboxAgent(own.url, agent=agent, acp_version=version, retry=retry) as other:
+            shown: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
+            told = asyncio.Event()
+
+            async def think(ask: Ask) -> None:
+                shown.set_result(ask)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    told.set()
+
+            client.on_permission(think)
+            session = await client.new_session(cwd="/tmp")
+            turn = asyncio.ensure_future(_quietly(session.prompt("permission")))
+            ask = await shown
+            assert ask.open and not told.is_set()
+            await WAYS[way](client, other, own, session.id)
+            await told.wait()
+            assert not ask.open and client.pending() == []
+            turn.cancel()
+    finally:
+        own.stop()
+
+
+async def _quietly(turn: Any) -> None:
+    try:
+        await turn
+    except Exception:
+        pass  # the turn may go with the question

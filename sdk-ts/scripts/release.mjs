@@ -11,8 +11,8 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 
 const root = resolve(import.meta.dirname, "..");
-const goNames = { linux: "linux", darwin: "darwin", x64: "amd64", arm64: "arm64" };
-const all = ["linux-x64", "linux-arm64", "darwin-x64", "darwin-arm64"];
+const goNames = { linux: "linux", darwin: "darwin", win32: "windows", x64: "amd64", arm64: "arm64" };
+const all = ["linux-x64", "linux-arm64", "darwin-x64", "darwin-arm64", "win32-x64"];
 
 const { values } = parseArgs({
   options: {
@@ -45,9 +45,10 @@ for (const platform of values.platform) {
   const [os, cpu] = platform.split("-");
   const dir = join(staged, platform);
   mkdirSync(join(dir, "bin"), { recursive: true });
-  const program = join(dir, "bin/sandbox-agent");
+  const suffix = os === "win32" ? ".exe" : "";
+  const program = join(dir, `bin/sandbox-agent${suffix}`);
   if (values.programs) {
-    cpSync(join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}`), program);
+    cpSync(join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}${suffix}`), program);
     chmodSync(program, 0o755);
   } else execFileSync("go", ["build", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", program, "./cmd/sandbox-agent"], {
     cwd: resolve(root, ".."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0", GOOS: goNames[os], GOARCH: goNames[cpu] },

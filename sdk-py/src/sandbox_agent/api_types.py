@@ -36,6 +36,9 @@ __all__ = [
     "InstallResult",
     "InstallStatus",
     "Installation",
+    "Instruction",
+    "MCPServer",
+    "MCPTool",
     "Match",
     "Problem",
     "Process",
@@ -322,6 +325,26 @@ class Installation(TypedDict):
     version: str
 
 
+class Instruction(TypedDict):
+    field: str
+    text: str
+
+
+class MCPServer(TypedDict):
+    error: NotRequired[str]
+    moreTools: NotRequired[int]
+    name: str
+    source: Literal['session', 'agent']
+    state: Literal['connecting', 'ready', 'failed', 'needs_login', 'disabled', 'stopped', 'unknown']
+    tools: NotRequired[list[MCPTool]]
+    transport: NotRequired[str]
+
+
+class MCPTool(TypedDict):
+    description: NotRequired[str]
+    name: str
+
+
 class Match(TypedDict):
     seq: int
     text: str
@@ -448,6 +471,7 @@ class Report(TypedDict):
 class Session(TypedDict):
     agent: str
     agentSessionId: str
+    background: NotRequired[int]
     children: NotRequired[list[Child]]
     clients: int
     continuity: Literal['native', 'replayed', 'fresh']
@@ -459,12 +483,15 @@ class Session(TypedDict):
     eventCount: int
     gist: NotRequired[str]
     historyIncomplete: NotRequired[bool]
+    instructions: NotRequired[list[Instruction]]
     match: NotRequired[Match]
+    mcpServers: NotRequired[list[MCPServer]]
     metadata: NotRequired[Any]
     model: NotRequired[str]
     oldestSeq: NotRequired[int]
     pending: int
     sessionId: str
+    skills: NotRequired[list[str]]
     state: Literal['idle', 'running', 'waiting', 'dormant', 'closed', 'ended']
     title: NotRequired[str]
     unstored: NotRequired[int]

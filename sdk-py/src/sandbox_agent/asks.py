@@ -199,6 +199,14 @@ class Asks:
             if ask in asked and ask.open and seq not in still:
                 self._end(ask)
 
+    def leave(self, of: Callable[[str], bool]) -> None:
+        """Ends the requests of sessions that the client is told nothing more of. Who opens one again is asked again."""
+        for key, ask in list(self._known.items()):
+            if of(ask.session_id):
+                del self._known[key]
+                if ask.open:
+                    self._end(ask)
+
     def _end(self, ask: Ask) -> None:
         ask._withdrawn = True
         ask._over.set()

@@ -105,6 +105,7 @@ class SandboxAgent:
         self._connection = self._live = None
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
+        self._asks.leave(lambda _: True)
         self._attached.clear()
         self._children.clear()
         if connection is not None and not connection.done():
@@ -159,6 +160,7 @@ class SandboxAgent:
         self._connection, self._given_up = None, error
         self._set_state("idle")
         self._prompts.fail_all(error)
+        self._asks.leave(lambda _: True)
 
     async def _open(self) -> Wire:
         url = self.api.base_url.replace("http", "ws", 1) + "/v2/rpc"
@@ -381,6 +383,7 @@ class SandboxAgent:
 
     def _left(self, session_id: str) -> None:
         """The client is attached to the session no more."""
+        self._asks.leave(lambda session: self._children.get(session, session) == session_id)
         self._attached.pop(session_id, None)
         for child, of in list(self._children.items()):
             if of == session_id:

@@ -1297,6 +1297,41 @@ export interface components {
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
         };
+        Instruction: {
+            /** @description What it was given as: instructions, appendSystemPrompt or systemPrompt. */
+            field: string;
+            /** @description Its beginning, without what looks like a key. */
+            text: string;
+        };
+        MCPServer: {
+            /** @description Why it is in this state. */
+            error?: string;
+            /**
+             * Format: int64
+             * @description Tools that are not listed here: of all servers together 1024 are.
+             */
+            moreTools?: number;
+            name: string;
+            /**
+             * @description session: it was asked for with the session. agent: the agent's own configuration has it.
+             * @enum {string}
+             */
+            source: "session" | "agent";
+            /**
+             * @description stopped: the agent's process has ended, and another one starts it again. unknown: the agent does not say.
+             * @enum {string}
+             */
+            state: "connecting" | "ready" | "failed" | "needs_login" | "disabled" | "stopped" | "unknown";
+            tools?: components["schemas"]["MCPTool"][];
+            /** @description stdio, http or sse, where it is known. */
+            transport?: string;
+        };
+        MCPTool: {
+            /** @description Its beginning. */
+            description?: string;
+            /** @description The server's own name of it. */
+            name: string;
+        };
         Match: {
             /**
              * Format: int64
@@ -1585,6 +1620,11 @@ export interface components {
             agent: string;
             /** @description The agent's own id of the session. */
             agentSessionId: string;
+            /**
+             * Format: int64
+             * @description Tool calls that go on though the turn is over, absent for none: state is running as long as there are some.
+             */
+            background?: number;
             children?: components["schemas"]["Child"][];
             /**
              * Format: int64
@@ -1615,7 +1655,9 @@ export interface components {
             gist?: string;
             /** @description More was said in the session than its events tell: some were let go, or the agent's own record has more. */
             historyIncomplete?: boolean;
+            instructions?: components["schemas"]["Instruction"][];
             match?: components["schemas"]["Match"];
+            mcpServers?: components["schemas"]["MCPServer"][];
             /** @description What clients set. */
             metadata?: unknown;
             model?: string;
@@ -1630,6 +1672,8 @@ export interface components {
              */
             pending: number;
             sessionId: string;
+            /** @description Folders of skills that the session was given. Told of one session, and not in lists. */
+            skills?: string[];
             /**
              * @description dormant has no agent process until the next prompt; closed can be opened again; ended cannot.
              * @enum {string}
@@ -6041,6 +6085,8 @@ export interface operations {
                 after?: number;
                 /** @description The version of ACP that a page is in. In version 2 events are what clients of it are told: several may have one number, which are on one page then, also when that has more than limit. A stream is in version 1. */
                 acp?: number;
+                /** @description Whether what looks like a key, the session's own credentials, and the values of variables that are called keys are taken out of a page. */
+                clean?: boolean;
                 /** @description The most entries to return. */
                 limit?: number;
             };

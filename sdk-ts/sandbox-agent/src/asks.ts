@@ -5,6 +5,15 @@ import type { Acp, AcpVersion } from "./versions.js";
 /** Asks that are remembered, those without an answer included. */
 const maxKept = 1024;
 
+/** A request that a handler has been given. */
+interface Asked {
+  readonly key: string;
+  readonly sessionId: string;
+  readonly seq: unknown;
+  readonly answer: Promise<unknown>;
+  readonly controller: AbortController;
+}
+
 /**
  * What agents ask the user. A request that nobody here answers stays open: another
  * client may answer it, or a handler that is set later. One that is asked again on a
@@ -14,7 +23,8 @@ export class Asks<V extends AcpVersion> {
   #permission: PermissionHandler<V> | undefined;
   #question: QuestionHandler | undefined;
   #waiting = new Set<() => void>(); // asks without a handler
-  #running = new Map<string, { answer: Promise<unknown>; controller: AbortController }>();
+  #running = new Map<string, Asked>();
+  #unnumbered = 0; // requests without a place in their session's log
 
   onPermission(handler: PermissionHandler<V>): () => void {
     this.#permission = handler;
@@ -30,6 +40,23 @@ export class Asks<V extends AcpVersion> {
     return () => {
       if (this.#question === handler) this.#question = undefined;
     };
+  }
+
+  /** What handlers were given for sessions. */
+  asked(of: (sessionId: string) => boolean): Asked[] {
+    return [...this.#running.values()].filter((one) => of(one.sessionId));
+  }
+
+  /** Tells handlers that nobody waits for their answer any more. */
+  end(asked: Iterable<Asked>): void {
+    for (const one of asked) {
+      this.#drop(one);
+      one.controller.abort();
+    }
+  }
+
+  #drop(one: Asked): void {
+    if (this.#running.get(one.key) === one) this.#running.delete(one.key);
   }
 
   #forgetOld(): void {
@@ -58,27 +85,25 @@ export class Asks<V extends AcpVersion> {
 
   async #ask<T>(request: { sessionId: string }, signal: AbortSignal, closing: () => boolean, cancelled: T, run: (signal: AbortSignal) => Promise<Answer<T>>): Promise<T> {
     const seq = metaOf(request).seq;
-    const key = `${request.sessionId} ${String(seq)}`;
+    const key = `${request.sessionId} ${seq === undefined ? `without ${++this.#unnumbered}` : String(seq)}`;
     const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     for (;;) {
-      let mine = seq === undefined ? undefined : this.#running.get(key);
+      let mine = this.#running.get(key);
       if (mine === undefined) {
         const controller = new AbortController();
-        mine = { answer: run(controller.signal), controller };
-        const own = mine;
-        if (seq !== undefined) {
-          this.#running.set(key, own);
-          const drop = () => {
-            if (this.#running.get(key) === own) this.#running.delete(key);
-          };
-          // An answer is kept: if the connection breaks before it arrives, it is asked for again.
-          own.answer.then((answer) => (answer === undefined ? drop() : this.#forgetOld()), drop);
-        }
+        const own: Asked = (mine = { key, sessionId: request.sessionId, seq, answer: run(controller.signal), controller });
+        this.#running.set(key, own);
+        // An answer is kept: if the connection breaks before it arrives, it is asked for again.
+        own.answer.then((answer) => (answer === undefined || seq === undefined ? this.#drop(own) : this.#forgetOld()), () => this.#drop(own));
       }
-      const answer = (await Promise.race([mine.answer, aborted])) as T | undefined;
+      const over = mine.controller.signal;
+      const answer = (await Promise.race([mine.answer, aborted]).catch((error: unknown) => {
+        if (!over.aborted) throw error;
+      })) as T | undefined;
+      if (over.aborted) await aborted; // what a handler says that was told to stop is no answer
       if (signal.aborted) {
-        // With the connection gone it will be asked again; otherwise it is over.
-        if (!closing()) mine.controller.abort();
+        // With the connection gone it may be asked again, which the client finds out; otherwise it is over.
+        if (seq === undefined || !closing()) this.end([mine]);
         return cancelled;
       }
       if (answer !== undefined) return answer;

@@ -6,7 +6,7 @@ import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
-import { ENDED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionStorage, type Unparsed } from "./extensions.js";
+import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionStorage, type Unparsed } from "./extensions.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
@@ -82,6 +82,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #activities = new Listeners<Activity>();
   readonly #endings = new Listeners<SessionEnded>();
   readonly #storages = new Listeners<SessionStorage>();
+  readonly #mcpServers = new Listeners<SessionMcpServers>();
   readonly #turnEndings = new Listeners<TurnEnded>();
   readonly #unparsed = new Listeners<Unparsed>();
   readonly #progress = new Listeners<InstallProgress>();
@@ -172,6 +173,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#live = undefined;
     this.#setState("idle");
     this.#prompts.failAll(new NotConnectedError());
+    this.#asks.end(this.#asks.asked(() => true));
     this.#attached.clear();
     this.#children.clear();
     const attempts = this.#attempts;
@@ -243,6 +245,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#lastError = error;
     this.#setState("idle");
     this.#prompts.failAll(error ?? new NotConnectedError());
+    this.#asks.end(this.#asks.asked(() => true));
   }
 
   /** A connection has ended that nobody closed. */
@@ -265,8 +268,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   async #reopen(): Promise<Connection<V>> {
     const connection = await this.#openAgain();
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
+      const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
       try {
         await connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) }));
+        if (asked.length > 0) {
+          const { pending } = await connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId });
+          const open = new Set(pending.map((one) => one.seq));
+          this.#asks.end(asked.filter((one) => !open.has(one.seq))); // somebody has answered, or the agent is gone
+        }
       } catch (error) {
         if (connection.stream.error) throw connection.stream.error;
         this.#left(sessionId); // it was deleted, or has ended, meanwhile
@@ -408,6 +417,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** The client is attached to the session no more. */
   #left(sessionId: string): void {
+    this.#asks.end(this.#asks.asked((id) => (this.#children.get(id) ?? id) === sessionId));
     this.#attached.delete(sessionId);
     for (const [child, of] of this.#children) if (of === sessionId) this.#children.delete(child);
   }
@@ -582,6 +592,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#storages.add(listener);
   }
 
+  /** Tells how the MCP servers of a session are, whenever that changes; `api.session(id)` has it, too. */
+  onMcpServers(listener: (servers: SessionMcpServers) => void): () => void {
+    return this.#mcpServers.add(listener);
+  }
+
   /** Tells how turns ended that other clients asked for. */
   onTurnEnded(listener: (ended: TurnEnded) => void): () => void {
     return this.#turnEndings.add(listener);
@@ -635,6 +650,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         break;
       case STORAGE:
         this.#storages.emit(params as SessionStorage);
+        break;
+      case MCP_SERVERS:
+        this.#mcpServers.emit(params as SessionMcpServers);
         break;
       case TURN_ENDED:
         if (!this.#prompts.ended(params as TurnEnded)) this.#turnEndings.emit(params as TurnEnded);

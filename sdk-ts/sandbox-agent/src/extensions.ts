@@ -39,6 +39,15 @@ export interface SessionStorage {
   readonly reason?: string;
 }
 
+/** An MCP server of a session. */
+export type SessionMcpServer = components["schemas"]["MCPServer"];
+
+/** How the MCP servers of a session are now: all of them. */
+export interface SessionMcpServers {
+  readonly sessionId: string;
+  readonly servers: readonly SessionMcpServer[];
+}
+
 /** The agent wrote something that is no message; it goes on. */
 export interface Unparsed {
   readonly sessionId?: string;
@@ -77,6 +86,7 @@ export type Answer<T> = T | undefined | Promise<T | undefined>;
 export const QUESTION = "_sandboxagent/session/request_question";
 export const ENDED = "_sandboxagent/session/ended";
 export const STORAGE = "_sandboxagent/session/storage";
+export const MCP_SERVERS = "_sandboxagent/session/mcp_servers";
 export const TURN_ENDED = "_sandboxagent/session/turn_ended";
 export const UNPARSED = "_sandboxagent/agent/unparsed";
 export const PROGRESS = "_sandboxagent/agent/install_progress";

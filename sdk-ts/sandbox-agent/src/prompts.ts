@@ -105,15 +105,17 @@ export class Prompts {
     if (this.version === 1) this.#leaveOrder(prompt);
   }
 
-  /** Gives an update to the session's oldest prompt. */
+  /** Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway. */
   update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">): void {
-    const prompt = this.#order.get(sessionId)?.[0];
-    if (prompt === undefined) return;
-    prompt.turn.push(update);
-    if (update.sessionUpdate === "user_message") prompt.idle = false;
+    const queue = this.#order.get(sessionId) ?? [];
+    queue[0]?.turn.push(update);
+    if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
-    prompt.idle = true;
-    if (prompt.ending) this.#told(prompt, prompt.ending);
+    for (const prompt of queue) {
+      if (!prompt.begun && prompt !== queue[0]) continue;
+      prompt.idle = true;
+      if (prompt.ending) this.#told(prompt, prompt.ending);
+    }
   }
 
   #told(prompt: Prompt, outcome: TurnEnded): void {

@@ -205,6 +205,20 @@ test("unparsed output of an agent is told of, and harms nothing", async () => {
   expect(await unparsed).toMatchObject({ error: expect.any(String), rawHash: expect.any(String) });
 });
 
+test("how the MCP servers of a session are is told as it changes, and to who asks", async () => {
+  await using c = connect();
+  const told: string[][] = [];
+  c.onMcpServers(({ servers }) => told.push(servers.map((s) => `${s.name} ${s.state} ${s.source}`)));
+  const session = await c.newSession({ cwd: "/tmp", mcpServers: [{ name: "files", command: "files-mcp", args: [], env: [] }] });
+  await session.prompt("mcp");
+  const now = ["files ready session", "broken failed agent", "issues needs_login agent"];
+  expect(told).toEqual([["files connecting session", "broken connecting agent"], now]);
+  const { mcpServers = [] } = await c.api.session(session.id);
+  expect(mcpServers.map((s) => `${s.name} ${s.state} ${s.source}`)).toEqual(now);
+  expect(mcpServers[0]).toMatchObject({ transport: "stdio", tools: [{ name: "read", description: "Reads a file" }, { name: "find" }] });
+  expect(mcpServers[1]!.error).toBe("no such program: broken-mcp");
+});
+
 test("agents, health and an installation that is not needed", async () => {
   await using c = connect({ autoConnect: false });
   expect(await c.health()).toEqual({ status: "ok" });

@@ -17,6 +17,11 @@ const variants = [
   { acpVersion: 2, agent: "mock2", transport: "http" },
   { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
 ] as const;
+/** A promise, and what settles it. */
+function later<T>(): { promise: Promise<T>; resolve(value: T): void } {
+  let resolve!: (value: T) => void;
+  return { promise: new Promise<T>((r) => (resolve = r)), resolve };
+}
 const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe.each(variants)("version $acpVersion, $agent, $transport", (options) => {
@@ -28,9 +33,9 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       return "allow_once";
     });
     const sessions = await Promise.all([c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" })]);
-    let cutting = true;
+    // Then no more: on a slow machine no connection would live until a turn has ended.
     const cutter = (async () => {
-      while (cutting) {
+      while (proxy.cuts < 200) {
         await wait(5 + Math.random() * 40);
         proxy.cut();
       }
@@ -58,7 +63,6 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
         if (options.acpVersion === 2) expect(ends).toBe((mine += 2));
       }
     }));
-    cutting = false;
     await cutter;
     await proxy.stop();
   });
@@ -109,6 +113,80 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(result.stopReason).toBe("end_turn");
     const count = result.text.split("\n").length;
     expect(count).toBeGreaterThan(0);
+    await proxy.stop();
+  });
+});
+
+/** Every way in which a question can go while a handler thinks about it. */
+interface Gone {
+  readonly client: SandboxAgentClient<1 | 2>;
+  readonly other: SandboxAgentClient<1 | 2>;
+  readonly gateway: Gateway;
+  readonly session: string;
+}
+const ways: Record<string, (_: Gone) => unknown> = {
+  "answered by another client": async ({ other, session }) => {
+    other.onPermission(() => "allow_once");
+    await other.resumeSession({ sessionId: session, cwd: "/tmp" });
+  },
+  "the turn cancelled": ({ client, session }) => client.cancel(session),
+  "the gateway killed, and back": async ({ gateway }) => {
+    await gateway.kill("SIGKILL");
+    await gateway.restart();
+  },
+  "the gateway killed for good": ({ gateway }) => gateway.kill("SIGKILL"),
+  "the session closed": ({ client, session }) => client.closeSession(session),
+  "the session closed by another client": ({ other, session }) => other.closeSession(session),
+  "the session deleted by another client": ({ other, session }) => other.deleteSession(session),
+  "the session ended": ({ client, session }) => client.terminateSession(session),
+  "the session left": ({ client, session }) => client.detachSession(session),
+  "the client disconnected": ({ client }) => client.disconnect(),
+};
+
+describe.each(variants)("a handler is told that its question is gone: version $acpVersion, $agent, $transport", (options) => {
+  test.each(Object.entries(ways))("%s", async (way, go) => {
+    const own = await Gateway.startWithBoth();
+    const retry = { firstDelayMs: 10, maxDelayMs: 50, ...(way === "the gateway killed for good" ? { giveUpAfterMs: 100 } : {}) };
+    await using client = new SandboxAgentClient({ baseUrl: own.url, ...options, retry });
+    await using other = new SandboxAgentClient({ baseUrl: own.url, ...options, retry });
+    const told = later<void>();
+    const shown = later<AbortSignal>();
+    client.onPermission((_request, { signal }) => {
+      shown.resolve(signal);
+      return new Promise((_resolve, reject) => signal.addEventListener("abort", () => {
+        told.resolve();
+        reject(signal.reason); // as fetch and timers do
+      }));
+    });
+    const session = await client.newSession({ cwd: "/tmp" });
+    session.prompt("permission").then(() => {}, () => {});
+    const signal = await shown.promise;
+    expect(signal.aborted).toBe(false);
+    await go({ client, other, gateway: own, session: session.id });
+    await told.promise;
+    await own.stop();
+  });
+
+  test("a break is no end of it", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    await using client = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+    const shown = later<AbortSignal>();
+    const answer = later<string>();
+    let times = 0;
+    client.onPermission((_request, { signal }) => {
+      times++;
+      shown.resolve(signal);
+      return answer.promise;
+    });
+    const session = await client.newSession({ cwd: "/tmp" });
+    const turn = session.prompt("permission");
+    const signal = await shown.promise;
+    proxy.cut();
+    await client.getSession(session.id); // on the next connection
+    expect(signal.aborted).toBe(false);
+    answer.resolve("allow_once");
+    expect((await turn).text).toContain("allow_once");
+    expect(times).toBe(1);
     await proxy.stop();
   });
 });
