@@ -40,6 +40,7 @@ target() {
 	case $(uname -s) in
 	Linux) os=linux ;;
 	Darwin) os=darwin ;;
+	MINGW* | MSYS* | CYGWIN*) fail "this script is for Linux and macOS: for Windows take sandbox-agent-VERSION-windows-amd64.zip of the release, or npm install sandbox-agent" ;;
 	*) fail "there is no program for $(uname -s), only for Linux and macOS: build it from source" ;;
 	esac
 	case $(uname -m) in

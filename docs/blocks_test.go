@@ -16,14 +16,15 @@ import (
 // languages are those of blocks, each with whether somebody checks them.
 var languages = map[string]string{
 	"sh": "run or checked here", "bash": "run or checked here",
-	"ts":      "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
-	"python":  "run by sdk-py/tests/test_package.py",
-	"json":    "parsed here, frames by the protocol's schema",
-	"jsonl":   "the same, line by line",
-	"go":      "a bridge, held to the contract here",
-	"html":    "opened in a browser by sdk-ts/sandbox-agent/test/chatpage.test.ts",
-	"mermaid": "drawn by inspector/test/rendering.test.ts",
-	"toml":    "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
+	"ts":         "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
+	"python":     "run by sdk-py/tests/test_package.py, or a part of a program",
+	"typescript": "a part of a program, compared with it here",
+	"json":       "parsed here, frames by the protocol's schema",
+	"jsonl":      "the same, line by line",
+	"go":         "a bridge, held to the contract here",
+	"html":       "opened in a browser by sdk-ts/sandbox-agent/test/chatpage.test.ts",
+	"mermaid":    "drawn by inspector/test/rendering.test.ts",
+	"toml":       "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
 	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "caddy": "settings", "xml": "settings", "promql": "a query", "ini": "settings", "text": "output",
 	"": "output",
 }
@@ -35,6 +36,32 @@ func TestBlocks_Languages(t *testing.T) {
 				t.Errorf("%s: nothing checks blocks of %q", b.where(p), b.lang)
 			}
 		}
+	}
+}
+
+// What a page shows of a program is in that program, whose tests run it.
+func TestBlocks_From(t *testing.T) {
+	found := 0
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			name, ok := strings.CutPrefix(b.mark, "from: ")
+			if !ok {
+				if b.lang == "typescript" {
+					t.Errorf("%s: {/* from: FILE */} is missing before it; a whole program is ts", b.where(p))
+				}
+				continue
+			}
+			found++
+			program, err := os.ReadFile(filepath.Join("..", name))
+			if err != nil {
+				t.Errorf("%s: %v", b.where(p), err)
+			} else if !strings.Contains(string(program), b.text) {
+				t.Errorf("%s: %s does not have these lines", b.where(p), name)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page shows a part of a program")
 	}
 }
 

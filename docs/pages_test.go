@@ -8,6 +8,7 @@
 //	{/* run */}              run in the page's shell, against a gateway
 //	{/* run: background */}  the same, left running; waited for until it prints an address
 //	{/* not run: REASON */}  only its syntax is checked
+//	{/* from: FILE */}       a part of a program of this repository, word by word
 //	{/* output */}           lines that the block before has printed; "..." stands for anything
 //
 // Every block of shell code needs one of the first three.

@@ -74,7 +74,7 @@ func TestQuickstart_Clone(t *testing.T) {
 	dir, env := clone(t)
 	for _, p := range pages(t) {
 		if p.name == "quickstart.mdx" {
-			runPage(t, p, dir, t.TempDir(), env)
+			runPage(t, p, dir, t.TempDir(), append(environment(), env...))
 		}
 	}
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	code := m.Run()
+	printJourneys(os.Stdout)
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -92,11 +93,15 @@ func TestShell_Runs(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			home := t.TempDir()
+			if _, ok := guideOf(p); ok {
+				runPage(t, p, home, home, newcomer(t, p, filepath.Dir(bin)))
+				return
+			}
 			// There is something to work with.
 			if err := os.MkdirAll(filepath.Join(home, "project"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			runPage(t, p, home, home, []string{"PATH=" + filepath.Dir(bin) + ":" + os.Getenv("PATH")})
+			runPage(t, p, home, home, append(environment(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH")))
 		})
 	}
 }
@@ -122,10 +127,12 @@ func freePort(t *testing.T) string {
 // the address of a gateway.
 const prologue = `set -euo pipefail
 trap 'code=$?; trap - EXIT; trap "" TERM; kill 0; wait; exit $code' EXIT
+now() { echo "${EPOCHREALTIME:-}" >>$OUT/times; }
 address() { timeout 60 grep -m1 -q "https\?://127.0.0.1:$PORT" <(tail -n +1 -F "$1" 2>/dev/null); }
 `
 
-// runPage runs a page's blocks, one after the other, in one shell.
+// runPage runs a page's blocks, one after the other, in one shell. env is the whole
+// environment, but for HOME and what stands in for the standard port.
 func runPage(t *testing.T, p page, dir, home string, env []string) {
 	t.Helper()
 	port, out := freePort(t), t.TempDir()
@@ -137,6 +144,7 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 	if !own {
 		script.WriteString("sandbox-agent server --no-token --default-agent mock >$OUT/gateway 2>&1 &\naddress $OUT/gateway\n")
 	}
+	script.WriteString("now\n")
 	for i, b := range p.blocks {
 		if !runs(b) {
 			continue
@@ -149,14 +157,13 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 			fmt.Fprintf(&script, "{\n%s} >$OUT/%d 2>&1 </dev/null &\naddress $OUT/%d\n", text, i, i)
 		}
 	}
-	script.WriteString("echo end >$OUT/at\n")
+	script.WriteString("now\necho end >$OUT/at\n")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(environment(), env...)
-	cmd.Env = append(cmd.Env, "HOME="+home, "OUT="+out, "PORT="+port, "SANDBOX_AGENT_PORT="+port, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
+	cmd.Env = append(env, "HOME="+home, "OUT="+out, "PORT="+port, "SANDBOX_AGENT_PORT="+port, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
@@ -187,6 +194,8 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 		}
 		t.Fatalf("%s:%d: %v\n%s\n%s\nthe gateway said:\n%s", p.name, line, err, read(at), said, read("gateway"))
 	}
+	times, _ := os.ReadFile(filepath.Join(out, "times")) // without one the time is not known
+	noteJourney(p, string(times))
 	for i, b := range p.blocks {
 		if b.mark == "output" {
 			if missing := lacks(read(strconv.Itoa(i-1)), b.text); missing != "" {

@@ -9,7 +9,8 @@ const agent = process.env.AGENT ?? "mock";
 const repository = process.env.REPO;
 const prompt = process.env.PROMPT ?? (repository ? "write hello.txt Hello from the sandbox" : "permission");
 const patch = process.env.OUT ?? "changes.patch";
-const keep = process.env.KEEP === "1";
+/** Whether the sandbox is to stay when the job is done. */
+export const keep = process.env.KEEP === "1";
 
 /** How long the sandbox may live, whatever becomes of this program. */
 export const minutes = keep ? 60 : 10;

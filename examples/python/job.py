@@ -1,7 +1,7 @@
 """The whole job of the other examples, at a gateway that is there already.
 
     ENDPOINT=https://... SANDBOX_AGENT_TOKEN=... AGENT=claude ANTHROPIC_API_KEY=... \
-        REPO=https://github.com/you/project PROMPT="Mend the failing test" python3 job.py
+        REPO=https://github.com/you/project PROMPT="Fix the failing test" python3 job.py
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ async def command(client: SandboxAgent, cwd: str | None, name: str, *args: str) 
     return base64.b64decode(ended["stdout"]["data"])
 
 
-async def main() -> None:
+async def job(endpoint: str, token: str | None) -> str:
+    """Clones, has the agent work, brings the change home, and returns the session's id."""
     agent = os.environ.get("AGENT", "mock")
     key = credentials(agent)
-    endpoint = os.environ.get("ENDPOINT", "http://127.0.0.1:2468")
-    async with SandboxAgent(endpoint, token=os.environ.get("SANDBOX_AGENT_TOKEN"), agent=agent) as client:
+    async with SandboxAgent(endpoint, token=token, agent=agent) as client:
 
         async def allow(ask: Ask) -> None:
             print(f"[permission] {ask.params['toolCall'].get('title')}: allowed once")
@@ -73,6 +73,8 @@ async def main() -> None:
         patch.write_bytes(diff)
         print(f"[patch] git apply {patch}")
         print(f"[session] sandbox-agent chat --endpoint {endpoint} --session {session.id}")
+        return session.id
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(job(os.environ.get("ENDPOINT", "http://127.0.0.1:2468"), os.environ.get("SANDBOX_AGENT_TOKEN")))

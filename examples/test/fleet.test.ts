@@ -49,7 +49,7 @@ describe("the fleet in Kubernetes", () => {
       if (!Model) throw new Error(`there is no ${manifest.kind} in ${manifest.apiVersion}`);
       new Model(manifest).validate();
     }
-    const [first] = manifests(read("hub.yaml").replace("readinessProbe:", "readynessProbe:")).filter((one) => one.kind === "Deployment");
+    const [first] = manifests(read("hub.yaml").replace("readinessProbe:", "readynessProbe:")).filter((one) => one.kind === "StatefulSet");
     expect(mistakes([first as Manifest]).join(), "a name with a slip").toContain("readynessProbe");
   });
 
@@ -58,7 +58,12 @@ describe("the fleet in Kubernetes", () => {
     const made = new Set(all.map((one) => `${one.kind} ${one.metadata.name}`));
     const hub = read("hub.yaml");
     for (const host of hub.match(/nats-\d\.nats:4222/g) ?? []) expect(Number(/nats-(\d)/.exec(host)?.[1])).toBeLessThan(3);
-    for (const name of ["StatefulSet nats", "Service nats", "PodDisruptionBudget nats", "Deployment sandbox-hub", "Service sandbox-hub", "PodDisruptionBudget sandbox-hub", "StatefulSet box", "Service box"]) expect(made).toContain(name);
+    // The other hubs reach each by a name for which README makes a certificate, under TLS.
+    const [set] = manifests(hub).filter((one) => one.kind === "StatefulSet") as (Manifest & { spec: { serviceName: string } })[];
+    expect(hub).toContain(`"https://$(POD_NAME).${set?.spec.serviceName}:2470"`);
+    expect(readFileSync(join(fleet, "README.md"), "utf8")).toContain(`DNS:*.${set?.spec.serviceName}\``);
+    for (const file of hub.match(/(?<=\/run\/secrets\/sandbox-hub\/)\S+(?= })/g) ?? []) expect(hub).toContain(`--from-file=${file}`);
+    for (const name of ["StatefulSet nats", "Service nats", "PodDisruptionBudget nats", "StatefulSet sandbox-hub", "Service sandbox-hub", "Service sandbox-hub-peers", "PodDisruptionBudget sandbox-hub", "StatefulSet box", "Service box"]) expect(made).toContain(name);
   });
 });
 
@@ -80,6 +85,16 @@ describe("the fleet in compose", () => {
       for (const volume of service.volumes ?? []) if (!volume.startsWith("./")) expect(Object.keys(compose.volumes), name).toContain(volume.split(":")[0]);
       if (service.build) expect(stages, name).toContain(service.build.target);
     }
+    // With TLS as well: secrets that are there, and a certificate that README makes for each name.
+    const tls = parse(readFileSync(join(fleet, "compose.tls.yaml"), "utf8"), { merge: true }) as typeof compose & { services: Record<string, { environment?: Record<string, string> }> };
+    const readme = readFileSync(join(fleet, "README.md"), "utf8");
+    for (const [name, service] of Object.entries(tls.services)) {
+      expect(Object.keys(compose.services), name).toContain(name);
+      for (const secret of service.secrets ?? []) expect([...Object.keys(compose.secrets), ...Object.keys(tls.secrets)], name).toContain(secret);
+      if (!name.startsWith("hub-")) continue;
+      expect(service.environment?.SANDBOX_HUB_ADVERTISE).toBe(`https://${name}:2470`);
+      expect(readme).toContain(`DNS:${name}`);
+    }
     const [box, hub] = [compose.services.box, compose.services["hub-1"]];
     expect(box?.networks?.filter((network) => hub?.networks?.includes(network)), "networks of a box that hubs are in").toEqual([]);
   });
@@ -88,7 +103,7 @@ describe("the fleet in compose", () => {
 test("the programs know all variables that are set for them", () => {
   const names = (text: string): Set<string> => new Set(text.match(/SANDBOX_(?:HUB|AGENT)_\w+/g));
   const known = names(["cli.mdx", "hub-cli.mdx"].map((page) => readFileSync(join(docs, page), "utf8")).join());
-  const set = names([readFileSync(join(fleet, "compose.yaml"), "utf8"), ...files.map(read), readFileSync(join(fleet, "../docker/Dockerfile"), "utf8")].join());
+  const set = names([...["compose.yaml", "compose.tls.yaml"].map((file) => readFileSync(join(fleet, file), "utf8")), ...files.map(read), readFileSync(join(fleet, "../docker/Dockerfile"), "utf8")].join());
   expect([...set].filter((name) => !known.has(name))).toEqual([]);
   expect(set.size).toBeGreaterThan(8);
 });

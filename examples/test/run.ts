@@ -34,8 +34,8 @@ export async function freePort(): Promise<number> {
   throw new Error(`no port is free from ${first + worker * perWorker} on`);
 }
 
-export async function run(example: string, cloud: Cloud, env: Record<string, string> = {}): Promise<Run> {
-  const child = spawn(process.execPath, ["--import", "tsx", "--import", join(examples, "test/network.ts"), "src/main.ts"], {
+export async function run(example: string, cloud: Cloud, env: Record<string, string> = {}, program: readonly [string, ...string[]] = ["src/main.ts"]): Promise<Run> {
+  const child = spawn(process.execPath, ["--import", "tsx", "--import", join(examples, "test/network.ts"), ...program], {
     cwd: join(examples, example),
     env: {
       PATH: process.env.PATH ?? "", HOME: examples, TSX_TSCONFIG_PATH: join(examples, "tsconfig.json"),

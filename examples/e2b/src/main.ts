@@ -1,20 +1,27 @@
-// A job for an agent in an E2B sandbox. Needs E2B_API_KEY and SANDBOX_AGENT_PROGRAM.
+// A job for an agent in an E2B sandbox. Needs E2B_API_KEY, and E2B_TEMPLATE or
+// SANDBOX_AGENT_PROGRAM: a template with the program in it (see template.ts), or the program.
 import { Sandbox } from "e2b";
-import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { job, keep, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+
+const template = process.env.E2B_TEMPLATE;
 
 await main(async (signal) => {
-  const file = await program();
+  const file = template ? undefined : await program();
   const token = newToken();
-  // The sandbox ends by itself after this time, even if this program is killed.
-  const sandbox = await Sandbox.create({ timeoutMs: minutes * 60_000 });
+  const sandbox = await Sandbox.create(template ?? "base", {
+    timeoutMs: minutes * 60_000, // it ends by itself then, even if this program is killed
+    ...(keep && { lifecycle: { onTimeout: "pause" } }), // or waits, with all that runs in it
+  });
   console.log(`sandbox ${sandbox.sandboxId}`);
   let stays = false;
   try {
     signal.throwIfAborted();
-    await sandbox.files.write("sandbox-agent", new Blob([new Uint8Array(file)]), { signal });
-    await sandbox.commands.run("chmod 755 sandbox-agent");
+    if (file) {
+      await sandbox.files.write("sandbox-agent", new Blob([new Uint8Array(file)]), { signal });
+      await sandbox.commands.run("chmod 755 sandbox-agent");
+    }
     const host = sandbox.getHost(port);
-    await sandbox.commands.run(`exec ./sandbox-agent server --host 0.0.0.0 --port ${port} --allowed-host ${host}`, {
+    await sandbox.commands.run(`exec ${file ? "./" : ""}sandbox-agent server --host 0.0.0.0 --port ${port} --allowed-host ${host}`, {
       background: true,
       timeoutMs: 0, // as long as the sandbox
       envs: { SANDBOX_AGENT_TOKEN: token }, // not in the command line, which others can see
@@ -22,7 +29,11 @@ await main(async (signal) => {
     });
     const url = `https://${host}`;
     await untilHealthy(url, signal);
-    stays = await job({ url, token, open: ["page", "terminal"], remove: `npx @e2b/cli sandbox kill ${sandbox.sandboxId}` }, signal);
+    stays = await job({
+      url, token, open: ["page", "terminal"],
+      stays: `for ${minutes} minutes and is paused then; npm run again -- ${sandbox.sandboxId} brings it back`,
+      remove: `npx @e2b/cli sandbox kill ${sandbox.sandboxId}`,
+    }, signal);
   } finally {
     if (!stays) {
       await sandbox.kill();

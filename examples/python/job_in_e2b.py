@@ -1,0 +1,66 @@
+"""The whole job in an E2B sandbox, which this program makes and takes away.
+
+    E2B_API_KEY=... E2B_TEMPLATE=sandbox-agent AGENT=claude ANTHROPIC_API_KEY=... \
+        REPO=https://github.com/you/project PROMPT="Fix the failing test" python3 job_in_e2b.py
+
+The template has the gateway's program in it; examples/e2b builds it. KEEP=1 leaves the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+
+import httpx
+from e2b import AsyncSandbox
+
+from job import credentials, job
+
+PORT = int(os.environ.get("GATEWAY_PORT", "2468"))
+
+
+async def healthy(endpoint: str) -> None:
+    """Returns when the gateway answers. Its health needs no token."""
+    async with httpx.AsyncClient(timeout=5) as http, asyncio.timeout(60):
+        while True:
+            try:
+                if (await http.get(f"{endpoint}/v2/health")).is_success:
+                    return
+            except httpx.TransportError:
+                pass  # not yet
+            await asyncio.sleep(0.2)
+
+
+async def main() -> None:
+    credentials(os.environ.get("AGENT", "mock"))  # before a sandbox costs anything
+    token = secrets.token_urlsafe(32)
+    keep = os.environ.get("KEEP") == "1"
+    sandbox = await AsyncSandbox.create(
+        os.environ["E2B_TEMPLATE"],
+        timeout=3600 if keep else 600,  # seconds; it ends by itself then, even if this program is killed
+        **({"lifecycle": {"on_timeout": "pause"}} if keep else {}),  # or waits, with all that runs in it
+    )
+    print(f"sandbox {sandbox.sandbox_id}")
+    stays = False
+    try:
+        host = sandbox.get_host(PORT)
+        await sandbox.commands.run(
+            f"exec sandbox-agent server --host 0.0.0.0 --port {PORT} --allowed-host {host}",
+            background=True,
+            timeout=0,  # as long as the sandbox
+            envs={"SANDBOX_AGENT_TOKEN": token},  # not in the command line, which others can see
+        )
+        endpoint = f"https://{host}"
+        await healthy(endpoint)
+        await job(endpoint, token)
+        if keep:
+            stays = True
+            print(f"[page] {endpoint}/ui/#token={token}")
+    finally:
+        if not stays:
+            await sandbox.kill()
+            print("the sandbox is gone")
+
+
+asyncio.run(main())
