@@ -20,13 +20,41 @@ import (
 )
 
 // syncBox is a gateway whose sessions are sync, as a node and at an address of its own. While
-// stuck is set, what the hub asks for to store it is not answered.
+// stuck is set, what the hub asks for to store it is not answered, also when it asked before.
 type syncBox struct {
 	*node
 	url   string
 	stuck atomic.Bool
 	freed chan struct{} // closed when those that are stuck go on
 }
+
+// stuckWriter is an answer that does not begin while its node is stuck.
+type stuckWriter struct {
+	http.ResponseWriter
+	b *syncBox
+	r *http.Request
+}
+
+func (w *stuckWriter) WriteHeader(status int) {
+	w.wait()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	w.wait()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *stuckWriter) wait() {
+	if w.b.stuck.Load() {
+		select {
+		case <-w.b.freed:
+		case <-w.r.Context().Done():
+		}
+	}
+}
+
+func (w *stuckWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (h *hub) syncBox(name string) *syncBox {
 	h.t.Helper()
@@ -37,12 +65,8 @@ func (h *hub) syncBox(name string) *syncBox {
 		return b.joiner.Trouble(bound)
 	}, nil)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(control.HeaderStored) != "" && b.stuck.Load() {
-			select {
-			case <-b.freed:
-			case <-r.Context().Done():
-				return
-			}
+		if r.Header.Get(control.HeaderStored) != "" {
+			w = &stuckWriter{w, b, r}
 		}
 		box.ServeHTTP(w, r)
 	})
