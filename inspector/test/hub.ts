@@ -47,7 +47,7 @@ export class Hub {
   async ask<T>(method: string, path: string, body?: unknown): Promise<T> {
     const answer = await fetch(`${this.url}${path}`, { method, headers: { Authorization: `Bearer ${this.token}`, "Content-Type": "application/json" }, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
-    return (await answer.json()) as T;
+    return (answer.status === 204 ? undefined : await answer.json()) as T;
   }
 
   /** A token of the hub. */

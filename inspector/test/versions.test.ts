@@ -159,7 +159,7 @@ test.each([["mock", "permission"], ["mock2", "requires_action"], ["mock2", "chil
     await ask(page).waitFor({ state: "detached" });
     await inbox.getByText("Nobody asks anything").waitFor();
     expect(await page.title()).not.toMatch(/^\(/);
-    await state(page, "idle").waitFor();
+    await state(page, "dormant").waitFor(); // the agent is started by the next prompt
     await log(page).getByText("The turn failed").waitFor();
     expect(await log(page).locator(".tool-title").getByText("other").count()).toBe(0);
     expect(await log(page).locator(".tool-state").getByText("Running").count()).toBe(0);
