@@ -1,5 +1,5 @@
 // The page of a hub: its nodes, the sessions of all of them, and what is left of those whose node is away.
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { Hub } from "./hub.js";
 import { chat, connected, inaccessible, phone, picture, settled, theme, World, type Page } from "./world.js";
 
@@ -187,6 +187,9 @@ test("nothing that a token for reading may not do is offered", async () => {
   const asks = await sessionAt(admin, "box-1", "permission");
   await admin.locator(".ask").waitFor();
   const works = await sessionAt(admin, "box-1", "slow");
+  onTestFinished(async () => {
+    for (const session of [works, asks]) await hub.ask("DELETE", `/nodes/box-1/v2/sessions/${session}`); // what asks here would be in the inbox of the next test
+  });
   await log(admin).locator(".agent").getByText("tick 3").waitFor();
   const token = await hub.newToken({ kind: "client", scope: "read", node: "box-1" });
   const page = await open(`#/sessions/${asks}`, token);
@@ -235,8 +238,10 @@ test("nothing that a token for reading may not do is offered", async () => {
     for (const name of menus) {
       const menu = button(name).first();
       await menu.click();
+      await page.getByRole("menuitem").first().waitFor();
       const items = await page.getByRole("menuitem").evaluateAll((all) => all.filter((i) => !(i as HTMLButtonElement).disabled).map((i) => i.firstChild?.textContent ?? ""));
       await page.keyboard.press("Escape");
+      await page.getByRole("menuitem").first().waitFor({ state: "detached" });
       for (const item of items) {
         if (tried.some((t) => t.endsWith(`, ${name}, ${item}`))) continue; // in another place
         await menu.click();
@@ -254,7 +259,6 @@ test("nothing that a token for reading may not do is offered", async () => {
   expect(refused).toEqual([]);
   for (const one of ["About this session", "What can be done with this session, Save as Markdown", "What can be done with this session, Detach", "How the list is shown, Archive", "files?node=box-1, Type a path"]) expect(tried.filter((t) => t.includes(one)), one).not.toEqual([]);
   world.complaints.splice(0); // of the browser, about what is looked at and refused
-  for (const session of [works, asks]) await hub.ask("DELETE", `/nodes/box-1/v2/sessions/${session}`); // what asks here would be in the inbox of the next test
 });
 
 test("a node that is killed while its agent asks takes the question with it, and its session goes on when it is back", async () => {

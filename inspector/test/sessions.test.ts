@@ -45,6 +45,11 @@ test("the form is filled from what the agent reports, and says what cannot be", 
   await page.getByRole("heading", { name: "A session with a title" }).waitFor();
   await page.getByText("Not everything that was asked for had an effect").waitFor();
   await expect.poll(() => page.getByRole("combobox", { name: "Model", exact: true }).inputValue()).toBe("mock-large");
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  await about.getByText("Mock Large", { exact: true }).waitFor();
+  expect(await about.locator("dt").getByText("Model", { exact: true }).count()).toBe(1); // the option, and not the record's beside it
+  await page.keyboard.press("Escape");
   await page.getByRole("complementary", { name: "Sessions" }).locator(`a[href$="${id}"]`).waitFor();
 });
 
