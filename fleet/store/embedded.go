@@ -19,13 +19,17 @@ import (
 // program that was killed has written is there; this is about machines that stop.
 const syncEvery = 5 * time.Second
 
+// startLook is how often is looked whether the server has started.
+const startLook = 50 * time.Millisecond
+
 // engine is the store's server when it is in this program. A server that could not write to one
 // of its files takes nothing more there, also when there is room again: then it is started anew.
 // The connection to it, which is in the program too, comes back as one to a server elsewhere does.
 type engine struct {
 	dir    string
 	log    *slog.Logger
-	failed atomic.Pointer[string] // what it says of a write that has failed; nil for nothing
+	failed atomic.Pointer[string] // why it takes nothing, or not everything; nil for nothing
+	fatal  atomic.Pointer[string] // why its server cannot start
 
 	mu     sync.Mutex
 	server *server.Server
@@ -49,9 +53,18 @@ func (e *engine) start() error {
 		return fmt.Errorf("start the store: %w", err)
 	}
 	s.SetLoggerV2(&serverLog{e}, e.log.Enabled(context.Background(), slog.LevelDebug), false, false)
+	e.fatal.Store(nil)
 	s.Start()
-	if !s.ReadyForConnections(openBound) {
+	for until := time.Now().Add(openBound); !s.ReadyForConnections(startLook); {
+		why := e.fatal.Load()
+		if why == nil && time.Now().Before(until) {
+			continue
+		}
 		s.Shutdown()
+		s.WaitForShutdown()
+		if why != nil {
+			return fmt.Errorf("start the store: %s", *why)
+		}
 		return errors.New("start the store: it is not ready in time; the log says why")
 	}
 	e.mu.Lock()
@@ -72,11 +85,16 @@ func (e *engine) fault() string {
 	return ""
 }
 
-// again starts the server anew.
+// again starts the server anew. One that does not start has a fault, so that it is tried once more.
 func (e *engine) again() error {
 	e.stop()
-	e.failed.Store(nil)
-	return e.start()
+	e.failed.Store(nil) // what fails while it starts counts
+	err := e.start()
+	if err != nil {
+		why := err.Error()
+		e.failed.Store(&why)
+	}
+	return err
 }
 
 // stop ends the server, if there is one. It may be called more than once.
@@ -117,8 +135,12 @@ func (l *serverLog) Warnf(format string, v ...any) { l.say(slog.LevelWarn, forma
 // Errorf implements server.Logger.
 func (l *serverLog) Errorf(format string, v ...any) { l.say(slog.LevelError, format, v) }
 
-// Fatalf implements server.Logger. The program goes on: Open reports what failed.
-func (l *serverLog) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
+// Fatalf implements server.Logger. The program goes on: start reports what failed.
+func (l *serverLog) Fatalf(format string, v ...any) {
+	why := strings.TrimSpace(fmt.Sprintf(format, v...))
+	l.of.fatal.Store(&why)
+	l.say(slog.LevelError, format, v)
+}
 
 // Debugf implements server.Logger.
 func (l *serverLog) Debugf(format string, v ...any) { l.say(slog.LevelDebug, format, v) }

@@ -185,14 +185,19 @@ func (s *Store) Hub() string { return s.hub }
 
 // Ready returns why the store cannot be written to, nil when it can.
 func (s *Store) Ready() error {
-	if !s.conn.IsConnected() {
+	there := s.conn.IsConnected()
+	if why := s.engine.fault(); why != "" {
+		what := "takes nothing of some kinds"
+		if !there {
+			what = "does not start anew"
+		}
+		return fmt.Errorf("the store %s: make room on the disk of %s, %d KiB at least: %s", what, s.engine.dir, 2*reserveSize>>10, why)
+	}
+	if !there {
 		return errors.New("the store is out of reach")
 	}
 	if err := s.refused.Load(); err != nil {
 		return fmt.Errorf("the store takes nothing: %w", *err)
-	}
-	if why := s.engine.fault(); why != "" {
-		return fmt.Errorf("the store takes nothing of some kinds: make room on the disk of %s, %d KiB at least: %s", s.engine.dir, 2*reserveSize>>10, why)
 	}
 	return nil
 }
