@@ -56,6 +56,16 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
     return this.#result.then(onFulfilled, onRejected);
   }
 
+  /** As of a promise: for those who start a turn and go on. */
+  catch<B = never>(onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<TurnResult<V> | B> {
+    return this.#result.catch(onRejected);
+  }
+
+  /** As of a promise. */
+  finally(onFinally?: (() => void) | null): Promise<TurnResult<V>> {
+    return this.#result.finally(onFinally);
+  }
+
   /** Asks the agent to end the turn; the result's stop reason is then `cancelled`. */
   cancel(): Promise<void> {
     return this.onCancel();
