@@ -32,7 +32,7 @@ await main(async (signal) => {
     stays = await job({
       url, token, open: ["page", "terminal"],
       stays: `for ${minutes} minutes and is paused then; npm run again -- ${sandbox.sandboxId} brings it back`,
-      remove: `npx @e2b/cli sandbox kill ${sandbox.sandboxId}`,
+      remove: `npm run remove -- ${sandbox.sandboxId}`,
     }, signal);
   } finally {
     if (!stays) {
