@@ -22,7 +22,7 @@ var languages = map[string]string{
 	"json":       "parsed here, frames by the protocol's schema",
 	"jsonl":      "the same, line by line",
 	"go":         "a bridge, held to the contract here",
-	"html":       "opened in a browser by sdk-ts/sandbox-agent/test/chatpage.test.ts",
+	"html":       "copied into a file by the tests of guides, and visited with a browser",
 	"mermaid":    "drawn by inspector/test/rendering.test.ts",
 	"toml":       "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
 	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "caddy": "settings", "xml": "settings", "promql": "a query", "ini": "settings", "text": "output",

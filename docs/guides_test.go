@@ -23,17 +23,20 @@ type guide struct {
 	// steps are the blocks that a person types or copies. A page that needs one more
 	// has to say so here.
 	steps int
+	// prepare sets up what the page needs and no newcomer makes: doubles of what is elsewhere,
+	// and who comes behind the reader and looks at what they have made.
+	prepare func(*testing.T, page, *stage)
 }
 
 var guides = []guide{
-	{"sandbox.mdx", "Claude Code in Docker", 10},
-	{"e2b.mdx", "Claude Code in E2B", 11},
-	{"login.mdx", "logging in inside a sandbox", 8},
-	{"chat-page.mdx", "a chat page in 60 lines", 3},
-	{"ci.mdx", "CI that fixes a test", 6},
-	{"team.mdx", "a team behind TLS", 9},
-	{"editors.mdx", "Zed, JetBrains, acpx", 8},
-	{"fleet.mdx", "many sandboxes", 10},
+	{page: "sandbox.mdx", does: "Claude Code in Docker", steps: 10},
+	{page: "e2b.mdx", does: "Claude Code in E2B", steps: 12, prepare: prepareE2B},
+	{page: "login.mdx", does: "logging in inside a sandbox", steps: 8},
+	{page: "chat-page.mdx", does: "a chat page in 60 lines", steps: 4, prepare: prepareChatPage},
+	{page: "ci.mdx", does: "CI that fixes a test", steps: 6},
+	{page: "team.mdx", does: "a team behind TLS", steps: 9},
+	{page: "editors.mdx", does: "Zed, JetBrains, acpx", steps: 10, prepare: prepareEditors},
+	{page: "fleet.mdx", does: "many sandboxes", steps: 10},
 }
 
 func guideOf(p page) (guide, bool) {
@@ -82,6 +85,11 @@ func newcomer(t *testing.T, p page, bin string) []string {
 		from, err := exec.LookPath(filepath.Join(bin, name))
 		if err != nil {
 			from, err = exec.LookPath(name)
+		}
+		if err == nil && name == "python3" { // what is in PATH may be a script that chooses one by it
+			var out []byte
+			out, err = exec.CommandContext(t.Context(), from, "-c", "import sys; print(sys.executable)").Output()
+			from = strings.TrimSpace(string(out))
 		}
 		if err == nil { // else only blocks need it that are not run
 			symlink(t, from, filepath.Join(path, name))

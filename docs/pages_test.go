@@ -8,6 +8,7 @@
 //	{/* run */}              run in the page's shell, against a gateway
 //	{/* run: background */}  the same, left running; waited for until it prints an address
 //	{/* not run: REASON */}  only its syntax is checked
+//	{/* file: NAME */}       of a guide: the reader copies it into this file, and so does the test
 //	{/* from: FILE */}       a part of a program of this repository, word by word
 //	{/* output */}           lines that the block before has printed; "..." stands for anything
 //

@@ -74,7 +74,7 @@ func TestQuickstart_Clone(t *testing.T) {
 	dir, env := clone(t)
 	for _, p := range pages(t) {
 		if p.name == "quickstart.mdx" {
-			runPage(t, p, dir, t.TempDir(), append(environment(), env...))
+			runPage(t, p, stage{dir: dir, home: t.TempDir(), env: append(environment(), env...)})
 		}
 	}
 }

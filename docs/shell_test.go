@@ -25,6 +25,13 @@ const standardPort = "2468"
 var buildDir string
 
 func TestMain(m *testing.M) {
+	if file := os.Getenv(settingsVariable); file != "" {
+		if err := beEditor(file); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", file, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	dir, err := os.MkdirTemp("", "sandbox-agent-docs-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -76,6 +83,9 @@ func TestShell_Marked(t *testing.T) {
 	}
 }
 
+// ownPort is the port of a server that the block itself names.
+var ownPort = regexp.MustCompile(`\bhttp\.server (\d+)`)
+
 func runs(b block) bool { return b.mark == "run" || b.mark == "run: background" }
 
 func TestShell_Runs(t *testing.T) {
@@ -93,15 +103,19 @@ func TestShell_Runs(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			home := t.TempDir()
-			if _, ok := guideOf(p); ok {
-				runPage(t, p, home, home, newcomer(t, p, filepath.Dir(bin)))
+			if g, ok := guideOf(p); ok {
+				s := stage{dir: home, home: home, env: newcomer(t, p, filepath.Dir(bin))}
+				if g.prepare != nil {
+					g.prepare(t, p, &s)
+				}
+				runPage(t, p, s)
 				return
 			}
 			// There is something to work with.
 			if err := os.MkdirAll(filepath.Join(home, "project"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			runPage(t, p, home, home, append(environment(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH")))
+			runPage(t, p, stage{dir: home, home: home, env: append(environment(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))})
 		})
 	}
 }
@@ -123,47 +137,84 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
+// stage is what a page's blocks find when they are run.
+type stage struct {
+	dir, home string
+	env       []string // all of it, but HOME and what is about ports
+	// real are what the page calls things that are elsewhere, each with what it is here. The
+	// standard port is one of them.
+	real map[string]string
+	// alone says that there is no gateway but those that the page starts, and that the shell has no
+	// address of one.
+	alone bool
+	// before are lines for the shell that come before all blocks, after those that come behind
+	// a block; none of them are the reader's. They have the variable BLOCKS, a folder.
+	before string
+	after  func(i int, b block) string
+}
+
 // prologue is what the blocks of a page find. address waits until a file has
-// the address of a gateway.
+// the address of a server on a port.
 const prologue = `set -euo pipefail
 trap 'code=$?; trap - EXIT; trap "" TERM; kill 0; wait; exit $code' EXIT
-now() { echo "${EPOCHREALTIME:-}" >>$OUT/times; }
-address() { timeout 60 grep -m1 -q "https\?://127.0.0.1:$PORT" <(tail -n +1 -F "$1" 2>/dev/null); }
+now() { echo "${EPOCHREALTIME:-}" >>$BLOCKS/times; }
+address() { timeout 60 grep -m1 -q "https\?://127.0.0.1:$2" <(tail -n +1 -F "$1" 2>/dev/null); }
 `
 
-// runPage runs a page's blocks, one after the other, in one shell. env is the whole
-// environment, but for HOME and what stands in for the standard port.
-func runPage(t *testing.T, p page, dir, home string, env []string) {
+// runPage runs a page's blocks, one after the other, in one shell.
+func runPage(t *testing.T, p page, s stage) {
 	t.Helper()
 	port, out := freePort(t), t.TempDir()
+	names := []string{standardPort, port}
+	for name, here := range s.real {
+		names = append(names, name, strings.ReplaceAll(here, standardPort, port))
+	}
+	here := strings.NewReplacer(names...)
+	slices.Reverse(names)
+	asShown := strings.NewReplacer(names...)
 	var script strings.Builder
 	script.WriteString(prologue)
 	own := slices.ContainsFunc(p.blocks, func(b block) bool {
 		return b.mark == "run: background" && (strings.Contains(b.text, "sandbox-agent server") || strings.Contains(b.text, "sandbox-hub serve"))
 	})
-	if !own {
-		script.WriteString("sandbox-agent server --no-token --default-agent mock >$OUT/gateway 2>&1 &\naddress $OUT/gateway\n")
+	if !own && !s.alone {
+		script.WriteString("sandbox-agent server --no-token --default-agent mock >$BLOCKS/gateway 2>&1 &\naddress $BLOCKS/gateway $PORT\n")
 	}
+	script.WriteString(s.before)
 	script.WriteString("now\n")
 	for i, b := range p.blocks {
-		if !runs(b) {
+		text := here.Replace(b.text)
+		fmt.Fprintf(&script, "echo %d >$BLOCKS/at\n", i)
+		file, copied := strings.CutPrefix(b.mark, "file: ")
+		switch {
+		case copied:
+			file = strings.Replace(file, "~", "$HOME", 1)
+			fmt.Fprintf(&script, "mkdir -p \"$(dirname \"%s\")\"; cat >\"%[1]s\" <<'END-OF-%d'\n%sEND-OF-%[2]d\n", file, i, text)
+		case b.mark == "run":
+			fmt.Fprintf(&script, "{\n%s} >$BLOCKS/%d 2>&1 </dev/null\n", text, i)
+		case b.mark == "run: background":
+			at := port
+			if m := ownPort.FindStringSubmatch(text); m != nil {
+				at = m[1]
+			}
+			fmt.Fprintf(&script, "{\n%s} >$BLOCKS/%d 2>&1 </dev/null &\naddress $BLOCKS/%[2]d %s\n", text, i, at)
+		default:
 			continue
 		}
-		text := strings.ReplaceAll(b.text, standardPort, port)
-		fmt.Fprintf(&script, "echo %d >$OUT/at\n", i)
-		if b.mark == "run" {
-			fmt.Fprintf(&script, "{\n%s} >$OUT/%d 2>&1 </dev/null\n", text, i)
-		} else {
-			fmt.Fprintf(&script, "{\n%s} >$OUT/%d 2>&1 </dev/null &\naddress $OUT/%d\n", text, i, i)
+		if s.after != nil {
+			script.WriteString(s.after(i, b))
 		}
 	}
-	script.WriteString("now\necho end >$OUT/at\n")
+	script.WriteString("now\necho end >$BLOCKS/at\n")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
-	cmd.Dir = dir
-	cmd.Env = append(env, "HOME="+home, "OUT="+out, "PORT="+port, "SANDBOX_AGENT_PORT="+port, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
+	cmd.Dir = s.dir
+	cmd.Env = append(s.env, "HOME="+s.home, "BLOCKS="+out, "PORT="+port, "SANDBOX_AGENT_PORT="+port)
+	if !s.alone {
+		cmd.Env = append(cmd.Env, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
@@ -184,7 +235,7 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 	}
 	read := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(out, name)) // what was not run has printed nothing
-		return strings.ReplaceAll(string(b), port, standardPort)
+		return asShown.Replace(string(b))
 	}
 	if err != nil {
 		at := strings.TrimSpace(read("at"))
