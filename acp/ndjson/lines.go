@@ -22,11 +22,11 @@ type Lines struct {
 	maxLine int
 
 	buf        []byte
-	head, tail int // unread bytes of buf
-	newline    int // index of the first newline in buf[head:tail], -1 when not known
-	scanned    int // bytes of buf[head:tail] known to hold no newline
-	waiting    func() bool
-	fillErr    error // met by Buffered, for the next Read
+	head, tail int                       // unread bytes of buf
+	newline    int                       // index of the first newline in buf[head:tail], -1 when not known
+	scanned    int                       // bytes of buf[head:tail] known to hold no newline
+	ahead      func([]byte) (int, error) // may be nil
+	fillErr    error                     // met by Buffered, for the next Read
 }
 
 // NewLines returns a reader of lines up to maxLine bytes; 0 means
@@ -47,8 +47,8 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("line of %d bytes is over the limit of %d", e.Length, e.Limit)
 }
 
-// Waiting is [Conn.Waiting].
-func (l *Lines) Waiting(f func() bool) { l.waiting = f }
+// Ahead is [Conn.Ahead].
+func (l *Lines) Ahead(read func(p []byte) (int, error)) { l.ahead = read }
 
 // Buffered reports whether the next Next returns without waiting. It ends the
 // life of the line that was read last.
@@ -56,10 +56,12 @@ func (l *Lines) Buffered() bool {
 	if l.findNewline() >= 0 {
 		return true
 	}
-	if l.waiting == nil || l.fillErr != nil || l.tail-l.head > readBuffer || !l.waiting() {
+	if l.ahead == nil || l.fillErr != nil || l.tail-l.head > readBuffer {
 		return false
 	}
-	l.fillErr = l.fill()
+	l.makeRoom()
+	n, err := l.ahead(l.buf[l.tail:])
+	l.tail, l.fillErr = l.tail+n, err
 	return l.findNewline() >= 0
 }
 
@@ -130,8 +132,24 @@ func (l *Lines) discard() ([]byte, error) {
 	}
 }
 
-// fill reads once, making room first.
+// fill reads once.
 func (l *Lines) fill() error {
+	l.makeRoom()
+	for range 100 {
+		n, err := l.r.Read(l.buf[l.tail:])
+		l.tail += n
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// makeRoom has buf take more bytes behind tail.
+func (l *Lines) makeRoom() {
 	if l.head == l.tail {
 		l.head, l.tail, l.scanned = 0, 0, 0
 	}
@@ -151,15 +169,4 @@ func (l *Lines) fill() error {
 		}
 		l.head, l.tail = 0, n
 	}
-	for range 100 {
-		n, err := l.r.Read(l.buf[l.tail:])
-		l.tail += n
-		if n > 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return io.ErrNoProgress
 }

@@ -54,9 +54,9 @@ func New(r io.Reader, w io.Writer, closeFn func() error, maxLine int) *Conn {
 	return &Conn{lines: NewLines(r, maxLine), w: w, close: closeFn}
 }
 
-// Waiting gives the Conn a way to know that a read of its stream would return
-// bytes at once. Buffered then looks beyond what was read already.
-func (c *Conn) Waiting(f func() bool) { c.lines.Waiting(f) }
+// Ahead gives the Conn a way to read what its stream has without waiting for more: read
+// returns 0 and no error when there is nothing. Buffered then looks beyond what was read already.
+func (c *Conn) Ahead(read func(p []byte) (int, error)) { c.lines.Ahead(read) }
 
 // Buffered reports whether the next Read returns without waiting. It ends the
 // life of the message that was read last.

@@ -169,7 +169,7 @@ func start(ctx context.Context, c Command) (*conn, error) {
 		return nil, err
 	}
 	lines := ndjson.New(p.Stdout, p, p.Stdout.Close, 0)
-	lines.Waiting(p.Waiting)
+	lines.Ahead(p.ReadAhead)
 	return &conn{Conn: lines, proc: p, tap: c.Tap}, nil
 }
 

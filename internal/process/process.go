@@ -63,6 +63,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	group   group
 	stdout  *os.File
+	ahead   ahead
 	mark    string
 	tty     bool
 	started time.Time

@@ -52,7 +52,7 @@ var (
 func New(newAgent func(p acp.Peer, c *Conn) acp.Agent) *Conn {
 	c := &Conn{up: make(chan acp.Message, maxWaiting), gone: make(chan struct{}), down: newPipe(), served: make(chan struct{})}
 	c.lines = ndjson.New(c.down, nil, nil, maxFrame)
-	c.lines.Waiting(c.down.waiting)
+	c.lines.Ahead(c.down.readAhead)
 	go func() {
 		defer close(c.served)
 		// Its error is the end of the stream, which failure explains.

@@ -48,9 +48,26 @@ func (p *pipe) Write(b []byte) (int, error) {
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.read == len(p.buf) && !p.ended && !p.broken {
+	for p.emptyLocked() {
 		p.change.Wait()
 	}
+	return p.takeLocked(b)
+}
+
+// readAhead is Read of what is there; 0 bytes and no error when that is nothing yet.
+func (p *pipe) readAhead(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.emptyLocked() {
+		return 0, nil
+	}
+	return p.takeLocked(b)
+}
+
+// emptyLocked reports whether a Read has to wait.
+func (p *pipe) emptyLocked() bool { return p.read == len(p.buf) && !p.ended && !p.broken }
+
+func (p *pipe) takeLocked(b []byte) (int, error) {
 	if p.broken || p.read == len(p.buf) {
 		return 0, io.EOF
 	}
@@ -63,13 +80,6 @@ func (p *pipe) Read(b []byte) (int, error) {
 	}
 	p.change.Broadcast()
 	return n, nil
-}
-
-// waiting reports whether a Read would return at once.
-func (p *pipe) waiting() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.read < len(p.buf) || p.ended || p.broken
 }
 
 // end makes Writes fail and Read end behind what is there.

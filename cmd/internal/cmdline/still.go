@@ -12,13 +12,14 @@ const (
 	worthwhile = 4 << 20         // bytes of garbage that are worth it to be given back
 )
 
-// GiveBack returns memory to the system whenever the program has nothing to do after it had: what
-// a start or a burst of connections has used, which the runtime would keep for minutes. The returned
-// function ends it.
+// GiveBack returns memory to the system: at once what the start has used, and later whenever
+// the program has nothing to do after it had, such as a burst of connections, whose memory
+// the runtime would keep for minutes. The returned function ends it.
 func GiveBack() (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
+		give()
 		look := time.NewTicker(stillFor)
 		defer look.Stop()
 		var s stillness
@@ -26,8 +27,7 @@ func GiveBack() (end func()) {
 			select {
 			case <-look.C:
 				if s.noteworthy(allocated()) {
-					debug.FreeOSMemory()
-					givePages()
+					give()
 				}
 			case <-stop:
 				return
@@ -38,6 +38,11 @@ func GiveBack() (end func()) {
 		close(stop)
 		<-ended
 	}
+}
+
+func give() {
+	debug.FreeOSMemory()
+	givePages()
 }
 
 // allocated returns how many bytes the program has allocated since it began.
