@@ -552,6 +552,32 @@ func TestReplicas_StoreIsFull(t *testing.T) {
 	}
 }
 
+// Of a stream that goes on is copied what the node has told of, and not each event by itself as it comes:
+// that would take more than the stream.
+func TestReplicas_StreamIsNotChased(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	given := 0
+	g.page = func(w http.ResponseWriter, id string) bool {
+		if id != "stream" {
+			return false
+		}
+		given++ // one page is asked for at a time
+		fmt.Fprintf(w, `{"events":[%s],"hasMore":true}`, said(given, "more"))
+		return true
+	}
+	g.tellState("stream", runtime.StateRunning, begun, 3)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("stream", 3)
+	g.put("other", begun, some(2, nil)...)
+	h.copied("other", 2)
+	if asked := g.pagesAsked(); asked > 4 {
+		t.Errorf("%d pages were asked for", asked)
+	}
+	g.tellState("stream", runtime.StateRunning, begun, 5) // the node tells of it again, and the copy goes on
+	h.copied("stream", 5)
+}
+
 // A node that fills the store with all it may leaves room for the others, and is told so.
 func TestReplicas_GreedyNode(t *testing.T) {
 	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 4 << 20})

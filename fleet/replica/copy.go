@@ -177,7 +177,8 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 }
 
 // pull copies events until the replica has what the node had when its newest event was numbered
-// target. Copied is false when the node has another history than the replica; then nothing is.
+// target. What a session says meanwhile comes when the node tells of it, once a second while it works:
+// to run after a stream page by page would take more than the stream itself. Copied is false when the node has another history than the replica; then nothing is.
 func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64, held bool) (more, copied bool, err error) {
 	if !e.known {
 		if e.at, err = f.o.Store.End(ctx, rec.ReplicaID); err != nil {
@@ -192,7 +193,8 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 	}
 	e.checked, more = true, target > max(e.at.Last, e.read)
 	for range pages {
-		if !more {
+		if !more || !held && max(e.at.Last, e.read) >= target {
+			more = false
 			break
 		}
 		if more, _, err = f.copyPage(ctx, e, rec.ReplicaID, wanted{held: held}); err != nil {
