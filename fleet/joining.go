@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/coder/websocket"
-
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -44,19 +42,10 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	if !h.o.Replicate {
 		w.Header().Set(tunnel.HeaderCopies, tunnel.CopiesNone)
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		InsecureSkipVerify: true, // origins were checked
-		Subprotocols:       []string{tunnel.Subprotocol},
-		CompressionMode:    websocket.CompressionDisabled,
-	})
+	t, err := tunnel.Accept(w, r)
 	if err != nil {
-		h.log.Debug("websocket handshake", "node", hello.Name, "err", err)
-		return nil // answered by Accept
-	}
-	t, err := tunnel.Hub(ws)
-	if err != nil {
-		h.log.Warn("a tunnel could not be begun", "node", hello.Name, "err", err)
-		return nil
+		h.log.Debug("a tunnel could not be begun", "node", hello.Name, "err", err)
+		return nil // it was answered
 	}
 	h.metrics.joins.WithLabelValues("joined").Inc()
 	l := h.newLink(hello.Name, t, admitted.Revision())

@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -49,6 +51,9 @@ func (h *Hub) through(l *link, token string, w http.ResponseWriter, r *http.Requ
 		return err
 	}
 	defer leave()
+	if err := atOnce(r); err != nil {
+		return err
+	}
 	ctx, done := h.during(r, c)
 	defer done()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -72,6 +77,29 @@ func (h *Hub) away(n store.Node) error {
 	return problem.New(problem.NodeOffline, "%s was last here at %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, n.Since.Format(time.RFC3339), n.Name).
 		With("since", n.Since)
 }
+
+// smallBody is how large the body of a request may be that is read before it is passed on, in bytes.
+const smallBody = 32 << 10
+
+// atOnce reads the body of a request if it is small, as most are. The library sends one that is in
+// memory together with the headers: one write and one wake-up less, at both ends of the tunnel.
+func atOnce(r *http.Request) error {
+	if r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
+		return nil
+	}
+	b := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, b); err != nil {
+		return problem.Wrap(problem.InvalidRequest, err, "the body of the request ended early")
+	}
+	r.Body = inMemory{bytes.NewReader(b)}
+	return nil
+}
+
+// inMemory is the body of a request that was read.
+type inMemory struct{ *bytes.Reader }
+
+// Close implements io.Closer.
+func (inMemory) Close() error { return nil }
 
 type restKey struct{}
 
@@ -102,6 +130,9 @@ func rewrite(p *httputil.ProxyRequest) {
 	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+rest
 	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
 	p.Out.Host = u.Host
+	if b, ok := p.In.Body.(inMemory); ok {
+		p.Out.Body = io.NopCloser(b.Reader) // which the library knows
+	}
 	withhold(p.Out.Header)
 }
 

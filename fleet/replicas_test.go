@@ -529,7 +529,7 @@ func TestReplicas_NameIsUsedAgain(t *testing.T) {
 // A store that is full takes no more, and says what to do; when there is room again the copies
 // go on.
 func TestReplicas_StoreIsFull(t *testing.T) {
-	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 1 << 20})
+	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 2 << 20})
 	g := newGateway()
 	g.put("large", begun, some(1, map[int]int{1: 900 << 10})...)
 	h.join("box", h.joinToken(), nil, g)
@@ -548,6 +548,51 @@ func TestReplicas_StoreIsFull(t *testing.T) {
 	g.put("next", begun, want...)
 	h.copied("next", 3)
 	if diff := cmp.Diff(want, h.lines("next", 10)); diff != "" {
+		t.Errorf("the events, -want +got:\n%.500s", diff)
+	}
+}
+
+// Of a stream that goes on is copied what the node has told of, and not each event by itself as it comes:
+// that would take more than the stream.
+func TestReplicas_StreamIsNotChased(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	given := 0
+	g.page = func(w http.ResponseWriter, id string) bool {
+		if id != "stream" {
+			return false
+		}
+		given++ // one page is asked for at a time
+		fmt.Fprintf(w, `{"events":[%s],"hasMore":true}`, said(given, "more"))
+		return true
+	}
+	g.tellState("stream", runtime.StateRunning, begun, 3)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("stream", 3)
+	g.put("other", begun, some(2, nil)...)
+	h.copied("other", 2)
+	if asked := g.pagesAsked(); asked > 4 {
+		t.Errorf("%d pages were asked for", asked)
+	}
+	g.tellState("stream", runtime.StateRunning, begun, 5) // the node tells of it again, and the copy goes on
+	h.copied("stream", 5)
+}
+
+// A node that fills the store with all it may leaves room for the others, and is told so.
+func TestReplicas_GreedyNode(t *testing.T) {
+	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 4 << 20})
+	greedy, good := newGateway(), newGateway()
+	greedy.put("much", begun, some(6, map[int]int{1: 900 << 10, 2: 900 << 10, 3: 900 << 10, 4: 900 << 10, 5: 900 << 10})...)
+	h.join("greedy", h.joinToken(), nil, greedy)
+	h.await("the greedy node is refused", func() bool {
+		list := h.list(adminToken, "").Sessions
+		return len(list) == 1 && strings.Contains(list[0].Replica.Trouble, "--replica-bytes is reached for this node")
+	})
+	want := some(3, map[int]int{2: 400 << 10})
+	good.put("little", begun, want...)
+	h.join("good", h.joinToken(), nil, good)
+	h.copied("little", 3)
+	if diff := cmp.Diff(want, h.lines("little", 10)); diff != "" {
 		t.Errorf("the events, -want +got:\n%.500s", diff)
 	}
 }

@@ -22,8 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
@@ -114,6 +112,7 @@ func New(o Options) (*Joiner, error) {
 	transport.Protocols.SetHTTP1(true) // a WebSocket needs it
 	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	transport.DisableKeepAlives = true // each request opens a tunnel
+	transport.DialContext = tunnel.Wire(transport.DialContext)
 	j.http = &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -218,24 +217,17 @@ func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Agents: j.agents, Version: j.o.Version, Instance: j.instance}
 	header := hello.Header()
 	header.Set("Authorization", "Bearer "+j.token)
-	ws, resp, err := websocket.Dial(ctx, j.o.Hub.JoinPath(tunnel.Path).String(), &websocket.DialOptions{
-		HTTPClient: j.http, HTTPHeader: header, Subprotocols: []string{tunnel.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
-	})
-	if err != nil {
-		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, fmt.Errorf("join: %w", acphttp.ReadProblem(resp))
-		}
+	t, resp, err := tunnel.Dial(ctx, j.http, j.o.Hub.JoinPath(tunnel.Path).String(), header)
+	switch {
+	case err != nil && resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		return nil, fmt.Errorf("join: %w", acphttp.ReadProblem(resp))
+	case errors.Is(err, tunnel.ErrOtherProtocol):
+		return nil, fmt.Errorf("join %s: %w", j.o.Hub.Redacted(), err)
+	case err != nil:
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	if ws.Subprotocol() != tunnel.Subprotocol {
-		_ = ws.CloseNow()
-		return nil, fmt.Errorf("join: %s is not a hub that this version can join", j.o.Hub.Redacted())
-	}
-	t, err := tunnel.Node(ws)
-	if err == nil {
-		j.noteJoined(resp.Header.Get(tunnel.HeaderCopies) != tunnel.CopiesNone)
-	}
-	return t, err
+	j.noteJoined(resp.Header.Get(tunnel.HeaderCopies) != tunnel.CopiesNone)
+	return t, nil
 }
 
 // errBroken is why a tunnel ended that nobody closed here.

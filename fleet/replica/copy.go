@@ -31,8 +31,8 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	waits := held && (info.Unstored > 0 || rec.Through == 0)
 	if held && rec.Through == 0 { // its client waits to be told that there is the session
 		e.trouble = ""
-		switch err := f.o.Store.Room(ctx); {
-		case errors.Is(err, store.ErrNoRoom), errors.Is(err, store.ErrDiskFull):
+		switch err := f.o.Store.Room(ctx, f.o.Node.Name); {
+		case full(err):
 			e.trouble = err.Error()
 		case err != nil:
 			return outcome{err: err}
@@ -59,6 +59,11 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	defer f.mu.Unlock()
 	e.through = rec.Through
 	return outcome{more: more, attend: waits && !more, paced: !held && !more, err: errors.Join(err, noted)}
+}
+
+// full reports whether an error says that the store has no room for what it was given.
+func full(err error) bool {
+	return errors.Is(err, store.ErrNoRoom) || errors.Is(err, store.ErrShare) || errors.Is(err, store.ErrDiskFull)
 }
 
 // Told returns the number of the newest event that a node has told of. Of a session that is held
@@ -119,6 +124,7 @@ func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.
 		next := *rec
 		if had != nil { // which others write
 			next.Bundled, next.BundleTrouble = had.Bundled, had.BundleTrouble
+			next.Bytes = max(next.Bytes, had.Bytes) // of the same replica, which only grows
 		}
 		if had != nil && had.Instance == rec.Instance && had.Info.CreatedAt.Equal(info.CreatedAt) {
 			// The same gateway may have joined again meanwhile and said more.
@@ -171,7 +177,8 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 }
 
 // pull copies events until the replica has what the node had when its newest event was numbered
-// target. Copied is false when the node has another history than the replica; then nothing is.
+// target. What a session says meanwhile comes when the node tells of it, once a second while it works:
+// to run after a stream page by page would take more than the stream itself. Copied is false when the node has another history than the replica; then nothing is.
 func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64, held bool) (more, copied bool, err error) {
 	if !e.known {
 		if e.at, err = f.o.Store.End(ctx, rec.ReplicaID); err != nil {
@@ -186,14 +193,15 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 	}
 	e.checked, more = true, target > max(e.at.Last, e.read)
 	for range pages {
-		if !more {
+		if !more || !held && max(e.at.Last, e.read) >= target {
+			more = false
 			break
 		}
 		if more, _, err = f.copyPage(ctx, e, rec.ReplicaID, wanted{held: held}); err != nil {
 			break
 		}
 	}
-	rec.Through = max(rec.Through, e.at.Last)
+	rec.Through, rec.Bytes = max(rec.Through, e.at.Last), max(rec.Bytes, e.at.Size)
 	if err == nil && !more {
 		rec.Through = max(rec.Through, target)
 	}
@@ -227,7 +235,7 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 	batch := store.Batch{Gap: e.from > e.at.Last}
 	write := func() error {
 		next, err := f.o.Store.Append(ctx, id, e.at, batch)
-		if errors.Is(err, store.ErrNoRoom) || errors.Is(err, store.ErrDiskFull) {
+		if full(err) {
 			e.trouble = err.Error()
 		}
 		if err != nil {

@@ -422,7 +422,7 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	f.mu.Lock()
 	through := e.through
 	f.mu.Unlock()
-	if noted := f.noteThrough(f.replica(id, e.last()), through); noted != nil {
+	if noted := f.noteThrough(f.replica(id, e.last()), through, e.at.Size); noted != nil {
 		err = errors.Join(err, noted)
 	}
 	f.mu.Lock()
@@ -439,7 +439,7 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 
 // noteThrough writes into a record how far the replica goes, also when the node is gone: what was
 // copied while the session was attended is in no record yet, and lists go by records.
-func (f *Follower) noteThrough(id store.ReplicaID, through uint64) error {
+func (f *Follower) noteThrough(id store.ReplicaID, through, size uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), noteBound)
 	defer cancel()
 	written := false
@@ -448,7 +448,7 @@ func (f *Follower) noteThrough(id store.ReplicaID, through uint64) error {
 			return nil
 		}
 		next := *had
-		next.Through = through
+		next.Through, next.Bytes = through, max(next.Bytes, size)
 		return &next
 	})
 	if err == nil && written {

@@ -32,6 +32,7 @@ const (
 	headPrev  = "Sa-Prev" // number of the last event before the batch
 	headPart  = "Sa-Part" // as in 2/3
 	headGap   = "Sa-Gap"
+	headSize  = "Sa-Size" // bytes of the replica with this message; earlier versions do not say it
 )
 
 // ErrMoved is returned by Append when the replica does not end where it should:
@@ -40,6 +41,12 @@ var ErrMoved = errors.New("the replica was changed by another at the same time")
 
 // ErrNoRoom is returned by Append when the log has as many bytes as it may.
 var ErrNoRoom = errors.New("the hub's --replica-bytes is reached: remove some sessions there, or start it with more")
+
+// ErrShare is returned by Append when the node would have more than its share of the log.
+var ErrShare = errors.New("the hub's --replica-bytes is reached for this node, which may have the half of what other nodes leave: remove some of its sessions there, or start the hub with more")
+
+// messageSize is about what a message of the log takes beside its events, in bytes.
+const messageSize = 256
 
 // leastRoom is what a session that begins finds in the log, in bytes: more than events have that are
 // written together, but for single large ones.
@@ -87,12 +94,14 @@ type Batch struct {
 // Place is where a replica ends. The zero value is that of one without events.
 type Place struct {
 	Last uint64 // number of its newest event, 0 for none
+	Size uint64 // bytes that it has in the log, about
 	at   uint64 // the message in the stream
 }
 
 // openLog makes the stream if there is none.
 func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas int, most int64) (err error) {
-	if s.js = js; most == 0 {
+	s.js, s.logBytes = js, most
+	if most == 0 {
 		most = -1
 	}
 	s.events, err = opened(ctx, js, logStream, settings{replicas: replicas, most: most}, s.log,
@@ -113,9 +122,13 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 	return nil
 }
 
-// Room returns ErrNoRoom or ErrDiskFull when there is no room for a session that begins.
-func (s *Store) Room(ctx context.Context) error {
+// Room returns ErrNoRoom, ErrShare or ErrDiskFull when there is no room for a session of a node
+// that begins.
+func (s *Store) Room(ctx context.Context, node string) error {
 	if err := s.room.fits(leastRoom); err != nil {
+		return err
+	}
+	if err := s.fitsShare(ReplicaID{Node: node}, leastRoom); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
@@ -145,7 +158,7 @@ func (s *Store) End(ctx context.Context, id ReplicaID) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	p := Place{Last: h.last, at: m.Sequence}
+	p := Place{Last: h.last, Size: h.size, at: m.Sequence}
 	if h.part < h.parts { // whoever wrote it ended: the batch begins again with its first part
 		p.Last = h.prev
 	}
@@ -165,7 +178,11 @@ func (s *Store) Append(ctx context.Context, id ReplicaID, at Place, b Batch) (Pl
 	if err := s.room.fits(len(b.Lines)); err != nil {
 		return at, err
 	}
-	next := Place{Last: b.Last, at: at.at}
+	size := uint64(len(b.Lines) + parts*messageSize)
+	if err := s.fitsShare(id, at.Size+size); err != nil {
+		return at, err
+	}
+	next := Place{Last: b.Last, Size: at.Size + size, at: at.at}
 	for i := range parts {
 		m := nats.NewMsg(logPrefix + id.key())
 		m.Data = b.Lines[i*s.part : min(len(b.Lines), (i+1)*s.part)]
@@ -175,6 +192,7 @@ func (s *Store) Append(ctx context.Context, id ReplicaID, at Place, b Batch) (Pl
 		number(headFirst, b.First)
 		number(headLast, b.Last)
 		number(headPrev, at.Last)
+		number(headSize, next.Size)
 		if parts > 1 {
 			m.Header.Set(headPart, fmt.Sprintf("%d/%d", i+1, parts))
 		}
@@ -186,6 +204,7 @@ func (s *Store) Append(ctx context.Context, id ReplicaID, at Place, b Batch) (Pl
 			return at, err
 		}
 	}
+	s.shares.grown(id, next.Size)
 	return next, nil
 }
 
@@ -211,6 +230,7 @@ type head struct {
 	first, last, prev uint64
 	part, parts       int
 	gap               bool
+	size              uint64
 }
 
 func parseHead(m *jetstream.RawStreamMsg) (head, error) {
@@ -221,6 +241,7 @@ func parseHead(m *jetstream.RawStreamMsg) (head, error) {
 			return h, fmt.Errorf("message %d of the log is not one of this version: header %s", m.Sequence, name)
 		}
 	}
+	h.size, _ = strconv.ParseUint(m.Header.Get(headSize), 10, 64) // 0 of earlier versions
 	if p := m.Header.Get(headPart); p != "" {
 		if _, err := fmt.Sscanf(p, "%d/%d", &h.part, &h.parts); err != nil || h.part < 1 || h.part > h.parts || h.parts > maxParts {
 			return h, fmt.Errorf("message %d of the log is not one of this version: header %s", m.Sequence, headPart)

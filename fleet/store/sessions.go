@@ -34,7 +34,8 @@ type Session struct {
 	// Through says that the log has all events up to this number that the node had when
 	// it was asked. Not every number has an event.
 	Through uint64     `json:"through"`
-	Gone    *time.Time `json:"gone,omitempty"` // since when the node has it no more
+	Bytes   uint64     `json:"bytes,omitempty"` // that the log has of it, about; 0 also when an earlier version wrote it
+	Gone    *time.Time `json:"gone,omitempty"`  // since when the node has it no more
 	// Bundled is the session's newest event when its bundle was made, 0 for none.
 	Bundled    uint64 `json:"bundled,omitempty"`
 	BundleSize uint64 `json:"bundleSize,omitempty"` // its bytes

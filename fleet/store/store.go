@@ -57,6 +57,8 @@ type Store struct {
 	js           jetstream.JetStream
 	events       jetstream.Stream // the log
 	part         int              // bytes of a message of the log
+	logBytes     int64            // that the log may have, 0 for no bound
+	shares       shares           // of it
 	bundles      jetstream.ObjectStore
 	bundleStream jetstream.Stream // in which they are
 	bundleBytes  int64            // that they may have, 0 for no bound

@@ -39,47 +39,37 @@ var ErrFull = errors.New("the tunnel has no room for another stream")
 // Tunnel is one end of a tunnel. It is safe for concurrent use.
 type Tunnel struct {
 	session *yamux.Session
-	ws      *websocket.Conn
 }
 
-// Hub returns the hub's end of a tunnel over ws, which the tunnel then owns.
-func Hub(ws *websocket.Conn) (*Tunnel, error) { return open(ws, yamux.Client, 0) }
+// hub returns the hub's end of a tunnel over ws, which the tunnel then owns.
+func hub(ws *websocket.Conn, w *wire) (*Tunnel, error) { return open(newConn(ws, w), yamux.Client, 0) }
 
-// Node returns the node's end of a tunnel over ws, which the tunnel then owns.
-func Node(ws *websocket.Conn) (*Tunnel, error) { return open(ws, yamux.Server, MaxStreams) }
+// Node returns the node's end of a tunnel over ws, which the tunnel then owns. [Dial] opens one
+// that writes in larger pieces.
+func Node(ws *websocket.Conn) (*Tunnel, error) { return node(ws, nil) }
+
+func node(ws *websocket.Conn, w *wire) (*Tunnel, error) {
+	return open(newConn(ws, w), yamux.Server, MaxStreams)
+}
 
 type begin func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error)) (*yamux.Session, error)
 
-func open(ws *websocket.Conn, side begin, incoming uint32) (*Tunnel, error) {
+func open(below *conn, side begin, incoming uint32) (*Tunnel, error) {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = MaxStreams
 	c.MaxIncomingStreams = incoming
 	c.KeepAliveInterval = Heartbeat
-	c.ConnectionWriteTimeout = Silence - Heartbeat // also how long an answer may take
+	c.ConnectionWriteTimeout = writeBound // how long an answer may take
+	c.ReadBufSize = 0                     // the connection has one while something comes
 	c.InitialStreamWindowSize, c.MaxStreamWindowSize = firstWindow, MaxWindow
 	c.LogOutput = io.Discard // its errors come with Err
 	growth := &budget{left: maxGrowth}
-	s, err := side(&conn{Conn: websocket.NetConn(context.Background(), ws, websocket.MessageBinary), ws: ws}, c,
-		func() (yamux.MemoryManager, error) { return &span{from: growth}, nil })
+	s, err := side(below, c, func() (yamux.MemoryManager, error) { return &span{from: growth}, nil })
 	if err != nil {
-		_ = ws.CloseNow()
+		_ = below.Close()
 		return nil, fmt.Errorf("begin tunnel: %w", err)
 	}
-	return &Tunnel{s, ws}, nil
-}
-
-// conn is a WebSocket as a byte stream. It ends without a farewell, which one that
-// is gone would not answer.
-type conn struct {
-	net.Conn
-	ws *websocket.Conn
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	err := c.ws.CloseNow()
-	_ = c.Conn.Close() // its timers
-	return err
+	return &Tunnel{s}, nil
 }
 
 // Open opens a stream to the node.

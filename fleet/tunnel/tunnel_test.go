@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,12 +25,7 @@ func pair(t *testing.T) (hub, node *tunnel.Tunnel) {
 	t.Helper()
 	made := make(chan *tunnel.Tunnel, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{tunnel.Subprotocol}})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		end, err := tunnel.Hub(ws)
+		end, err := tunnel.Accept(w, r)
 		if err != nil {
 			t.Error(err)
 			return
@@ -37,12 +34,9 @@ func pair(t *testing.T) (hub, node *tunnel.Tunnel) {
 		<-end.Done()
 	}))
 	t.Cleanup(srv.Close)
-	transport := &http.Transport{DisableKeepAlives: true}
-	ws, _, err := websocket.Dial(t.Context(), srv.URL, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: tunnel.Wire(new(net.Dialer).DialContext)}
+	node, _, err := tunnel.Dial(t.Context(), &http.Client{Transport: transport}, srv.URL, nil)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if node, err = tunnel.Node(ws); err != nil {
 		t.Fatal(err)
 	}
 	hub = <-made
@@ -162,13 +156,8 @@ func TestTunnel_Silence(t *testing.T) {
 	t.Parallel()
 	ended := make(chan time.Duration, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
 		begun := time.Now()
-		end, err := tunnel.Hub(ws)
+		end, err := tunnel.Accept(w, r)
 		if err != nil {
 			t.Error(err)
 			return
@@ -184,5 +173,73 @@ func TestTunnel_Silence(t *testing.T) {
 	defer func() { _ = ws.CloseNow() }()
 	if d := <-ended; d < tunnel.Heartbeat || d > tunnel.Silence+2*tunnel.Heartbeat {
 		t.Errorf("the tunnel ended after %v", d)
+	}
+}
+
+// counted counts the writes of a connection.
+type counted struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+// Write implements net.Conn.
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// A node's frames go to the system in large pieces, and not in those of a buffer of 4 KiB.
+func TestTunnel_WritesInLargePieces(t *testing.T) {
+	var below *counted
+	made := make(chan *tunnel.Tunnel, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		end, err := tunnel.Accept(w, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		made <- end
+		<-end.Done()
+	}))
+	t.Cleanup(srv.Close)
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		below = &counted{Conn: c}
+		return below, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: tunnel.Wire(dial)}}
+	node, _, err := tunnel.Dial(t.Context(), client, srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := <-made
+	t.Cleanup(func() { _ = hub.Close(); _ = node.Close() })
+	down, err := hub.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := down.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	up, err := node.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 16 << 20
+	before := below.writes.Load()
+	go func() {
+		for range size >> 15 {
+			if _, err := up.Write(make([]byte, 32<<10)); err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		_ = up.Close()
+	}()
+	if n, err := io.Copy(io.Discard, down); err != nil || n != size {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if n := below.writes.Load() - before; n > size>>14 {
+		t.Errorf("%d bytes were written in %d pieces", size, n)
 	}
 }
