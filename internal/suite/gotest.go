@@ -17,9 +17,13 @@ import (
 
 // plain matches the tests that run without the race detector in the normal tier:
 // those that start real agents, whose time is the agents' own, and those that move
-// much data through code that smaller tests run with it.
-const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.*` +
-	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
+// much data, or take very many steps one after another, through code that smaller
+// tests run with it.
+const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.*|TestAdapter_KeepsTheContract` +
+	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter|TestTranslate_Fixtures|TestOverhead_.*` +
+	`|TestModel|TestHeld_ReadersSeeWhatIsConfirmed|TestOpen_KnowsHowFarNumbersWent|TestBudget_FullDisk` +
+	`|TestParcel|TestStream|TestPassing|TestUnpack_Hostile|TestUnpack_HolesAreBounded` +
+	`|TestWrite_TurnWithoutEndIsNotHeld|TestValues_ComeInAnyPieces|TestLine_NodeTakesNothing` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly)$`
 
@@ -45,7 +49,10 @@ const ofPage = "./inspector"
 
 // withAgents are the packages of which the run without the race detector takes the
 // tests that the others leave out.
-var withAgents = []string{endToEnd, "./adapters/...", "./fleet"}
+var withAgents = []string{
+	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica",
+	"./control/parcel", "./control/transcript", "./fs", "./runtime/journal",
+}
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
 // detector where they are.
