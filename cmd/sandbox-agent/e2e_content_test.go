@@ -21,6 +21,23 @@ func said(c *client, session string, from int) string {
 	return b.String()
 }
 
+// awaitSaid returns what the agent said to the session from position from on, as soon as
+// it is n bytes. A response whose headers were sent long before it does not name the last
+// event that precedes it, so the stream may still be on the way.
+func awaitSaid(c *client, session string, from, n int) string {
+	c.t.Helper()
+	var b strings.Builder
+	c.until(func() bool {
+		for ; from < len(c.inbox); from++ {
+			if text, ok := c.inbox[from].chunk(session); ok {
+				b.WriteString(text)
+			}
+		}
+		return b.Len() >= n
+	}, "%d bytes of text", n)
+	return b.String()
+}
+
 func TestContent_16MiBPrompt(t *testing.T) {
 	for _, kind := range dialects {
 		t.Run(string(kind), func(t *testing.T) {
@@ -38,8 +55,8 @@ func TestContent_16MiBPrompt(t *testing.T) {
 			if r := c.prompt(s, "echo "+text); r != "end_turn" {
 				t.Fatalf("the turn ended with %s", r)
 			}
-			if got := said(c, s, from); got != text {
-				t.Errorf("%d bytes came back, want %d", len(got), len(text))
+			if got := awaitSaid(c, s, from, len(text)); got != text {
+				t.Errorf("%d other bytes came back, want %d", len(got), len(text))
 			}
 		})
 	}
@@ -55,6 +72,7 @@ func TestContent_LargeChunks(t *testing.T) {
 			if r := c.prompt(s, "flood 8 1048576"); r != "end_turn" {
 				t.Fatalf("the turn ended with %s", r)
 			}
+			awaitSaid(c, s, from, 8<<20)
 			n := 0
 			for _, m := range c.messages()[from:] {
 				if text, ok := m.chunk(s); ok {

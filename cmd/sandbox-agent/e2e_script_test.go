@@ -1,8 +1,10 @@
 package main_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -26,10 +28,24 @@ func TestPrompt_SurvivesBreaks(t *testing.T) {
 		out []byte
 		err error
 	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A command that has never reached the gateway ends; what it must survive begins
+	// with the first frame.
+	lines := bufio.NewReader(stdout)
+	first, err := lines.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("it said nothing: %v, %v", err, cmd.Wait())
+	}
 	done := make(chan result, 1)
 	go func() {
-		out, err := cmd.Output()
-		done <- result{out, err}
+		rest, _ := io.ReadAll(lines)
+		done <- result{append(first, rest...), cmd.Wait()}
 	}()
 	var got result
 	cut := time.NewTicker(450 * time.Millisecond)

@@ -17,9 +17,13 @@ import (
 
 // plain matches the tests that run without the race detector in the normal tier:
 // those that start real agents, whose time is the agents' own, and those that move
-// much data through code that smaller tests run with it.
-const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.*` +
-	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
+// much data, or take very many steps one after another, through code that smaller
+// tests run with it.
+const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.*|TestAdapter_KeepsTheContract` +
+	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter|TestTranslate_Fixtures|TestOverhead_.*` +
+	`|TestModel|TestHeld_ReadersSeeWhatIsConfirmed|TestOpen_KnowsHowFarNumbersWent|TestBudget_FullDisk` +
+	`|TestParcel|TestStream|TestPassing|TestUnpack_Hostile|TestUnpack_HolesAreBounded` +
+	`|TestWrite_TurnWithoutEndIsNotHeld|TestValues_ComeInAnyPieces|TestLine_NodeTakesNothing` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly)$`
 
@@ -29,6 +33,7 @@ type goRun struct {
 	args     []string
 	packages []string
 	computes bool // more than it waits
+	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -39,9 +44,15 @@ var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mut
 // sees: the race detector has nothing to find in them.
 var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters/credentials"}
 
+// ofPage has the page in it, and its tests look for it.
+const ofPage = "./inspector"
+
 // withAgents are the packages of which the run without the race detector takes the
 // tests that the others leave out.
-var withAgents = []string{endToEnd, "./adapters/...", "./fleet"}
+var withAgents = []string{
+	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica",
+	"./control/parcel", "./control/transcript", "./fs", "./runtime/journal",
+}
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
 // detector where they are.
@@ -63,14 +74,14 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	concurrent := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd, ofHub}), func(p string) bool {
+		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd, ofHub, ofPage}), func(p string) bool {
 			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
 		})
 	})
 	return []goRun{
 		{name: "with agents", args: []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, packages: withAgents},
-		{name: "end to end", args: []string{"-skip", plain, "-timeout", "40m"}, packages: append([]string{endToEnd, ofHub}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent},
+		{name: "end to end", args: []string{"-skip", plain, "-timeout", "40m"}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent, early: true},
 		{name: "of the repository", args: []string{"-timeout", "20m", "-p", "1"}, packages: ofRepository, computes: true},
 	}, nil
 }
@@ -85,9 +96,8 @@ type event struct {
 // goTest runs go test and notes each test's result. What failed is printed with
 // all that it said.
 func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
-	// The linters vet the tests, too. Programs without tables for debuggers are linked
-	// in half the time; what a panic prints is the same.
-	args := slices.Concat([]string{"test", "-json", "-vet=off", "-ldflags=-w", "-tags", "countstarts"}, run.args, run.packages)
+	// The linters vet the tests, too.
+	args := slices.Concat([]string{"test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
 	cmd := program(ctx, ".", "go", args...)
 	if slices.Contains(run.args, "-race") {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")

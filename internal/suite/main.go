@@ -124,19 +124,11 @@ func (s *suite) all(ctx context.Context) error {
 	verb := func(name string) {
 		s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) })
 	}
-	// The first of them writes files that the others of the run read. On an empty machine it
-	// compiles while the others wait for the network.
-	var prepared sync.WaitGroup
-	for _, name := range []string{"generate:check", "node:deps", "python:deps"} {
-		prepared.Go(func() { verb(name) })
+	// It writes files that the others of the run read. In the normal tier each file that is
+	// generated has a test that compares it.
+	if s.long {
+		verb("generate:check")
 	}
-	prepared.Wait()
-	verb("inspector:build")
-	built, remove, err := s.build(ctx)
-	if err != nil {
-		return err
-	}
-	defer remove()
 	goRuns, err := s.goRuns(ctx)
 	if err != nil {
 		return err
@@ -144,22 +136,6 @@ func (s *suite) all(ctx context.Context) error {
 	// Three things at a time. Those that wait begin first, for agents, browsers or sockets,
 	// and of them those that take longest. Those that compute come last, since they use all
 	// of the processors when nothing else runs any more.
-	var waiting, computing []func()
-	for _, run := range goRuns {
-		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
-		if run.computes {
-			computing = append(computing, part)
-		} else {
-			waiting = append(waiting, part)
-		}
-	}
-	for _, dir := range s.node {
-		waiting = append(waiting, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
-	}
-	waiting = append(waiting, func() {
-		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
-	})
-	parts := append(append(waiting, computing...), func() { verb("lint") })
 	next := make(chan func())
 	var workers sync.WaitGroup
 	for range 3 {
@@ -169,11 +145,46 @@ func (s *suite) all(ctx context.Context) error {
 			}
 		})
 	}
-	for _, part := range parts {
+	finish := sync.OnceFunc(func() {
+		close(next)
+		workers.Wait()
+	})
+	defer finish()
+	var waiting, computing []func()
+	for _, run := range goRuns {
+		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
+		switch {
+		case run.early:
+			next <- part
+		case run.computes:
+			computing = append(computing, part)
+		default:
+			waiting = append(waiting, part)
+		}
+	}
+	// On an empty machine these wait for the network.
+	var prepared sync.WaitGroup
+	prepared.Go(func() {
+		verb("node:deps")
+		verb("inspector:build")
+	})
+	prepared.Go(func() { verb("python:deps") })
+	prepared.Wait()
+	built, remove, err := s.build(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	for _, dir := range s.node {
+		waiting = append(waiting, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+	}
+	waiting = append(waiting, func() {
+		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
+	})
+	for _, part := range append(append(waiting, computing...), func() { verb("lint") }) {
 		next <- part
 	}
-	close(next)
-	workers.Wait()
+	finish()
 	if ctx.Err() != nil {
 		<-ended
 		return ctx.Err()
@@ -187,24 +198,25 @@ func (s *suite) all(ctx context.Context) error {
 	return nil
 }
 
-// build makes the gateway once for the tests of Node and Python, which find it by
-// the environment that is returned. Go's tests build what they need.
+// build makes the gateway and the hub once, with the page in them, for the tests of
+// Node and Python, which find them by the environment that is returned. Go's tests
+// build what they need.
 func (s *suite) build(ctx context.Context) (env []string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "suite-")
 	if err != nil {
 		return nil, nil, err
 	}
-	file := filepath.Join(dir, "sandbox-agent")
 	s.part("build", func() (usage, error) {
-		used, failed := s.command(ctx, ".", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-o", file, "./cmd/sandbox-agent")
+		used, failed := s.command(ctx, ".", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
 		err = failed
 		return used, failed
 	})
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return nil, nil, fmt.Errorf("build the gateway: %w", err)
+		return nil, nil, fmt.Errorf("build the gateway and the hub: %w", err)
 	}
-	return []string{"SANDBOX_AGENT_BIN=" + file}, func() { _ = os.RemoveAll(dir) }, nil
+	env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
+	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // changedAgents names the agents below whose folders something was changed since

@@ -9,7 +9,7 @@ import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 
 const dir = mkdtempSync(join(tmpdir(), "sandbox-hub-sdk-"));
-const binary = join(dir, "sandbox-hub");
+const binary = process.env.SANDBOX_HUB_BIN ?? join(dir, "sandbox-hub");
 const adminToken = "the-admin-token-of-this-test";
 let hub: ChildProcess;
 let url = "";
@@ -22,7 +22,7 @@ function token(...args: string[]): string {
 }
 
 beforeAll(async () => {
-  execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-hub"], { cwd: resolve(import.meta.dirname, "../../.."), stdio: "inherit" });
+  if (!process.env.SANDBOX_HUB_BIN) execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-hub"], { cwd: resolve(import.meta.dirname, "../../.."), stdio: "inherit" });
   writeFileSync(join(dir, "admin"), adminToken);
   hub = spawn(binary, ["serve", "--port", "0", "--data-dir", join(dir, "data"), "--admin-token-file", join(dir, "admin")], { stdio: ["ignore", "ignore", "pipe"] });
   let said = "";

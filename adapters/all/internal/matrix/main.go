@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,21 +30,29 @@ func write(page string) error {
 	if err != nil {
 		return err
 	}
+	if b, err = renewed(b); err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, b, 0o644)
+}
+
+// renewed is a page with the matrix of today between its marks.
+func renewed(b []byte) ([]byte, error) {
 	before, rest, ok := bytes.Cut(b, []byte(begin))
 	_, after, ok2 := bytes.Cut(rest, []byte(end))
 	if !ok || !ok2 {
-		return fmt.Errorf("%s lacks the marks", page)
+		return nil, errors.New("it lacks the marks")
 	}
 	list, err := all.Adapters(all.Options{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := bytes.NewBuffer(bytes.Clone(before))
 	out.WriteString(begin)
 	table(out, list)
 	out.WriteString(end)
 	out.Write(after)
-	return os.WriteFile(page, out.Bytes(), 0o644)
+	return out.Bytes(), nil
 }
 
 func table(out *bytes.Buffer, list []adapters.Adapter) {
