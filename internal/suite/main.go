@@ -168,7 +168,10 @@ func (s *suite) all(ctx context.Context) error {
 		verb("node:deps")
 		verb("inspector:build")
 	})
-	prepared.Go(func() { verb("python:deps") })
+	prepared.Go(func() {
+		verb("python:deps") // both may use the system's packages, of which one is installed at a time
+		verb("tmux:deps")
+	})
 	prepared.Wait()
 	built, remove, err := s.build(ctx)
 	if err != nil {
