@@ -14,7 +14,7 @@ import (
 
 // others are flags that pages name and that are other programs'.
 var others = map[string]string{
-	"--dir": "of the installer", "--publish": "of ./task release", "--base-url": "of the installer", "--init": "of Docker", "--user": "of Docker and systemctl",
+	"--dir": "of the installer", "--publish": "of ./task release", "--base-url": "of the installer", "--init": "of Docker", "--user": "of Docker and systemctl", "--global": "of npm",
 	"--acp": "of agents", "--version": "what an installation is proved by", "--help": "of every command",
 }
 

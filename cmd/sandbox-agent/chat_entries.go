@@ -56,10 +56,9 @@ func (e *chatEntry) view(s *chatStyles, look chatLook) string {
 	if e.as == look {
 		return e.rendered
 	}
-	wrap := lipgloss.NewStyle().Width(look.width)
 	switch e.kind {
 	case "user":
-		e.rendered = wrap.Render(s.user.Render("❯ ") + strings.ReplaceAll(e.text, "\n", "\n  "))
+		e.rendered = indent(lipgloss.NewStyle().Width(max(look.width-2, 10)).Render(e.text), s.user.Render("❯ "), "  ")
 	case "agent":
 		e.rendered = s.render(e.text, look.width)
 	case "thought":
@@ -138,7 +137,7 @@ func (t *chatTool) update(u json.RawMessage) {
 			}
 			parts = append(parts, chatDiff(c))
 		case "content":
-			if text := cmdline.Printable(rawjson.MemberString(c, "content", "text")); text != "" {
+			if text := unfenced(cmdline.Printable(rawjson.MemberString(c, "content", "text"))); text != "" {
 				parts = append(parts, text)
 			}
 		case "terminal": // its output takes this place in version 2
@@ -146,6 +145,22 @@ func (t *chatTool) update(u json.RawMessage) {
 		}
 	}
 	t.body = strings.Join(parts, "\n")
+}
+
+// unfenced is the inside of a text that is one block of code, as agents send the output of a
+// command: also while the block has no end yet.
+func unfenced(text string) string {
+	inner := strings.TrimSpace(text)
+	fence := inner[:len(inner)-len(strings.TrimLeft(inner, "`"))]
+	language, rest, more := strings.Cut(inner[len(fence):], "\n")
+	if len(fence) < 3 || !more || strings.Contains(language, "`") {
+		return text
+	}
+	rest = strings.TrimSuffix("\n"+rest, "\n"+fence)
+	if strings.Contains(rest, "\n"+fence) {
+		return text // several blocks
+	}
+	return strings.TrimPrefix(rest, "\n")
 }
 
 // chatDiff shows what an edit changes: without what is the same at both ends.

@@ -5,14 +5,16 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/lipgloss/table"
 	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	tables "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 )
 
-// markdown renders Markdown for a terminal: for text of agents, so without HTML,
-// and with tables left as they were written.
+// markdown renders Markdown for a terminal: for text of agents, so without HTML.
 type markdown struct {
 	s      *chatStyles
 	source []byte
@@ -20,8 +22,11 @@ type markdown struct {
 
 var markdownParser = parser.NewParser(
 	parser.WithBlockParsers(parser.DefaultBlockParsers()...),
-	parser.WithInlineParsers(parser.DefaultInlineParsers()...),
-	parser.WithParagraphTransformers([]util.PrioritizedValue{}...),
+	parser.WithInlineParsers(append(parser.DefaultInlineParsers(),
+		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
+		util.Prioritized(extension.NewStrikethroughParser(), 500))...),
+	// Without links by reference, which are defined elsewhere in a text.
+	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
 )
 
 // render is Markdown for a terminal of this width.
@@ -54,9 +59,11 @@ func (m *markdown) block(n ast.Node, width int) string {
 		return m.list(n, width)
 	case *ast.ThematicBreak:
 		return m.s.dim.Render(strings.Repeat("─", width))
+	case *tables.Table:
+		return m.table(n, width)
 	}
 	if lines := n.Lines(); n.Kind() == ast.KindParagraph && lines.Len() > 1 && strings.HasPrefix(string(m.line(lines, 0)), "|") {
-		return m.raw(lines, width, lipgloss.NewStyle()) // a table
+		return m.raw(lines, width, lipgloss.NewStyle()) // a table that is not complete yet
 	}
 	return wrap.Render(m.inline(n))
 }
@@ -82,6 +89,37 @@ func (m *markdown) raw(lines *text.Segments, width int, style lipgloss.Style) st
 	return strings.Join(out, "\n")
 }
 
+// table lines up the columns; where they are too wide together, words go to a next line.
+func (m *markdown) table(n *tables.Table, width int) string {
+	t := table.New().Border(lipgloss.NormalBorder()).BorderStyle(m.s.dim).
+		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
+		StyleFunc(func(row, column int) lipgloss.Style {
+			style := lipgloss.NewStyle().Padding(0, 1).Bold(row == table.HeaderRow)
+			switch n.Alignments[column] {
+			case tables.AlignRight:
+				return style.Align(lipgloss.Right)
+			case tables.AlignCenter:
+				return style.Align(lipgloss.Center)
+			}
+			return style
+		})
+	for row := n.FirstChild(); row != nil; row = row.NextSibling() {
+		var cells []string
+		for cell := row.FirstChild(); cell != nil; cell = cell.NextSibling() {
+			cells = append(cells, m.inline(cell))
+		}
+		if row.Kind() == tables.KindTableHeader {
+			t.Headers(cells...)
+		} else {
+			t.Row(cells...)
+		}
+	}
+	if out := t.Render(); lipgloss.Width(out) <= width {
+		return out
+	}
+	return t.Width(width).Render()
+}
+
 func (m *markdown) list(n *ast.List, width int) string {
 	between := "\n"
 	if !n.IsTight {
@@ -96,6 +134,9 @@ func (m *markdown) list(n *ast.List, width int) string {
 			number++
 		}
 		rest := strings.Repeat(" ", lipgloss.Width(mark))
+		if text := item.FirstChild(); !n.IsOrdered() && text != nil && text.FirstChild() != nil && text.FirstChild().Kind() == tables.KindTaskCheckBox {
+			mark = "" // it has a box
+		}
 		out = append(out, indent(m.blocks(item, width-len(rest), "\n"), mark, rest))
 	}
 	return strings.Join(out, between)
@@ -123,6 +164,14 @@ func (m *markdown) inline(parent ast.Node) string {
 				style = lipgloss.NewStyle().Bold(true)
 			}
 			b.WriteString(style.Render(m.inline(n)))
+		case *tables.Strikethrough:
+			b.WriteString(lipgloss.NewStyle().Strikethrough(true).Render(m.inline(n)))
+		case *tables.TaskCheckBox:
+			box := "☐ "
+			if n.IsChecked {
+				box = "☑ "
+			}
+			b.WriteString(box)
 		case *ast.Link:
 			label, to := m.inline(n), string(n.Destination)
 			b.WriteString(label)

@@ -20,7 +20,10 @@ func TestChatMarkdown(t *testing.T) {
 		{"code that is not ended yet", "```\nx := 1", "  x := 1"},
 		{"quote", "> said\n> so", "│ said so"},
 		{"link", "see [the page](https://example.com) and <https://example.org>", "see the page (https://example.com) and\nhttps://example.org"},
-		{"table", "| a | b |\n|---|---|\n| 1 | 2 |", "| a | b |\n|---|---|\n| 1 | 2 |"},
+		{"tasks", "- [ ] open\n- [x] done\n\n~~gone~~", "☐ open\n☑ done\n\ngone"},
+		{"table", "The sums:\n| name | n |\n|:-|--:|\n| apples | 1 |\n| **a** `b` | 22 |\n\nafter", "The sums:\n\n name   │  n\n────────┼────\n apples │  1\n a b    │ 22\n\nafter"},
+		{"table wider than the terminal", "| what | why |\n|---|---|\n| a | the quick brown fox jumps over the lazy dog, twice |", " what │ why\n──────┼───────────────────────────────────\n a    │ the quick brown fox jumps over\n      │ the lazy dog, twice"},
+		{"table that is not complete yet", "| a | b |\n| ", "| a | b |\n|"},
 		{"html", "a <b>word</b>\n\n<div>\nblock\n</div>", "a <b>word</b>\n\n  <div>\n  block\n  </div>"},
 		{"nothing", "", ""},
 	} {
@@ -40,5 +43,25 @@ func TestChatMarkdown(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The output of a command is shown without the marks of the block that agents put it into.
+func TestChatTool_ABlockOfCodeIsItsInside(t *testing.T) {
+	for in, want := range map[string]string{
+		"```console\none\n  two\n```":       "one\n  two",
+		"```\none\n\n```\n":                 "one\n",
+		"```sh\nnot ended":                  "not ended",
+		"````md\n```go\nx\n```\n````":       "```go\nx\n```",
+		"```\n```":                          "",
+		"before\n```\nx\n```":               "before\n```\nx\n```",
+		"```\nx\n```\nbetween\n```\ny\n```": "```\nx\n```\nbetween\n```\ny\n```",
+		"```only this line```":              "```only this line```",
+		"``":                                "``",
+		"":                                  "",
+	} {
+		if got := unfenced(in); got != want {
+			t.Errorf("%q became %q, not %q", in, got, want)
+		}
 	}
 }

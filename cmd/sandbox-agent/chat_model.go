@@ -65,12 +65,20 @@ type chatConfig struct {
 
 func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg, dark bool) *chatModel {
 	in := textarea.New()
-	in.Prompt, in.Placeholder, in.ShowLineNumbers, in.CharLimit = "❯ ", "Say what to do", false, 0
+	in.Placeholder, in.ShowLineNumbers, in.CharLimit = "Say what to do", false, 0
+	in.SetPromptFunc(2, func(line int) string { // as what was sent is shown
+		if line == 0 {
+			return "❯ "
+		}
+		return "  "
+	})
 	in.SetHeight(1)
-	in.FocusedStyle.CursorLine = in.FocusedStyle.Base
+	styles := newChatStyles(dark)
+	// Its own colours are made for dark terminals.
+	in.FocusedStyle.Prompt, in.FocusedStyle.Placeholder, in.FocusedStyle.CursorLine = styles.user, styles.dim, in.FocusedStyle.Base
 	in.KeyMap.InsertNewline.SetKeys("alt+enter", "ctrl+j")
 	in.Focus()
-	return &chatModel{session: s, o: o, events: events, styles: newChatStyles(dark), tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
+	return &chatModel{session: s, o: o, events: events, styles: styles, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
 }
 
 // chatOpened is the end of opening a session; chatBatch are messages in their order.

@@ -9,6 +9,10 @@ import (
 const (
 	syncPause    = 25 * time.Millisecond // groups the work of turns that end close to each other
 	syncInterval = time.Second           // between the syncs of a log with --fsync interval
+
+	// recordPause is between two writes of one session's record. A write costs as much
+	// as two short turns, and what turns that follow each other change of it can wait.
+	recordPause = 250 * time.Millisecond
 )
 
 // syncer makes logs durable, and writes records down, soon after a turn ended, off the path
@@ -40,11 +44,17 @@ func (y *syncer) run(ctx context.Context) {
 	if y.policy == "interval" {
 		pause = syncInterval
 	}
+	late := map[*Session]struct{}{} // whose records are to be saved, but were a moment ago
 	for {
+		var again <-chan time.Time
+		if len(late) > 0 {
+			again = time.After(recordPause / 5)
+		}
 		select {
 		case <-ctx.Done():
 			return // shutdown syncs every log and saves every record itself
 		case <-y.wake:
+		case <-again:
 		}
 		y.mu.Lock()
 		dirty := y.dirty
@@ -56,7 +66,14 @@ func (y *syncer) run(ctx context.Context) {
 					s.log.Error("sync session log", "err", err)
 				}
 			}
-			s.save()
+			late[s] = struct{}{}
+		}
+		for s := range late {
+			if now := time.Now(); now.Sub(s.wroteAt) >= recordPause {
+				s.save()
+				s.wroteAt = now
+				delete(late, s)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	stillFor   = 2 * time.Second // between two looks at what a program does
-	stillBelow = 256 << 10       // bytes that one which does nothing allocates in that time
-	worthwhile = 4 << 20         // bytes of garbage that are worth it to be given back
+	stillFor   = time.Second // between two looks at what a program does
+	stillBelow = 256 << 10   // bytes that one which does nothing allocates in that time
+	worthwhile = 4 << 20     // bytes of garbage that are worth it to be given back
 )
 
 // GiveBack returns memory to the system: at once what the start has used, and later whenever

@@ -53,6 +53,33 @@ test("an agent that is not there", async () => {
   await c.disconnect();
 });
 
+test("a turn has catch and finally, as promises have, and no rejection is left over", async () => {
+  const left: unknown[] = [];
+  const note = (reason: unknown) => void left.push(reason);
+  process.on("unhandledRejection", note);
+  try {
+    await using c = connect();
+    const session = await c.newSession({ cwd: "/tmp" });
+    let ended = 0;
+    const end = () => void ended++;
+    const result = await session.prompt("echo for a promise").catch(() => "not reached").finally(end);
+    expect(result).toMatchObject({ text: "for a promise", stopReason: "end_turn" });
+    expect(ended).toBe(1);
+    await expect(session.prompt("crash").finally(end)).rejects.toBeInstanceOf(AcpRpcError);
+    expect(ended).toBe(2);
+    expect(await session.prompt("crash").finally(end).catch((error: unknown) => error)).toBeInstanceOf(AcpRpcError);
+    expect(await session.prompt("crash").catch((error: unknown) => error)).toBeInstanceOf(AcpRpcError);
+    // One that goes on by itself, and whose error somebody takes later.
+    const later = session.prompt("crash").finally(end);
+    await expect(later).rejects.toThrow();
+    expect(ended).toBe(4);
+    await new Promise((turn) => setImmediate(turn)); // when rejections that nobody took are told
+    expect(left).toEqual([]);
+  } finally {
+    process.off("unhandledRejection", note);
+  }
+});
+
 describe.each(variants)("version $acpVersion, $agent, $transport", (options) => {
   test("a turn is awaited, iterated, or both", async () => {
     await using c = connect<AcpVersion>(options);
