@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -576,6 +577,38 @@ func TestReplicas_StreamIsNotChased(t *testing.T) {
 	}
 	g.tellState("stream", runtime.StateRunning, begun, 5) // the node tells of it again, and the copy goes on
 	h.copied("stream", 5)
+}
+
+// A node that does not come to the end of its answers holds an eighth of the places in which a hub copies,
+// however many sessions it has, and others are copied.
+func TestReplicas_SlowNode(t *testing.T) {
+	h := startCopier(t)
+	slow, good := newGateway(), newGateway()
+	done := make(chan struct{})
+	defer close(done)
+	var held atomic.Int64
+	slow.page = func(w http.ResponseWriter, _ string) bool {
+		fmt.Fprint(w, `{"events":[`)
+		_ = http.NewResponseController(w).Flush()
+		held.Add(1)
+		<-done
+		return true
+	}
+	for i := range 40 {
+		slow.put(fmt.Sprintf("slow-%d", i), begun, some(1, nil)...)
+	}
+	h.join("slow", h.joinToken(), nil, slow)
+	h.await("it holds what it can", func() bool { return held.Load() == 4 })
+	for i := range 10 {
+		good.put(fmt.Sprintf("good-%d", i), begun, some(2, nil)...)
+	}
+	h.join("good", h.joinToken(), nil, good)
+	for i := range 10 {
+		h.copied(fmt.Sprintf("good-%d", i), 2)
+	}
+	if n := held.Load(); n != 4 {
+		t.Errorf("it holds %d places", n)
+	}
 }
 
 // A node that fills the store with all it may leaves room for the others, and is told so.

@@ -108,6 +108,8 @@ type session struct {
 	given  int    // frames of it, requests not counted
 	skip   int    // how many of them come again
 	turn   turn   // of the client's own, in version 2
+	works  bool   // the client was told so last, in version 2: a turn goes on, its own or another's
+	since  uint64 // the event with which it was
 	asks   map[uint64]*ask
 }
 

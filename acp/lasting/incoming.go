@@ -30,6 +30,7 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	c.noteChildLocked(&m)
 	seq, numbered := uintOf(m.Meta(), "seq")
 	if s == nil || !numbered {
+		c.showsLocked(&m)
 		return []acp.Message{m}
 	}
 	if m.IsRequest() {
@@ -41,6 +42,7 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.Method() == methodTurnEnded {
 		return c.turnEndedLocked(m.Params(), m)
 	}
+	c.showsLocked(&m)
 	return []acp.Message{m}
 }
 

@@ -8,27 +8,38 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
-// Interrupt returns what tells the client that its turn in a session has failed, if one goes on:
+// Interrupt returns what tells the client that the turn in a session has failed, if one goes on:
 // in version 2, where the answer to a prompt says only that the turn has begun, the state that
-// ends it and, for a client that asked for those, the gateway's own notification. It returns them
-// once. Prompts that were not answered are not ended by it.
+// ends it and, for a client whose own it is and that asked for those, the gateway's own notification. It
+// returns them once. Prompts that were not answered are not ended by it.
 func (c *Conn) Interrupt(id string, why *acp.Error) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sessions[id]
-	if s == nil || s.turn.name == "" {
+	if s == nil || s.turn.name == "" && !s.works {
 		return nil
 	}
 	name := s.turn.name
-	s.turn = turn{}
+	s.turn, s.works = turn{}, false
 	told := acp.NewError("0", why)
 	failure := told.ErrorRaw()
 	state := rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "idle").String("stopReason", "error").Raw("error", rawjson.DeleteMember(failure, "data"))
 	out := []acp.Message{acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", id).Raw("update", state.End()).End())}
-	if c.turns {
+	if c.turns && name != "" {
 		out = append(out, acp.NewNotification(methodTurnEnded, rawjson.Object{}.String("sessionId", id).String("promptId", name).Raw("error", failure).End()))
 	}
 	return out
+}
+
+// showsLocked notes the state of a session that the client is given.
+func (c *Conn) showsLocked(m *acp.Message) {
+	s := c.sessions[m.Session()]
+	if !c.two || s == nil || string(m.UpdateKind()) != "state_update" {
+		return
+	}
+	if s.works = rawjson.MemberString(m.Update(), "state") != "idle"; s.works {
+		s.since = s.after
+	}
 }
 
 // beginsLocked notes that a prompt was answered: in version 2 its turn has begun.
@@ -50,7 +61,7 @@ type promptFound struct {
 	active bool   // the session works, or waits for an answer
 }
 
-// findPrompt asks what became of a prompt.
+// findPrompt asks what became of a prompt, or of the turn behind an event when it is not known whose.
 func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, failure *acp.Error, err error) {
 	about := rawjson.Object{}.String("sessionId", session).End()
 	// The state first: a turn that ends behind it is told of.
@@ -60,6 +71,9 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 	}
 	state := rawjson.MemberString(info, "state")
 	f.active = state == "running" || state == "waiting"
+	if f.active && t.name == "" {
+		return f, nil, nil // its end will be told
+	}
 	for after, more := t.after, true; more; {
 		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
 		if err != nil || failure != nil {
@@ -73,7 +87,7 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 			switch method := rawjson.MemberString(e, "message", "method"); {
 			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == t.name:
 				f.begun = after
-			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == t.name:
+			case method == methodTurnEnded && (t.name == "" || rawjson.MemberString(params, "promptId") == t.name):
 				f.end, f.ended = params, after
 				return f, nil, nil
 			}
@@ -119,15 +133,19 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 	return nil
 }
 
-// recoverTurn finds out whether the client's turn in a session goes on, whose prompt was answered.
+// recoverTurn finds out whether the turn in a session goes on: the client's, whose prompt was answered,
+// or one that it watches.
 func (c *Conn) recoverTurn(live *link, id string) error {
 	c.mu.Lock()
 	s := c.sessions[id]
-	if s == nil || s.turn.name == "" {
+	if s == nil || s.turn.name == "" && !s.works {
 		c.mu.Unlock()
 		return nil
 	}
 	t := s.turn
+	if t.name == "" {
+		t.after = s.since
+	}
 	c.mu.Unlock()
 	f, failure, err := c.findPrompt(live, id, t)
 	if err != nil {
@@ -143,7 +161,7 @@ func (c *Conn) recoverTurn(live *link, id string) error {
 	return nil
 }
 
-// settle ends the client's turn in a session if the gateway does not go on with it and has not
+// settle ends the turn in a session if the gateway does not go on with it and has not
 // told how it ended. The caller holds order.
 func (c *Conn) settle(id string, f promptFound) {
 	if f.end == nil && !f.active {

@@ -63,6 +63,7 @@ func TestConn_VersionTwo(t *testing.T) {
 		if from := after(two); from != "5" {
 			t.Errorf("the session goes on behind %s, and not all of 6 has come", from)
 		}
+		synctest.Wait() // it asks nothing: the session was idle
 		two.tells("s", 5, `{"sessionUpdate":"state_update","state":"running"}`)
 		two.tells("s", 6, `{"sessionUpdate":"user_message","messageId":"m"}`)
 		got(two.tells("s", 6, `{"sessionUpdate":"state_update","state":"running"}`))
@@ -77,6 +78,7 @@ func TestConn_VersionTwo(t *testing.T) {
 		if from := after(three); from != "7" {
 			t.Errorf("the session goes on behind %s, and not all of 8 has come", from)
 		}
+		three.replies(t, "_sandboxagent/session/get", `{"state":"running"}`) // of the turn that is watched
 		three.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
 		name, _ := rawjson.Member(prompt.Meta(), acp.MetaKey, "promptId")
 		three.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":`+string(name)+`}}}}}]}`)
@@ -133,6 +135,67 @@ func TestConn_VersionTwo_FindsATurn(t *testing.T) {
 				}
 				p.quiet(p.two)
 				if again := p.c.Interrupt("s", errAnew); len(again) > 0 != (name == "it goes on" || name == "its end comes") {
+					t.Errorf("the turn that is known: %v", again)
+				}
+			})
+		})
+	}
+}
+
+// Who watches a turn of version 2 that somebody else has asked for is told that it was interrupted, and
+// nothing of one that goes on or whose end comes.
+func TestConn_VersionTwo_WatchesATurn(t *testing.T) {
+	const (
+		running = `{"sessionUpdate":"state_update","state":"running"}`
+		asks    = `{"sessionUpdate":"state_update","state":"requires_action"}`
+		idle    = `{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}`
+		failed  = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew"}}}}`
+		ended   = `{"seq":11,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"another's","result":{}}}}`
+	)
+	for name, tt := range map[string]struct {
+		told   []string
+		asked  bool // what the session does now
+		state  string
+		events string // "" is that those are not asked for
+		want   []string
+	}{
+		"it was over":         {told: []string{running, idle}},
+		"nothing was told":    {},
+		"it goes on":          {told: []string{running}, asked: true, state: "running"},
+		"somebody is asked":   {told: []string{running, asks}, asked: true, state: "waiting"},
+		"it was interrupted":  {told: []string{running}, asked: true, state: "dormant", events: `[]`, want: []string{failed}},
+		"while one was asked": {told: []string{running, asks}, asked: true, state: "idle", events: `[]`, want: []string{failed}},
+		"its end comes":       {told: []string{running}, asked: true, state: "idle", events: `[` + ended + `]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pair{t: t, one: newWire(), two: newWire()}
+				p.c = New(Options{Dial: dials(p.one, p.two)})
+				defer p.c.Close()
+				p.sends(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{"_meta":{"sandboxagent.dev":{"turns":true}}}}}`)
+				p.one.welcomeTwo(t)
+				reads(t, p.c)
+				p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+				p.one.replies(t, acp.MethodSessionResume, `{"_meta":{"sandboxagent.dev":{"seq":8}}}`)
+				reads(t, p.c)
+				for i, update := range tt.told {
+					p.got("%s", p.one.tells("s", 9+i, update))
+				}
+				p.one.breakRead()
+				p.one.breakWrite()
+				p.two.welcomeTwo(t)
+				p.two.reattached(t, `[]`)
+				if tt.asked {
+					p.two.replies(t, "_sandboxagent/session/get", `{"state":"`+tt.state+`"}`)
+				}
+				if tt.events != "" {
+					p.two.replies(t, "_sandboxagent/session/events", `{"events":`+tt.events+`}`)
+				}
+				for _, want := range tt.want {
+					p.got("%s", want)
+				}
+				p.quiet(p.two)
+				if again := p.c.Interrupt("s", errAnew); len(again) != 0 && tt.want != nil || len(again) > 1 {
 					t.Errorf("the turn that is known: %v", again)
 				}
 			})

@@ -96,3 +96,50 @@ func TestTurn_OfVersionTwo_ToldOnce(t *testing.T) {
 		})
 	}
 }
+
+// Who watches a turn that another client has asked for is told, too, that it was lost with its node.
+func TestTurn_OfVersionTwo_Watched(t *testing.T) {
+	const ended = "s is idle error"
+	for name, tt := range map[string]struct {
+		then func(w *world)
+		want []string
+	}{
+		"it stays away":    {func(*world) { time.Sleep(giveUp + 30*time.Second) }, []string{ended}},
+		"it was forgotten": {func(w *world) { w.forget("a") }, []string{ended}},
+		"another node has it": {func(w *world) {
+			w.g.Owned(went("a", "b", 2, 1))
+			w.dialed("b").resumed()
+		}, []string{ended}},
+		"it begins anew": {func(w *world) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.answers(two.takes("session/resume"), `{}`)
+			two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"dormant"}`)
+			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[],"hasMore":false}`)
+		}, []string{"a online", ended}},
+		"it goes on": {func(w *world) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.answers(two.takes("session/resume"), `{}`)
+			two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"running"}`)
+		}, []string{"a online"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.two = true
+				e := w.connect(helloTwo, acp.OneStream)
+				one := w.opens(e, "a", "s")
+				one.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"running"},"_meta":{"sandboxagent.dev":{"seq":2}}}}`)
+				wants(t, e, "s is running")
+				w.set("a", false)
+				_ = one.Close()
+				wants(t, e, "a offline")
+				tt.then(w)
+				wants(t, e, tt.want...)
+			})
+		})
+	}
+}

@@ -12,11 +12,11 @@ const sharesAge = time.Second
 // shares are what the nodes have of the log: as the records say it, and of replicas that this hub writes,
 // which are ahead of their records, as it was written. The zero value knows nothing yet.
 type shares struct {
-	mu     sync.Mutex
-	at     time.Time
-	nodes  map[string]uint64    // bytes, by node
-	all    uint64               // and their sum
-	writes map[ReplicaID]uint64 // bytes of those that are ahead of their records; bounded as sessions are
+	mu      sync.Mutex
+	at      time.Time
+	nodes   map[string]uint64    // bytes, by node
+	all     uint64               // and their sum
+	counted map[ReplicaID]uint64 // what they are the sums of; bounded as sessions are
 }
 
 // fitsShare returns ErrShare when a replica of so many bytes would give its node more than its share:
@@ -39,40 +39,29 @@ func (h *shares) of(s *Store, id ReplicaID) (own, others uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); h.nodes == nil || now.Sub(h.at) > sharesAge {
-		writes := h.writes
-		h.at, h.nodes, h.all, h.writes = now, map[string]uint64{}, 0, map[ReplicaID]uint64{}
+		had := h.counted
+		h.at, h.nodes, h.all, h.counted = now, map[string]uint64{}, 0, make(map[ReplicaID]uint64, len(had))
 		for _, one := range s.Sessions() {
-			n := one.Bytes
-			if w := writes[one.ReplicaID]; w > n {
-				n, h.writes[one.ReplicaID] = w, w
-			}
-			h.nodes[one.Node] += n
-			h.all += n
+			h.countLocked(one.ReplicaID, max(one.Bytes, had[one.ReplicaID]))
 		}
 	}
 	own = h.nodes[id.Node]
-	others = h.all - own
-	return own - min(own, h.hasLocked(s, id)), others
-}
-
-// hasLocked returns what is counted of a replica.
-func (h *shares) hasLocked(s *Store, id ReplicaID) uint64 {
-	n := h.writes[id]
-	if one := s.Session(id); one != nil {
-		n = max(n, one.Bytes)
-	}
-	return n
+	return own - h.counted[id], h.all - own
 }
 
 // grown notes that a replica has so many bytes now.
 func (h *shares) grown(id ReplicaID, size uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.nodes == nil {
-		return // there is no bound
+	if h.nodes != nil { // else there is no bound
+		h.countLocked(id, size)
 	}
-	more := size - min(size, h.writes[id])
-	h.writes[id] = size
-	h.nodes[id.Node] += more
-	h.all += more
+}
+
+// countLocked counts so many bytes of a replica, in place of what was.
+func (h *shares) countLocked(id ReplicaID, size uint64) {
+	had := h.counted[id]
+	h.counted[id] = size
+	h.nodes[id.Node] += size - had // which may wrap around, and back
+	h.all += size - had
 }

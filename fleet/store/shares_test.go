@@ -56,3 +56,34 @@ func TestShares_GreedyNode(t *testing.T) {
 		t.Errorf("%+v, %v", at, err)
 	}
 }
+
+// What a replica has is counted once, also when its record says it and it grows: a hub that begins with
+// the records takes as much of a node as the one before it.
+func TestShares_CountedOnce(t *testing.T) {
+	dir := t.TempDir()
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	lines := append(bytes.Repeat([]byte("x"), 200<<10), '\n')
+	var at store.Place
+	write := func(s *store.Store, batches int) {
+		t.Helper()
+		for range batches {
+			var err error
+			if at, err = s.Append(t.Context(), id, at, store.Batch{First: at.Last + 1, Last: at.Last + 1, Lines: lines}); err != nil {
+				t.Fatalf("with %d bytes of %d: %v", at.Size, 8<<20, err)
+			}
+		}
+		if err := s.UpdateSession(t.Context(), id, func(*store.Session) *store.Session { return &store.Session{Bytes: at.Size} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s := open(t, "hub", store.Options{Dir: dir, LogBytes: 8 << 20}, nil)
+		end, err := s.End(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = end
+		write(s, 9)
+		s.Close()
+	}
+}

@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -241,5 +244,130 @@ func TestTunnel_WritesInLargePieces(t *testing.T) {
 	}
 	if n := below.writes.Load() - before; n > size>>14 {
 		t.Errorf("%d bytes were written in %d pieces", size, n)
+	}
+}
+
+// A slow network takes longer for what is written at once than the other end may take nothing.
+func TestWire_Slow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below, far := net.Pipe()
+		c, err := tunnel.Wire(func(context.Context, string, string) (net.Conn, error) { return below, nil })(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Repeat([]byte("0123456789"), 10_000)
+		got := make(chan []byte, 1)
+		go func() {
+			var all []byte
+			for piece := make([]byte, 1000); ; time.Sleep(time.Second) { // of the bubble's clock
+				n, err := far.Read(piece)
+				if all = append(all, piece[:n]...); err != nil {
+					got <- all
+					return
+				}
+			}
+		}()
+		if n, err := c.Write(want); n != len(want) || err != nil {
+			t.Errorf("%d bytes were written: %v", n, err)
+		}
+		_ = c.Close()
+		if all := <-got; !bytes.Equal(all, want) {
+			t.Errorf("%d bytes came, or others", len(all))
+		}
+		if _, err := c.Write(want); err == nil {
+			t.Error("it was closed, and takes more")
+		}
+	})
+}
+
+// One that takes nothing is given up.
+func TestWire_Stuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below, far := net.Pipe()
+		defer far.Close()
+		c, err := tunnel.Wire(func(context.Context, string, string) (net.Conn, error) { return below, nil })(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if n, err := c.Write([]byte("hello")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes were written: %v", n, err)
+		}
+	})
+}
+
+// stuck is a connection of which, once it is told so, nothing is taken any more.
+type stuck struct {
+	net.Conn
+	now    atomic.Bool
+	waits  chan struct{} // closed when something waits to be written
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Write implements net.Conn.
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.now.Swap(false) {
+		close(s.waits)
+		<-s.closed
+		return 0, net.ErrClosed
+	}
+	return s.Conn.Write(p)
+}
+
+// Close implements net.Conn.
+func (s *stuck) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
+
+// An end whose other end takes nothing is closed at once, also with TLS: that has a farewell, which
+// would wait behind what is not taken.
+func TestTunnel_CloseWhileStuck(t *testing.T) {
+	made := make(chan *tunnel.Tunnel, 1)
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		end, err := tunnel.Accept(w, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		made <- end
+		<-end.Done()
+	}))
+	t.Cleanup(srv.Close)
+	below := &stuck{waits: make(chan struct{}), closed: make(chan struct{})}
+	dial := func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		below.Conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+		return below, err
+	}
+	transport := srv.Client().Transport.(*http.Transport).Clone()
+	transport.DisableKeepAlives, transport.DialContext = true, tunnel.Wire(dial)
+	node, _, err := tunnel.Dial(t.Context(), &http.Client{Transport: transport}, srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := <-made
+	t.Cleanup(func() { _ = below.Close(); _ = hub.Close(); _ = node.Close() })
+	if _, err := hub.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	up, err := node.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	below.now.Store(true)
+	if _, err := up.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	<-below.waits
+	ended := make(chan error, 1)
+	go func() { ended <- node.Close() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second): // a bound: it would wait for ever
+		t.Error("the end waits for the other one")
 	}
 }

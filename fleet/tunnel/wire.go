@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ const (
 	mostPending = 128 << 10
 	// readAhead is what is read of a message at once.
 	readAhead = 32 << 10
-	// writeBound is how long the other end may take nothing of a message until the tunnel ends.
+	// writeBound is how long the other end may take nothing until the tunnel ends.
 	writeBound = Silence - Heartbeat
 
 	hijackedRead  = 2 << 10 // bytes of the hub's buffers for a WebSocket, of which each node has one
@@ -148,7 +149,7 @@ func (c *conn) flush() {
 			writeBuffers.Put(message)
 		}
 		if err != nil {
-			_ = c.ws.CloseNow() // so that reading ends, too
+			_ = c.cut() // so that reading ends, too
 		}
 		c.mu.Lock()
 		if err != nil && c.err == nil {
@@ -180,9 +181,18 @@ func (c *conn) Close() error {
 	}
 	c.room.Signal()
 	c.mu.Unlock()
-	err := c.ws.CloseNow()
+	err := c.cut()
 	c.writer.Wait()
 	return err
+}
+
+// cut ends the connection. What is below goes first: TLS would say that it ends, and wait with that
+// behind a message of which the other end takes nothing.
+func (c *conn) cut() error {
+	if c.wire != nil {
+		_ = c.wire.Close() // what is above it says the error
+	}
+	return c.ws.CloseNow()
 }
 
 // SetDeadline implements net.Conn, as those below do. Each message has a time of its own, and
@@ -241,8 +251,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.gathering {
-		w.extendLocked()
-		return w.Conn.Write(p)
+		return w.putLocked(p)
 	}
 	if w.held == nil {
 		w.held = writeBuffers.Get().(*[]byte)
@@ -263,13 +272,25 @@ func (w *wire) flushLocked() error {
 		return nil
 	}
 	w.held = nil
-	w.extendLocked()
-	_, err := w.Conn.Write(*held)
+	_, err := w.putLocked(*held)
 	if cap(*held) <= mostPending {
 		*held = (*held)[:0]
 		writeBuffers.Put(held)
 	}
 	return err
+}
+
+// putLocked writes, as long as the other end takes something: with a slow network a message takes longer
+// than writeBound.
+func (w *wire) putLocked(p []byte) (int, error) {
+	for n := 0; ; {
+		w.extendLocked()
+		some, err := w.Conn.Write(p[n:])
+		n += some
+		if some == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
 }
 
 // extendLocked gives the other end time. To set the deadline for each write would cost more than some
