@@ -75,7 +75,8 @@ func startScreen(t *testing.T, width, height int, env []string, command ...strin
 	}()
 	t.Cleanup(func() {
 		close(done)
-		_, _ = io.WriteString(in, "kill-server\n")
+		// The test's context is over, and with it the client: the server is ended by another one.
+		_ = exec.Command("tmux", "-S", socket, "kill-server").Run()
 		for range s.lines { // until it is gone
 		}
 		_ = control.Wait()

@@ -220,13 +220,13 @@ func TestRPCCall_AnswersByRule(t *testing.T) {
 	if code, _, errOut := call("permission", "--permission", "ask"); code != cmdline.ExitUsage || !strings.Contains(errOut, "use allow or reject") {
 		t.Errorf("exit %d\n%s", code, errOut)
 	}
-	// The open request of the turn before is answered as soon as the session is resumed.
-	if code, _, errOut := tool(t, "", "rpc", "call", "_sandboxagent/session/detach", "{}", "--session", id, "--permission", "reject"); code != cmdline.ExitOK {
-		t.Errorf("exit %d\n%s", code, errOut)
-	}
-	code, _, errOut := call("stop max_tokens", "--raw")
+	// The open request of the turn before is answered when the session is resumed, and the prompt behind it begins.
+	code, _, errOut := call("stop max_tokens", "--raw", "--permission", "reject")
 	if code != exitEndedEarly {
 		t.Errorf("exit %d, want %d\n%s", code, exitEndedEarly, errOut)
+	}
+	if code, _, errOut := tool(t, "", "rpc", "call", "_sandboxagent/session/detach", "{}", "--session", id); code != cmdline.ExitOK {
+		t.Errorf("exit %d\n%s", code, errOut)
 	}
 }
 
