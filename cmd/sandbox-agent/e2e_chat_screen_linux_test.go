@@ -34,7 +34,7 @@ func startScreen(t *testing.T, width, height int, env []string, command ...strin
 	tmux := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "tmux", append([]string{"-S", socket, "-f", os.DevNull, "-u"}, args...)...)
 		for _, v := range os.Environ() {
-			if name, _, _ := strings.Cut(v, "="); name != "TMUX" && name != "NO_COLOR" && name != "COLORTERM" && name != "TERM" {
+			if name, _, _ := strings.Cut(v, "="); name != "TMUX" && name != "CI" && name != "NO_COLOR" && name != "COLORTERM" && name != "TERM" {
 				cmd.Env = append(cmd.Env, v)
 			}
 		}
