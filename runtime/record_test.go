@@ -3,6 +3,7 @@ package runtime
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,6 +57,20 @@ func TestRecord_IsNotWrittenForEachShortTurn(t *testing.T) {
 		b, err := os.ReadFile(files[0])
 		if err = errors.Join(err, json.Unmarshal(b, &record)); err != nil || len(record.Usage) != 1 || record.Usage[0].Turns != turns {
 			t.Errorf("a second later the record has %+v, %v", record.Usage, err)
+		}
+		// A deletion while the record of a turn still waits to be written leaves nothing behind.
+		for range 2 {
+			id := tc.request("session/prompt", prompt(s, "hi"))
+			a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			time.Sleep(30 * time.Millisecond)
+			synctest.Wait()
+		}
+		tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, err := os.Stat(filepath.Dir(files[0])); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a deleted session's folder: %v", err)
 		}
 		tc.close()
 		if err := r.Shutdown(t.Context()); err != nil {

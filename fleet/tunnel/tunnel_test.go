@@ -23,11 +23,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// dialer opens the connection below a tunnel.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // pair returns both ends of a tunnel over a real socket.
 func pair(t *testing.T) (hub, node *tunnel.Tunnel) {
 	t.Helper()
+	return pairOver(t, httptest.NewServer, new(net.Dialer).DialContext)
+}
+
+// pairOver is pair over what begins a server and what dials.
+func pairOver(t *testing.T, serve func(http.Handler) *httptest.Server, dial dialer) (hub, node *tunnel.Tunnel) {
+	t.Helper()
 	made := make(chan *tunnel.Tunnel, 1)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		end, err := tunnel.Accept(w, r)
 		if err != nil {
 			t.Error(err)
@@ -37,7 +46,8 @@ func pair(t *testing.T) (hub, node *tunnel.Tunnel) {
 		<-end.Done()
 	}))
 	t.Cleanup(srv.Close)
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: tunnel.Wire(new(net.Dialer).DialContext)}
+	transport := srv.Client().Transport.(*http.Transport).Clone()
+	transport.DisableKeepAlives, transport.DialContext = true, tunnel.Wire(dial)
 	node, _, err := tunnel.Dial(t.Context(), &http.Client{Transport: transport}, srv.URL, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -194,29 +204,11 @@ func (c *counted) Write(p []byte) (int, error) {
 // A node's frames go to the system in large pieces, and not in those of a buffer of 4 KiB.
 func TestTunnel_WritesInLargePieces(t *testing.T) {
 	var below *counted
-	made := make(chan *tunnel.Tunnel, 1)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		end, err := tunnel.Accept(w, r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		made <- end
-		<-end.Done()
-	}))
-	t.Cleanup(srv.Close)
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+	hub, node := pairOver(t, httptest.NewServer, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		below = &counted{Conn: c}
 		return below, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: tunnel.Wire(dial)}}
-	node, _, err := tunnel.Dial(t.Context(), client, srv.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub := <-made
-	t.Cleanup(func() { _ = hub.Close(); _ = node.Close() })
+	})
 	down, err := hub.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -324,30 +316,12 @@ func (s *stuck) Close() error {
 // An end whose other end takes nothing is closed at once, also with TLS: that has a farewell, which
 // would wait behind what is not taken.
 func TestTunnel_CloseWhileStuck(t *testing.T) {
-	made := make(chan *tunnel.Tunnel, 1)
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		end, err := tunnel.Accept(w, r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		made <- end
-		<-end.Done()
-	}))
-	t.Cleanup(srv.Close)
 	below := &stuck{waits: make(chan struct{}), closed: make(chan struct{})}
-	dial := func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+	hub, node := pairOver(t, httptest.NewTLSServer, func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
 		below.Conn, err = new(net.Dialer).DialContext(ctx, network, addr)
 		return below, err
-	}
-	transport := srv.Client().Transport.(*http.Transport).Clone()
-	transport.DisableKeepAlives, transport.DialContext = true, tunnel.Wire(dial)
-	node, _, err := tunnel.Dial(t.Context(), &http.Client{Transport: transport}, srv.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub := <-made
-	t.Cleanup(func() { _ = below.Close(); _ = hub.Close(); _ = node.Close() })
+	})
+	t.Cleanup(func() { _ = below.Close() })
 	if _, err := hub.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
