@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -255,56 +256,58 @@ func TestEphemeral_SaysWhatItNoLongerHas(t *testing.T) {
 // long ago, as long as it reads.
 func TestShutdown_ClientThatIsBehindIsGivenTheRest(t *testing.T) {
 	t.Parallel()
-	a := &fakeAgent{id: "fake"}
-	r := newRuntime(t, t.TempDir(), a)
-	c := inlineClient(t, r)
-	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-	s := rawjson.MemberString(rep.Frame, "result", "sessionId")
-	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := a.conn().next(t, "session/prompt")
-	st, err := c.Stream("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	big := strings.Repeat("x", 1<<20)
-	const chunks = 3 * journal.DefaultMemory >> 20
-	for range chunks {
-		a.conn().chunk("native-1", big)
-	}
-	a.conn().result(p, `{"stopReason":"end_turn"}`)
-	<-ch
-	ended := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
-		defer cancel()
-		ended <- r.Shutdown(ctx)
-	}()
-	<-a.conn().end // by now the agent is gone
-	n := 0
-	for n < chunks {
-		events, err := st.Poll(64 << 10)
+	synctest.Test(t, func(t *testing.T) { // a busy machine may be slower than a client is waited for
+		a := &fakeAgent{id: "fake"}
+		r := newRuntime(t, t.TempDir(), a)
+		c := inlineClient(t, r)
+		rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		s := rawjson.MemberString(rep.Frame, "result", "sessionId")
+		ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
 		if err != nil {
-			t.Fatalf("after %d chunks: %v", n, err)
+			t.Fatal(err)
 		}
-		for _, e := range events {
-			if strings.Contains(string(e.Frame), big) {
-				n++
+		p := a.conn().next(t, "session/prompt")
+		st, err := c.Stream("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := strings.Repeat("x", 1<<20)
+		const chunks = 3 * journal.DefaultMemory >> 20
+		for range chunks {
+			a.conn().chunk("native-1", big)
+		}
+		a.conn().result(p, `{"stopReason":"end_turn"}`)
+		<-ch
+		ended := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			ended <- r.Shutdown(ctx)
+		}()
+		<-a.conn().end // by now the agent is gone
+		n := 0
+		for n < chunks {
+			events, err := st.Poll(64 << 10)
+			if err != nil {
+				t.Fatalf("after %d chunks: %v", n, err)
+			}
+			for _, e := range events {
+				if strings.Contains(string(e.Frame), big) {
+					n++
+				}
+			}
+			st.Written()
+			select {
+			case <-st.Wake():
+				time.Sleep(20 * time.Millisecond) // a slow line
+			case <-time.After(wait):
+				t.Fatalf("%d of %d chunks came", n, chunks)
 			}
 		}
-		st.Written()
-		select {
-		case <-st.Wake():
-			time.Sleep(20 * time.Millisecond) // a slow line
-		case <-time.After(wait):
-			t.Fatalf("%d of %d chunks came", n, chunks)
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 // What was handed to a stream that broke is written once its successor has
