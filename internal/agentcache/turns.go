@@ -20,13 +20,15 @@ import (
 	"unicode/utf8"
 )
 
-// heavy agents keep a whole processor busy while they start. They count as two.
-var heavy = []string{"claude", "copilot", "gemini", "opencode", "opencode-acp", "qwen"}
+// heavy has how many seats agents take that keep a whole processor busy while they start, and
+// OpenCode much longer. Others take one.
+var heavy = map[string]int{"claude": 2, "copilot": 2, "gemini": 2, "opencode": 3, "opencode-acp": 3, "qwen": 2}
 
 // seats is how much of the machine real agents may use at once. An agent that
 // runs keeps half a processor busy: the rest of the time it waits for its model,
-// for a command, or for the end of another.
-func seats() int { return 3 * runtime.NumCPU() }
+// for a command, or for the end of another. The rest of a run uses the processors as well: with
+// more agents at once none ends sooner, and on a slow machine they come to their limits of time.
+func seats() int { return 2 * max(2, runtime.NumCPU()) }
 
 // maxWait bounds the wait for a turn: with a whole suite in front of it, a test
 // waits for minutes.
@@ -46,10 +48,7 @@ func Turn(t testing.TB, agent string) {
 	if hasTurn(t.Name()) {
 		return
 	}
-	weight := 1
-	if slices.Contains(heavy, agent) {
-		weight = 2
-	}
+	weight := max(1, heavy[agent])
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	leave, err := seat(ctx, weight)
