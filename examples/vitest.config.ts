@@ -13,9 +13,9 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/build.ts"],
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
-    expect: { poll: { timeout: 15_000 } }, // a busy machine is not what is tested
+    testTimeout: 180_000, // a bound against waiting for ever
+    hookTimeout: 120_000,
+    expect: { poll: { timeout: 45_000 } }, // a busy machine is not what is tested
     maxWorkers: 2,
   },
 });

@@ -163,7 +163,7 @@ func TestPeers_HubIsDead(t *testing.T) {
 	if status, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" {
 		t.Errorf("%d %s", status, body)
 	}
-	if took := time.Since(began); took > patience/2 {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %v", took)
 	}
 }

@@ -13,9 +13,9 @@ export default defineConfig({
   test: {
     include: ["src/**/*.test.ts", "test/**/*.test.ts"],
     globalSetup: ["test/build.ts"],
-    testTimeout: 60_000,
+    testTimeout: 180_000, // a bound against waiting for ever
     hookTimeout: 120_000,
-    expect: { poll: { timeout: 15_000 } }, // a busy machine is not what is tested
+    expect: { poll: { timeout: 45_000 } }, // a busy machine is not what is tested
     // Each file of test/ has a gateway and a browser of its own; two cores are enough for two of them.
     maxWorkers: 2,
   },

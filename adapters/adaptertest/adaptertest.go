@@ -14,7 +14,7 @@ import (
 
 const (
 	// defaultPatience is long: the real agents start slowly on a busy machine.
-	defaultPatience = 60 * time.Second
+	defaultPatience = 2 * time.Minute
 	largeText       = 10 << 20
 	defaultChunks   = 10
 )
@@ -52,7 +52,7 @@ type Subject struct {
 	// Elsewhere names contracts that another test of the normal tier shows with the
 	// same program, and that test. They are run in the long tier.
 	Elsewhere map[string]string
-	// Patience bounds every single wait, a minute for 0.
+	// Patience bounds every single wait, two minutes for 0.
 	Patience time.Duration
 }
 

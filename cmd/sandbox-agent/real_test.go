@@ -266,7 +266,7 @@ func (r *real) testCancelStream(t *testing.T, c *client, session string) realTur
 			}
 		}
 	})
-	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > patience {
+	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > promptly {
 		t.Errorf("the turn ended with %q, %v, %v after the cancel", turn.stop, turn.err, took)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -290,7 +290,7 @@ func (r *real) testCancelAsking(t *testing.T, c *client, session string) realTur
 			c.notify("session/cancel", map[string]any{"sessionId": session})
 		}
 	})
-	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > patience {
+	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > promptly {
 		t.Errorf("the turn ended with %q, %v, %v after the cancel", turn.stop, turn.err, took)
 	}
 	if _, err := os.Stat(path); err == nil {

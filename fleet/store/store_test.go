@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 func open(t *testing.T, name string, o store.Options, moved func(node, hub string)) *store.Store {
 	t.Helper()

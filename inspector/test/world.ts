@@ -54,7 +54,7 @@ export class World {
       await route.continue().catch(() => {}); // the page may be gone
     });
     const page = await context.newPage();
-    page.setDefaultTimeout(15_000);
+    page.setDefaultTimeout(45_000);
     page.on("pageerror", (error) => this.complaints.push(`error: ${error.message}`));
     page.on("console", (message) => {
       if (message.type() === "error") this.complaints.push(`console: ${message.text()}`);

@@ -79,10 +79,10 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		})
 	})
 	return []goRun{
-		{name: "with agents", args: []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, packages: withAgents},
-		{name: "end to end", args: []string{"-skip", plain, "-timeout", "40m"}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent, early: true},
-		{name: "of the repository", args: []string{"-timeout", "20m", "-p", "1"}, packages: ofRepository, computes: true},
+		{name: "with agents", args: []string{"-run", plain, "-timeout", "80m", "-parallel", "8", "-p", "3"}, packages: withAgents},
+		{name: "end to end", args: []string{"-skip", plain, "-timeout", "80m"}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "80m", "-p", "2"}, packages: concurrent, early: true},
+		{name: "of the repository", args: []string{"-timeout", "40m", "-p", "1"}, packages: ofRepository, computes: true},
 	}, nil
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // Patience bounds every wait of a test.
-const Patience = 60 * time.Second
+const Patience = 2 * time.Minute
 
 // Answer is what a client says to a request of the agent. nil leaves it open.
 type Answer func(method string, params json.RawMessage) any

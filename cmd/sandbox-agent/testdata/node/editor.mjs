@@ -14,9 +14,9 @@ import { client, methods, ndJsonStream, PROTOCOL_VERSION } from "@agentclientpro
 
 const [folder, command, ...args] = process.argv.slice(2);
 const deadline = setTimeout(() => {
-  console.error(`no end after 60 s, at step: ${step}`);
+  console.error(`no end after 180 s, at step: ${step}`);
   process.exit(1);
-}, 60_000);
+}, 180_000);
 let step = "start";
 function begin(name) {
   step = name;

@@ -40,7 +40,7 @@ export function place(file, content) {
 }
 
 /** Calls get until ok(value), for what nobody announces. */
-export async function eventually(what, get, ok, limit = 20_000) {
+export async function eventually(what, get, ok, limit = 120_000) {
   for (const end = Date.now() + limit; ;) {
     const value = await get();
     if (ok(value)) return value;
@@ -226,7 +226,7 @@ class Link {
   }
 
   /** Waits until get returns something. */
-  async until(what, get, limit = 45_000) {
+  async until(what, get, limit = 120_000) {
     let timer;
     const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`no ${what}`)), limit); });
     try {

@@ -15,9 +15,9 @@ const target = new URL(url);
 if (agent) target.searchParams.set("agent", agent);
 
 const deadline = setTimeout(() => {
-  console.error(`no end after 60 s, at step: ${step}`);
+  console.error(`no end after 180 s, at step: ${step}`);
   process.exit(1);
-}, 60_000);
+}, 180_000);
 
 let step = "start";
 function begin(name) {

@@ -19,9 +19,9 @@ const [transport, where, ...rest] = process.argv.slice(2);
 const stdio = transport === "stdio";
 
 const deadline = setTimeout(() => {
-  console.error(`no end after 60 s, at step: ${step}`);
+  console.error(`no end after 180 s, at step: ${step}`);
   process.exit(1);
-}, 60_000);
+}, 180_000);
 let step = "start";
 function begin(name) {
   step = name;
