@@ -2,7 +2,9 @@ package opencode
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,23 +81,63 @@ func (t *translator) fill(list []fileDiff) []schema.SessionUpdate {
 	return out
 }
 
-// fillBound limits how long OpenCode is asked for the diff of a turn.
-const fillBound = 10 * time.Second
+const (
+	// fillBound limits how long OpenCode is asked for the diff of a turn.
+	fillBound = 10 * time.Second
+	// fillWait is how long a turn's end waits for a diff that is not made yet: OpenCode makes it
+	// beside its other work. Of a file that git ignores there never is one.
+	fillWait  = 3 * time.Second
+	fillPause = 200 * time.Millisecond
+)
 
 // showReplaced asks for the old text of files that the turn has replaced.
-func (s *session) showReplaced(t *work) {
+func (s *session) showReplaced(t *work, stopping func() bool) {
 	s.out.Lock()
-	wanted := len(s.tr.changes.replaced) > 0 && !s.tr.changes.blind
+	wanted := len(s.tr.changes.replaced)
+	if s.tr.changes.blind {
+		wanted = 0
+	}
 	s.out.Unlock()
-	if !wanted {
+	if wanted == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, fillBound)
 	defer cancel()
-	var list []fileDiff
-	if err := s.srv.call(ctx, "GET", at("/session/"+string(s.id)+"/diff", s.cwd, "messageID", t.id), nil, &list); err != nil {
-		s.log.Debug("ask for the diff of a turn", "err", err)
-		return
+	shown := map[schema.ToolCallID]bool{}
+	for began := time.Now(); ; {
+		var list []fileDiff
+		if err := s.srv.call(ctx, "GET", at("/session/"+string(s.id)+"/diff", s.cwd, "messageID", t.id), nil, &list); err != nil {
+			s.log.Debug("ask for the diff of a turn", "err", err)
+			return
+		}
+		s.emit(func(tr *translator) []schema.SessionUpdate {
+			return slices.DeleteFunc(tr.fill(list), func(u schema.SessionUpdate) bool {
+				was := shown[u.ToolCallUpdate.ToolCallID]
+				shown[u.ToolCallUpdate.ToolCallID] = true
+				return was
+			})
+		})
+		if len(shown) >= wanted || time.Since(began) > fillWait || stopping() || !underGit(s.cwd) {
+			return
+		}
+		select {
+		case <-time.After(fillPause):
+		case <-ctx.Done():
+			return
+		}
 	}
-	s.emit(func(tr *translator) []schema.SessionUpdate { return tr.fill(list) })
+}
+
+// underGit reports whether git manages a directory, as OpenCode finds out.
+func underGit(dir string) bool {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return false
+		}
+		dir = up
+	}
 }

@@ -150,7 +150,7 @@ func (s *session) carryOut(t *turn.Turn[work], c *call) {
 		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 	default:
 		s.trail(s.ctx, &t.Work, endPause)
-		s.showReplaced(&t.Work)
+		s.showReplaced(&t.Work, t.Stopping)
 		t.Settle(s.judge(&t.Work))
 	}
 }
