@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -34,6 +35,7 @@ type goRun struct {
 	packages []string
 	computes bool // more than it waits
 	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
+	behind   bool // it has what the others leave of the processors
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -81,8 +83,8 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	return []goRun{
 		{name: "with agents", args: []string{"-run", plain, "-timeout", "80m", "-parallel", "8", "-p", "3"}, packages: withAgents},
 		{name: "end to end", args: []string{"-skip", plain, "-timeout", "80m"}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "80m", "-p", "2"}, packages: concurrent, early: true},
-		{name: "of the repository", args: []string{"-timeout", "40m", "-p", "1"}, packages: ofRepository, computes: true},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "80m", "-p", "2"}, packages: concurrent, early: true, behind: true},
+		{name: "of the repository", args: []string{"-timeout", "40m", "-p", "1"}, packages: ofRepository, computes: true, behind: true},
 	}, nil
 }
 
@@ -93,12 +95,27 @@ type event struct {
 	Elapsed float64
 }
 
+// niceness is that of what computes: a third of what a program beside it has. Real agents and
+// browsers are the longest way through a run, and what waits for them has limits of time.
+const niceness = "5"
+
+// behind returns a command that lets others go before it, where the system can do so.
+func behind(command []string) []string {
+	if nice, err := exec.LookPath("nice"); err == nil {
+		return slices.Concat([]string{nice, "-n", niceness}, command)
+	}
+	return command
+}
+
 // goTest runs go test and notes each test's result. What failed is printed with
 // all that it said.
 func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 	// The linters vet the tests, too.
-	args := slices.Concat([]string{"test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
-	cmd := program(ctx, ".", "go", args...)
+	args := slices.Concat([]string{"go", "test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
+	if run.behind {
+		args = behind(args)
+	}
+	cmd := program(ctx, ".", args[0], args[1:]...)
 	if slices.Contains(run.args, "-race") {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	}

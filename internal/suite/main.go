@@ -124,6 +124,10 @@ func (s *suite) all(ctx context.Context) error {
 	verb := func(name string) {
 		s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) })
 	}
+	lint := func() {
+		c := behind([]string{s.task, "lint"})
+		s.part("lint", func() (usage, error) { return s.command(ctx, ".", nil, c[0], c[1:]...) })
+	}
 	// It writes files that the others of the run read. In the normal tier each file that is
 	// generated has a test that compares it.
 	if s.long {
@@ -184,7 +188,7 @@ func (s *suite) all(ctx context.Context) error {
 	waiting = append(waiting, func() {
 		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
 	})
-	for _, part := range append(append(waiting, computing...), func() { verb("lint") }) {
+	for _, part := range append(append(waiting, computing...), lint) {
 		next <- part
 	}
 	finish()
