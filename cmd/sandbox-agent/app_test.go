@@ -174,6 +174,13 @@ func TestDescribe_ExitCodes(t *testing.T) {
 	}
 }
 
+// Who is told that a login is missing is told how to log in.
+func TestDescribe_Login(t *testing.T) {
+	if r := describe(acp.Errorf(acp.CodeAuthRequired, "log in")); !strings.Contains(r.Hint, "sandbox-agent agents login AGENT") {
+		t.Errorf("the hint is %q", r.Hint)
+	}
+}
+
 func TestPrintError_AgentStderr(t *testing.T) {
 	out := newScreen()
 	err := acp.Errorf(acp.CodeInternal, "the process exited").WithData(object{"stderr": object{"tail": "no such file"}})

@@ -79,6 +79,7 @@ func describe(err error) cmdline.Report {
 			r.Hint = "sandbox-agent sessions list shows the sessions there are"
 		case acp.CodeAuthRequired:
 			r.Exit, r.Title = cmdline.ExitAuth, "the agent needs a login"
+			r.Hint = "log in with: sandbox-agent agents login AGENT; or start the gateway with the agent's key in its environment"
 		case acp.CodeMethodNotFound, acp.CodeInvalidParams, acp.CodeInvalidRequest:
 			r.Title = "the request was not accepted"
 		}

@@ -42,9 +42,6 @@ func TestReal_Quickstart(t *testing.T) {
 	if err := os.Symlink(bin, filepath.Join(r.dir, "sandbox-agent")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(r.home, "project"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", block[1])
 	cmd.Dir = r.dir
 	cmd.Env = append(slices.Concat(os.Environ(), r.base), "SANDBOX_AGENT_ENDPOINT="+r.g.url)
