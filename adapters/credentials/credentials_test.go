@@ -102,10 +102,11 @@ func TestFind_FoldersOfVariables(t *testing.T) {
 		"c/.credentials.json": `{"claudeAiOauth":{"accessToken":"claude-login","expiresAt":4102444800000}}`, "c/.claude.json": `{"primaryApiKey":"claude-key"}`,
 		"x/auth.json": `{"OPENAI_API_KEY":"codex-key"}`, "data/opencode/auth.json": `{"openrouter":{"type":"api","key":"opencode-key"}}`,
 		"data/amp/secrets.json": `{"apiKey@https://ampcode.com/":"amp-key"}`, "home/.codex/auth.json": `{"OPENAI_API_KEY":"not this"}`,
+		"p/auth.json": `{"google":{"type":"api_key","key":"pi-key"}}`, "home/.pi/agent/auth.json": `{"google":{"type":"api_key","key":"not this"}}`,
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, value := range map[string]string{
-		"HOME": at("home"), "CLAUDE_CONFIG_DIR": at("c"), "CODEX_HOME": at("x"), "XDG_DATA_HOME": at("data"), "XDG_CONFIG_HOME": "not/absolute",
+		"HOME": at("home"), "CLAUDE_CONFIG_DIR": at("c"), "CODEX_HOME": at("x"), "XDG_DATA_HOME": at("data"), "XDG_CONFIG_HOME": "not/absolute", "PI_CODING_AGENT_DIR": at("p"),
 		"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "",
 	} {
 		t.Setenv(name, value)
@@ -120,7 +121,7 @@ func TestFind_FoldersOfVariables(t *testing.T) {
 	for _, c := range found {
 		got = append(got, c.Value)
 	}
-	if diff := cmp.Diff([]string{"claude-login", "claude-key", "codex-key", "opencode-key", "amp-key"}, got); diff != "" || len(problems) > 0 {
+	if diff := cmp.Diff([]string{"claude-login", "claude-key", "codex-key", "opencode-key", "amp-key", "pi-key"}, got); diff != "" || len(problems) > 0 {
 		t.Errorf("(-want +got):\n%s%v", diff, problems)
 	}
 	if !Available("codex", "") || Available("codex", at("nowhere")) {

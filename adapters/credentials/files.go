@@ -33,7 +33,7 @@ var files = []file{
 	{"amp", ".local/share/amp/secrets.json", ampSecrets, "XDG_DATA_HOME", "amp/secrets.json"},
 	{"amp", ".config/amp/settings.json", ampKey, "XDG_CONFIG_HOME", "amp/settings.json"},
 	{"amp", ".amp/config.json", ampKey, "", ""},
-	{"pi", ".pi/agent/auth.json", providers, "", ""},
+	{"pi", ".pi/agent/auth.json", providers, "PI_CODING_AGENT_DIR", "auth.json"},
 }
 
 // in returns where the file is: in the folder that its variable names, else below

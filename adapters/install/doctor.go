@@ -126,11 +126,11 @@ func (in *Installer) agentChecks(patients []patient) []func(context.Context) []C
 func (in *Installer) checkAgent(ctx context.Context, p patient) []Check {
 	i, ok := in.Find(p.agent)
 	if !ok {
-		c := in.checkAbsent(p)
+		checks := append([]Check{in.checkAbsent(p)}, checkCredentials(p.agent)...)
 		if !p.named {
-			return []Check{c}
+			return checks
 		}
-		return append([]Check{c}, in.checkNeeds(ctx, p, nil)...)
+		return append(checks, in.checkNeeds(ctx, p, nil)...)
 	}
 	if p.builtIn {
 		return []Check{{Name: "program", Status: CheckOK, Found: "part of this program"}}

@@ -43,6 +43,46 @@ func wantCheck(t *testing.T, checks map[string]Check, name string, status CheckS
 	}
 }
 
+// Where a key and a login are both there, it says which one counts, also before the agent is
+// installed.
+func TestDoctor_Credentials(t *testing.T) {
+	onPath(t, map[string]string{"node": "echo v22.1.0"})
+	home := t.TempDir()
+	for name, value := range map[string]string{
+		"HOME": home, "CLAUDE_CONFIG_DIR": "", "CODEX_HOME": "", "ANTHROPIC_API_KEY": "sk-ant-secret", "ANTHROPIC_AUTH_TOKEN": "", "CLAUDE_CODE_OAUTH_TOKEN": "",
+		"OPENAI_API_KEY": "sk-secret", "CODEX_API_KEY": "",
+	} {
+		t.Setenv(name, value)
+	}
+	login, auth := filepath.Join(home, ".claude", ".credentials.json"), filepath.Join(home, ".codex", "auth.json")
+	for file, content := range map[string]string{
+		login: `{"claudeAiOauth":{"accessToken":"oat-secret","refreshToken":"r","expiresAt":1}}`,
+		auth:  `{"tokens":{"access_token":"chatgpt-secret","refresh_token":"r"}}`,
+	} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMaker(t)
+	m.putClaude("2.0.1", program("2.0.1 (Claude Code)"))
+	in := m.installer(t, Options{})
+	mustInstall(t, in, Request{Agent: "claude", Sources: []Source{Vendor}})
+	rep, checks := examine(t, in, "claude", "codex")
+	wantCheck(t, checks, "claude credentials", CheckOK, "it takes ANTHROPIC_API_KEY, and not "+login)
+	wantCheck(t, checks, "codex program", CheckFailed)
+	wantCheck(t, checks, "codex credentials", CheckOK, "it takes "+auth+", and not OPENAI_API_KEY")
+	if doc := string(asJSON(rep)); strings.Contains(doc, "secret") {
+		t.Errorf("a secret is in the report: %s", doc)
+	}
+	t.Setenv("ANTHROPIC_API_KEY", "")
+	if _, checks = examine(t, in, "claude"); checks["claude credentials"].Found != "" {
+		t.Errorf("one login alone: %+v", checks["claude credentials"])
+	}
+}
+
 func TestDoctor_AllIsWell(t *testing.T) {
 	onPath(t, map[string]string{"npm": "[ \"$1\" = --version ] && { echo 10.9.0; exit; }\n" + fakeNPM, "node": "echo v22.1.0", "rg": "echo ripgrep 14.1.0", "uvx": "echo uvx 0.9"})
 	m := newMaker(t)

@@ -154,6 +154,14 @@ type Result struct {
 	Already bool `json:"already"` // it was there, nothing was installed
 	// Attempts are the sources that were asked before and could not.
 	Attempts []Attempt `json:"attempts,omitempty"`
+	// Newer is the newest version that the source has, where that one cannot be installed.
+	Newer *Newer `json:"newer,omitempty"`
+}
+
+// Newer is a version that was not installed.
+type Newer struct {
+	Version string `json:"version"`
+	Reason  string `json:"reason"`
 }
 
 // Install makes sure that an agent is installed and returns what is. All errors

@@ -24,6 +24,7 @@ type job struct {
 	stage     string // directory that becomes the installation
 	say       *reporter
 	there     Installation // set with errAlready
+	newer     *Newer       // set when a source has installed an older version than its newest
 }
 
 // product is what a source put into the stage, or found.
@@ -89,12 +90,12 @@ func (j *job) ask(ctx context.Context, sources []Source) (Result, error) {
 		j.say.last.Source = s
 		i, err := j.from(ctx, s)
 		if err == nil || errors.Is(err, errAlready) {
-			return Result{Installation: i, Already: err != nil || s == Path, Attempts: answers}, nil
+			return Result{Installation: i, Already: err != nil || s == Path, Attempts: answers, Newer: j.newer}, nil
 		}
 		if ctx.Err() != nil {
 			return Result{}, fmt.Errorf("stopped: %w", context.Cause(ctx))
 		}
-		err = advise(err, j.root)
+		err, j.newer = advise(err, j.root), nil
 		j.log.Debug("source could not install", "agent", j.recipe.agent, "source", s, "err", err)
 		answers = append(answers, Attempt{Source: s, Answer: err.Error(), err: err})
 		if (local(err) || forged(err)) && s != Path {

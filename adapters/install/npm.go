@@ -46,14 +46,12 @@ func (j *job) npm(ctx context.Context) (*product, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.resolved(version); err != nil {
+	version, err = j.npmNewest(ctx, client, newest, version, target)
+	if err != nil {
 		return nil, err
 	}
 	values["version"] = version
 	spec := fill(n.install, values)
-	if err := j.npmInstall(ctx, client, spec, n.node); err != nil {
-		return nil, err
-	}
 	p := &product{version: version, packages: []string{spec}}
 	if p.verified, err = j.verifyPackages(ctx, client, packageName(spec)); err != nil {
 		return nil, err
@@ -73,6 +71,78 @@ func (j *job) npm(ctx context.Context) (*product, error) {
 	}
 	return p, nil
 }
+
+// olderTried bounds how many older versions are tried where the newest ones cannot be
+// installed.
+const olderTried = 20
+
+// npmNewest installs a version into the stage, and where its maker published it without
+// everything that it needs, and nobody has asked for it by its number, the newest older one
+// that is whole. It returns which one that is.
+func (j *job) npmNewest(ctx context.Context, client, newest, version, target string) (string, error) {
+	err := j.npmTry(ctx, client, version, target)
+	broken, ok := errors.AsType[*incompleteError](err)
+	if !ok || j.want != "" {
+		return version, err
+	}
+	older, lerr := j.npmOlder(ctx, client, newest, version)
+	if lerr != nil {
+		j.log.Debug("older versions are not known", "agent", j.recipe.agent, "err", lerr)
+		return "", err
+	}
+	j.newer = &Newer{Version: version, Reason: broken.reason}
+	for _, v := range older {
+		if cerr := j.clear(); cerr != nil {
+			return "", cerr
+		}
+		oerr := j.npmTry(ctx, client, v, target)
+		if oerr == nil || errors.Is(oerr, errAlready) {
+			j.log.Warn("an older version is used: the newest cannot be installed", "agent", j.recipe.agent, "version", v, "newest", version, "reason", broken.reason)
+			return v, oerr
+		}
+		if _, ok := errors.AsType[*incompleteError](oerr); !ok {
+			j.newer = nil
+			return "", fmt.Errorf("its maker published version %s without everything that it needs, and of %s: %w", version, v, oerr)
+		}
+	}
+	j.newer = nil
+	return "", err
+}
+
+// npmTry installs one version into the stage, unless it is there.
+func (j *job) npmTry(ctx context.Context, client, version, target string) error {
+	if err := j.resolved(version); err != nil {
+		return err
+	}
+	spec := fill(j.recipe.npm.install, map[string]string{"target": target, "version": version})
+	return j.npmInstall(ctx, client, spec, j.recipe.npm.node)
+}
+
+// npmOlder returns the versions of a package before one of them, the newest first. What
+// comes before a release is not among them.
+func (j *job) npmOlder(ctx context.Context, client, pkg, version string) ([]string, error) {
+	stdout, stderr, err := run(ctx, 4*j.stall, j.npmSpec(client, "view", pkg, "versions", "--json"), "", nil)
+	if err != nil {
+		return nil, j.npmError("ask for the versions of "+pkg, stdout+"\n"+stderr, fmt.Errorf("%w: %w", errAsking, err))
+	}
+	var all []string // in order
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil {
+		return nil, fmt.Errorf("npm answered no list of versions of %s: %w", pkg, err)
+	}
+	all = all[:max(0, slices.Index(all, version))]
+	slices.Reverse(all)
+	all = slices.DeleteFunc(all, func(v string) bool { return strings.Contains(v, "-") || checkVersion(v) != nil })
+	works := j.recipe.npm.works
+	if at := slices.Index(all, works); at >= olderTried {
+		all[olderTried-1] = works
+	}
+	return all[:min(len(all), olderTried)], nil
+}
+
+// incompleteError says that a version was published without what it needs.
+type incompleteError struct{ text, reason string }
+
+func (e *incompleteError) Error() string { return e.text }
 
 // inPackage returns the file below node_modules that a pattern matches,
 // relative to the stage, "" if none does.
@@ -169,10 +239,18 @@ func (j *job) npmError(doing, output string, err error) error {
 	case errors.Is(err, errAsking) && j.want != "" && has("code E404", "code ETARGET"):
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
 	case !errors.Is(err, errAsking) && has("code ETARGET", "code E404"):
-		text += "; its maker published this version without everything that it needs: name an older version, or use another source"
+		reason := "its maker published this version without everything that it needs"
+		for _, line := range said {
+			if _, which, ok := strings.Cut(line, "No matching version found for "); ok {
+				reason += ": there is no " + strings.TrimSuffix(which, ".")
+				break
+			}
+		}
+		text += "; " + reason + ": name an older version, or use another source"
 		if j.recipe.npm != nil && j.recipe.npm.works != "" {
 			text += "; version " + j.recipe.npm.works + " is known to install: sandbox-agent agents install " + j.recipe.agent + " --agent-version " + j.recipe.npm.works
 		}
+		return &incompleteError{text: fmt.Sprintf("npm could not %s: %s", doing, text), reason: reason}
 	case has("ENOSPC"):
 		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)
 	case has("code EBADENGINE"):

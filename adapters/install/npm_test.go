@@ -134,6 +134,72 @@ func TestNPM_Fails(t *testing.T) {
 	})
 }
 
+// partsNPM is an npm client of a package whose newest versions name parts that nobody has
+// published: of those in $NPM_BROKEN.
+const partsNPM = `
+case "$*" in
+"view "*" versions "*) echo '["0.9.0","1.0.0-rc.1","1.0.0","1.1.0","3.2.1"]'; exit ;;
+install*) for spec; do :; done
+	case " $NPM_BROKEN " in
+	*" ${spec##*@} "*)
+		echo "$*" >> "$NPM_LOG"
+		echo "npm error code ETARGET" >&2
+		echo "npm error notarget No matching version found for @maker/part@${spec##*@}." >&2
+		exit 1 ;;
+	esac ;;
+esac
+` + fakeNPM
+
+func TestNPM_NewestThatInstalls(t *testing.T) {
+	const missing = "its maker published this version without everything that it needs: there is no @maker/part@3.2.1"
+	log := useNPM(t, partsNPM, ".bin/pi")
+	install := func(t *testing.T, r Request) (Result, error) {
+		t.Helper()
+		if err := os.WriteFile(log, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return newMaker(t).installer(t, Options{Sources: []Source{NPM}}).Install(t.Context(), r)
+	}
+	t.Run("the newest", func(t *testing.T) {
+		if r, err := install(t, Request{Agent: "pi"}); err != nil || r.Version != "3.2.1" || r.Newer != nil {
+			t.Errorf("installed %+v, %v", r, err)
+		}
+	})
+	t.Setenv("NPM_BROKEN", "3.2.1 1.1.0")
+	for _, version := range []string{"", Latest} {
+		t.Run("an older one "+version, func(t *testing.T) {
+			r, err := install(t, Request{Agent: "pi", Version: version})
+			if err != nil || r.Version != "1.0.0" || r.Newer == nil || *r.Newer != (Newer{"3.2.1", missing}) {
+				t.Errorf("installed %+v, %v", r, err)
+			}
+			if calls := readFile(t, log); strings.Contains(calls, "rc.1") || strings.Contains(calls, "0.9.0") {
+				t.Errorf("npm was called with\n%s", calls)
+			}
+		})
+	}
+	t.Run("one that is there", func(t *testing.T) {
+		in := newMaker(t).installer(t, Options{Sources: []Source{NPM}})
+		mustInstall(t, in, Request{Agent: "pi"})
+		if r := mustInstall(t, in, Request{Agent: "pi", Version: Latest}); !r.Already || r.Version != "1.0.0" || r.Newer == nil {
+			t.Errorf("installed %+v", r)
+		}
+	})
+	t.Run("what was asked for and nothing else", func(t *testing.T) {
+		_, err := install(t, Request{Agent: "pi", Version: "3.2.1"})
+		wantProblem(t, err, problem.InstallFailed, missing)
+	})
+	t.Run("none", func(t *testing.T) {
+		t.Setenv("NPM_BROKEN", "3.2.1 1.1.0 1.0.0 0.9.0")
+		_, err := install(t, Request{Agent: "pi"})
+		wantProblem(t, err, problem.InstallFailed, missing)
+	})
+	t.Run("an older one that fails for another reason", func(t *testing.T) {
+		t.Setenv("NPM_FAILS", "EBADENGINE")
+		_, err := install(t, Request{Agent: "pi"})
+		wantProblem(t, err, problem.InstallFailed, "version 3.2.1 without everything", "of 1.0.0", "install a newer Node.js")
+	})
+}
+
 func TestNPM_CancelKillsItsChildren(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "pid")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

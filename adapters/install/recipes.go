@@ -96,7 +96,7 @@ type npmPackage struct {
 	helpers []string          // patterns of programs that it needs
 	node    bool              // the program is a script that Node.js runs
 	least   string            // version of Node.js that it wants, "" for any
-	works   string            // a version that is known to install, where the newest one may not
+	works   string            // a version that is known to install, where newer ones may not
 }
 
 const (

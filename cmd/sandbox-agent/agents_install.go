@@ -93,7 +93,15 @@ func showResult(std stdio, r install.Result, took time.Duration) {
 		fmt.Fprintf(std.out, "installed %s in %s\n", what, took.Round(100*time.Millisecond))
 	}
 	cmdline.List(std.out, "program", r.Program, "source", string(r.Source), "from", origin(r.Installation), "verified", cmdline.OneLine(r.Verification.String()),
-		"says", r.Reported, "proved by", r.Handshake)
+		"says", r.Reported, "proved by", r.Handshake, "newer", newer(r.Newer))
+}
+
+// newer says why an older version than the newest was installed.
+func newer(n *install.Newer) string {
+	if n == nil {
+		return ""
+	}
+	return "version " + n.Version + " cannot be installed: " + n.Reason
 }
 
 // showSources writes what each source answered on lines of their own, and

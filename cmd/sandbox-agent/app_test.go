@@ -86,6 +86,31 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 	}
 }
 
+// Flags may stand before the command that they are for.
+func TestApp_FlagsBeforeCommands(t *testing.T) {
+	app := newApp(stdio{})
+	tests := []struct{ args, want string }{
+		{"fs --endpoint http://x git diff", "fs git diff --endpoint http://x"},
+		{"fs --endpoint=http://x git --json diff", "fs git diff --endpoint=http://x --json"},
+		{"--endpoint http://x --json fs git diff folder", "fs git diff --endpoint http://x --json folder"},
+		{"--agent prompt prompt hello --json", "prompt --agent prompt hello --json"},
+		{"process --endpoint http://x run ls -l", "process run --endpoint http://x ls -l"},
+		{"daemon --port 3000 start --json", "daemon start --port 3000 --json"},
+		{"fs git diff --json", "fs git diff --json"},
+		{"--nope fs git diff", "--nope fs git diff"},
+		{"fs --endpoint", "fs --endpoint"},
+		{"fs --endpoint http://x", "fs --endpoint http://x"},
+		{"-- fs git diff", "-- fs git diff"},
+		{"--help prompt", "--help prompt"},
+		{"", ""},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, strings.Join(cmdline.CommandsFirst(app, strings.Fields(tt.args), behind), " ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.args, diff)
+		}
+	}
+}
+
 // What people type by habit works.
 func TestApp_VersionAndHelp(t *testing.T) {
 	_, want, _ := tool(t, "", "version")
@@ -146,6 +171,13 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		if got := exitCode(tt.err); got != tt.exit || first != tt.text {
 			t.Errorf("%v: exit %d, %q, want %d, %q", tt.err, got, first, tt.exit, tt.text)
 		}
+	}
+}
+
+// Who is told that a login is missing is told how to log in.
+func TestDescribe_Login(t *testing.T) {
+	if r := describe(acp.Errorf(acp.CodeAuthRequired, "log in")); !strings.Contains(r.Hint, "sandbox-agent agents login AGENT") {
+		t.Errorf("the hint is %q", r.Hint)
 	}
 }
 

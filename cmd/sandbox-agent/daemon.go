@@ -288,7 +288,7 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 		}
 	default:
 		if pid, held := holderOf(d.dataDir); held {
-			return fmt.Errorf("the data directory %s is in use by process %d, which is no daemon: stop that one, or give another --data-dir", d.dataDir, pid)
+			return cmdline.ExplainHeld(ctx, "127.0.0.1", defaultPort, fmt.Errorf("the data directory %s is in use by process %d, which is no daemon: stop that one, or give another --data-dir", d.dataDir, pid))
 		}
 	}
 	if s, err = d.launch(ctx, program, args); err != nil {

@@ -79,6 +79,7 @@ func describe(err error) cmdline.Report {
 			r.Hint = "sandbox-agent sessions list shows the sessions there are"
 		case acp.CodeAuthRequired:
 			r.Exit, r.Title = cmdline.ExitAuth, "the agent needs a login"
+			r.Hint = "log in with: sandbox-agent agents login AGENT; or start the gateway with the agent's key in its environment"
 		case acp.CodeMethodNotFound, acp.CodeInvalidParams, acp.CodeInvalidRequest:
 			r.Title = "the request was not accepted"
 		}
@@ -98,7 +99,7 @@ func describe(err error) cmdline.Report {
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "--timeout sets how long to wait"}
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
-		return cmdline.NotReached("the gateway", err, "start one with: sandbox-agent server, or name another with --endpoint")
+		return cmdline.NotReached("the gateway", err, "start one with: sandbox-agent daemon start, or in another terminal: sandbox-agent server; or name one with --endpoint")
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }

@@ -170,5 +170,9 @@ func showUnpacked(c *cli.Context, std stdio, verb string, u fs.Unpacked) {
 		cmdline.WriteJSON(std.out, u)
 		return
 	}
-	fmt.Fprintf(std.out, "%s %d files, %d bytes\n", verb, u.Files, u.Bytes)
+	files := "files"
+	if u.Files == 1 {
+		files = "file"
+	}
+	fmt.Fprintf(std.out, "%s %d %s, %d bytes\n", verb, u.Files, files, u.Bytes)
 }

@@ -83,6 +83,9 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
 		unlock, err := claim.DirSoon(cfg.dataDir)
+		if errors.Is(err, claim.ErrHeld) {
+			return cmdline.ExplainHeld(ctx, cfg.host, cfg.port, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -92,7 +95,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
 	if err != nil {
-		return explainListen(ctx, cfg, err)
+		return cmdline.ExplainListen(ctx, cmdline.Gateway, cfg.host, cfg.port, err)
 	}
 	release, err := all.Supervise(owned)
 	if err != nil {

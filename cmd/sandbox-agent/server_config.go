@@ -65,7 +65,7 @@ func serverFlags() []cli.Flag {
 	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "host", Usage: "address to listen on", Value: "127.0.0.1", EnvVars: env("HOST")},
-		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2468", EnvVars: env("PORT")},
+		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: defaultPort, EnvVars: env("PORT")},
 		&cli.StringFlag{Name: "token", Usage: "what clients must present; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: env("TOKEN")},
 		&cli.StringFlag{Name: "token-file", TakesFile: true, Usage: "read the token from this file", EnvVars: env("TOKEN_FILE")},
 		&cli.BoolFlag{Name: "new-token", Usage: "make a token for this run and print it, unless one is given", EnvVars: env("NEW_TOKEN")},

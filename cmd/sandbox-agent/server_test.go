@@ -11,9 +11,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	stdlog "log"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,6 +136,17 @@ func TestServer_PortInUse(t *testing.T) {
 	if goruntime.GOOS == "linux" && !strings.Contains(errOut, fmt.Sprintf("(process %d)", os.Getpid())) {
 		t.Errorf("the process is not named: %q", errOut)
 	}
+	// Who starts a second one usually wants the first.
+	dir := t.TempDir()
+	unlock, err := claim.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	code, _, errOut = tool(t, "", "server", "--data-dir", dir, "--port", port)
+	if code != cmdline.ExitFailure || !strings.Contains(errOut, "give another --data-dir; a gateway answers at "+url+", which you can use") {
+		t.Errorf("exit %d, %q", code, errOut)
+	}
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +156,37 @@ func TestServer_PortInUse(t *testing.T) {
 	code, _, errOut = tool(t, "", "server", "--ephemeral", "--port", port)
 	if code != cmdline.ExitFailure || !strings.Contains(errOut, "stop that program, or give another --port") {
 		t.Errorf("exit %d, %q", code, errOut)
+	}
+}
+
+// What answers is known by what it says, not by that it answers.
+func TestServer_PortInUseByOthers(t *testing.T) {
+	for _, tt := range []struct {
+		health string
+		tls    bool
+		want   string
+	}{
+		{"<html>welcome</html>", false, "stop that program, or give another --port"},
+		{"<html>welcome</html>", true, "stop that program, or give another --port"},
+		{`{"status":"fine"}`, false, "stop that program, or give another --port"},
+		{`{"status":"ok"}`, true, "a gateway already: use that one (sandbox-agent prompt --endpoint https://127.0.0.1:"},
+		{`{"status":"ok","role":"hub"}`, false, "which is a hub: stop it, or give this gateway another --port"},
+	} {
+		t.Run(fmt.Sprintf("%s %t", tt.health, tt.tls), func(t *testing.T) {
+			other := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.health) }))
+			other.Config.ErrorLog = stdlog.New(io.Discard, "", 0) // it is asked without TLS, too
+			if tt.tls {
+				other.StartTLS()
+			} else {
+				other.Start()
+			}
+			defer other.Close()
+			_, port, _ := net.SplitHostPort(other.Listener.Addr().String())
+			code, _, errOut := tool(t, "", "server", "--ephemeral", "--port", port)
+			if code != cmdline.ExitFailure || !strings.Contains(errOut, tt.want) {
+				t.Errorf("exit %d, %q, want %q", code, errOut, tt.want)
+			}
+		})
 	}
 }
 

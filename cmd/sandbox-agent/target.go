@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	defaultEndpoint = "http://127.0.0.1:2468"
+	defaultPort     = "2468"
+	defaultEndpoint = "http://127.0.0.1:" + defaultPort
 	standardTimeout = 30 * time.Second // of a single HTTP request
 )
 

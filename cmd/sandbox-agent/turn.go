@@ -287,6 +287,9 @@ func (t *turn) openSession(ctx context.Context) error {
 				own[name] = v
 			}
 		}
+		if t.o.agent == claude && t.o.maxCost > 0 { // it tells of its cost when the turn is over
+			own["agentSpecific"] = object{claude: object{"maxBudgetUsd": t.o.maxCost}}
+		}
 		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": t.o.mcpServers(), "_meta": meta(own)})
 		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
@@ -469,6 +472,9 @@ func (o *promptOptions) tooDear(c *cost) error {
 	}
 	return dearError(fmt.Sprintf("the session has cost %.4g %s, more than --max-cost %.4g", c.Amount, c.Currency, o.maxCost))
 }
+
+// claude is an agent that can hold its cost by itself, and must: nobody else knows it in time.
+const claude = "claude"
 
 type dearError string
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,8 +94,15 @@ func TestServe_Refuses(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the hub does not start")
 	}
+	held, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	_, port, _ := net.SplitHostPort(held.Addr().String())
 	for _, tt := range []struct{ args, want string }{
 		{"serve --port 0 --data-dir " + dir, "in use by another process"},
+		{"serve --data-dir " + t.TempDir() + " --port " + port, "stop that program, or give another --port"},
 		{"serve --port 0 --nats nats://127.0.0.1:9", "connect to the store"},
 	} {
 		var errs bytes.Buffer

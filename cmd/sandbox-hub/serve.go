@@ -201,7 +201,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return cmdline.ExplainListen(ctx, cmdline.Hub, cfg.host, cfg.port, err)
 	}
 	o.Advertise = advertised(cfg, ln.Addr())
 	var hub atomic.Pointer[fleet.Hub] // the store tells of nodes before there is one

@@ -74,14 +74,15 @@ func installSchemas() openapi3.Schemas {
 	}
 	optional := []string{"args", "env", "installedAt", "reported", "handshake", "downloads", "packages", "dir"}
 	result := installation()
-	result["already"], result["attempts"] = boolean(), list("Attempt")
+	result["already"], result["attempts"], result["newer"] = boolean(), list("Attempt"), ref("NewerVersion")
 	return openapi3.Schemas{
 		"InstallRequest": {Value: object(fields{
 			"agentVersion": text("Exact, or latest; without it, whatever is installed, and the newest if nothing is."),
 			"reinstall":    boolean(), "sources": asked.NewRef(),
 		}, "agentVersion", "reinstall", "sources").WithoutAdditionalProperties()},
 		"Installation":  {Value: object(installation(), optional...)},
-		"InstallResult": {Value: object(result, append(optional, "attempts")...)},
+		"InstallResult": {Value: object(result, append(optional, "attempts", "newer")...)},
+		"NewerVersion":  {Value: object(fields{"version": text("The newest version that the source has."), "reason": text("Why it cannot be installed, and an older one was.")})},
 		"InstallStatus": {Value: object(fields{"agent": text(none), "inUse": ref("Installation"), "installed": list("Installation")}, "inUse")},
 		"InstallProgress": {Value: object(fields{
 			"agent": text(none), "source": enum("The source that is at work.", sources...),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,6 +73,21 @@ asyncio.run(main())
 
 
 @asynchronous
+async def test_starts_at_the_same_time_have_one_gateway_however_long_it_takes(tmp_path: pathlib.Path) -> None:
+    shared = tmp_path / "at once"
+    # The gateway has the directory, and is heard of seconds later, as on a busy machine.
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/bash\nexec {shlex.quote(find_binary())} "$@" 2> >(sleep 4; exec cat >&2)\n')
+    slow.chmod(0o755)
+    beginning = asyncio.ensure_future(start(agent="mock", binary=str(slow), data_dir=str(shared)))
+    while not (shared / "lock").exists():
+        await asyncio.sleep(0.02)
+    async with await start(agent="mock", data_dir=str(shared)) as second, await beginning as first:
+        assert (second.url, second.token, second.pid) == (first.url, first.token, first.pid)
+        assert not list(shared.glob("starting.*"))
+
+
+@asynchronous
 async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_path: pathlib.Path) -> None:
     shared = tmp_path / "shared"
     async with await start(agent="mock", data_dir=str(shared)) as first:
@@ -94,7 +111,7 @@ async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_pa
     foreign = subprocess.Popen([find_binary(), "server", "--no-token", "--port", "0", "--data-dir", str(tmp_path / "foreign")], stderr=subprocess.PIPE)
     try:
         assert foreign.stderr is not None and foreign.stderr.readline()
-        with pytest.raises(StartError, match=f"in use by another process .process {foreign.pid}"):
+        with pytest.raises(StartError, match=f"(?s)not started uses the data directory .*SandboxAgent.url.*in use by another process .process {foreign.pid}"):
             await start(data_dir=str(tmp_path / "foreign"))
     finally:
         foreign.kill()

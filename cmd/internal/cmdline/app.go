@@ -83,10 +83,11 @@ func missingCommand(c *cli.Context) error {
 // Run runs an app that was prepared with the arguments of the program. behind says of a
 // command what may stand behind its own flags; nil is a program in which nothing may.
 func Run(ctx context.Context, app *cli.App, args []string, behind func(*cli.Command) Behind) error {
-	args = plainly(args)
+	args = CommandsFirst(app, plainly(args), behind)
 	if err := unknownCommand(app, args); err != nil {
 		return err
 	}
+	app.Metadata = map[string]any{behindKey: behind}
 	return app.RunContext(ctx, append([]string{app.Name}, FlagsFirst(app, args, behind)...))
 }
 

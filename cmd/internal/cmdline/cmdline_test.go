@@ -104,6 +104,9 @@ func TestNotReached_SaysWhatHelps(t *testing.T) {
 	if got := hint(srv.URL); !strings.Contains(got, "SSL_CERT_FILE") {
 		t.Errorf("the hint is %q", got)
 	}
+	if r := cmdline.NotReached("the gateway", errors.New("reach the gateway: it is away"), ""); r.Detail != "it is away" {
+		t.Errorf("the detail is %q", r.Detail)
+	}
 	if got := hint("http://127.0.0.1:1"); got != "start it" {
 		t.Errorf("the hint is %q", got)
 	}

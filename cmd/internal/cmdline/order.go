@@ -99,3 +99,62 @@ func takesValue(flags []cli.Flag, name string) bool {
 	}
 	return false
 }
+
+// CommandsFirst moves flags that stand before the name of a command behind it. Which take a
+// value is what the commands that may still come say of them; where none of these has a
+// flag, or they do not agree, the arguments are left as they are.
+func CommandsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) []string {
+	var names, early []string
+	commands := app.Commands
+	i := 0
+	for ; i < len(args) && len(commands) > 0; i++ {
+		a := args[i]
+		if len(a) < 2 || a[0] != '-' {
+			c := Find(commands, a)
+			if c == nil {
+				break
+			}
+			names, commands = append(names, a), c.Subcommands
+			continue
+		}
+		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		value, known := valueBelow(commands, name, behind)
+		if !known || a == "--" {
+			return args
+		}
+		early = append(early, a)
+		if value && !joined {
+			if i++; i == len(args) {
+				return args
+			}
+			early = append(early, args[i])
+		}
+	}
+	if len(early) == 0 || len(commands) > 0 { // nothing is in the wrong place, or no command was found for it
+		return args
+	}
+	return slices.Concat(names, early, args[i:])
+}
+
+// valueBelow reports whether a flag of some of the commands, or of those below them, takes a
+// value; known is false if none has it, or they do not agree.
+func valueBelow(commands []*cli.Command, name string, behind func(*cli.Command) Behind) (value, known bool) {
+	for _, c := range commands {
+		flags := c.Flags
+		if behind != nil {
+			flags = slices.Concat(flags, behind(c).Passed)
+		}
+		v, k := takesValue(flags, name), has(flags, name)
+		if len(c.Subcommands) > 0 {
+			v, k = valueBelow(c.Subcommands, name, behind)
+		}
+		switch {
+		case !k:
+		case known && v != value:
+			return false, false
+		default:
+			value, known = v, true
+		}
+	}
+	return value, known
+}

@@ -88,7 +88,7 @@ func NotReached(server string, err error, hint string) Report {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		hint = "if the certificate is right, say so: SSL_CERT_FILE names a file with the authority that signed it"
 	}
-	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: err.Error(), Hint: hint}
+	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(err.Error(), "reach "+server+": "), Hint: hint}
 }
 
 // Unreachable reports whether err is of a network, and not of an address to listen on.

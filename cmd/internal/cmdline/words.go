@@ -41,17 +41,33 @@ func unknownFlag(c *cli.Context, name string) error {
 		flags = c.Command.Flags
 	}
 	var known []string
-	for _, f := range flags {
+	for _, f := range slices.Concat(flags, passed(c)) {
 		known = append(known, f.Names()...)
 	}
 	if like := Nearest(name, append(known, "help")); like != "" {
 		return &Usage{text + ": did you mean " + dashes(like) + "?", path(c)}
 	}
-	if command := commandWith(c.App.Commands, name); top && command != nil {
-		text = fmt.Sprintf("%s before a command: it belongs behind one, as in %s %s %s", dashes(name), c.App.Name, command.Name, dashes(name))
+	commands, at := c.App.Commands, c.App.Name
+	if !top {
+		commands, at = c.Command.Subcommands, path(c)
+	}
+	if command := commandWith(commands, name); command != nil {
+		text = fmt.Sprintf("%s before a command: it belongs behind one, as in %s %s %s", dashes(name), at, command.Name, dashes(name))
 	}
 	return &Usage{text, path(c)}
 }
+
+// passed are the flags that the command of c passes on.
+func passed(c *cli.Context) []cli.Flag {
+	behind, _ := c.App.Metadata[behindKey].(func(*cli.Command) Behind)
+	if behind == nil || c.Command == nil {
+		return nil
+	}
+	return behind(c.Command).Passed
+}
+
+// behindKey is where an app has what may stand behind the flags of its commands.
+const behindKey = "behind"
 
 // commandWith returns the first command that has a flag; the gateway's own comes
 // first.

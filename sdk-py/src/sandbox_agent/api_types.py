@@ -40,6 +40,7 @@ __all__ = [
     "MCPServer",
     "MCPTool",
     "Match",
+    "NewerVersion",
     "Problem",
     "Process",
     "ProcessCaptured",
@@ -288,6 +289,7 @@ class InstallResult(TypedDict):
     env: NotRequired[list[str]]
     handshake: NotRequired[Literal['version', 'initialize']]
     installedAt: NotRequired[str]
+    newer: NotRequired[NewerVersion]
     packages: NotRequired[list[str]]
     platform: str
     program: str
@@ -348,6 +350,11 @@ class MCPTool(TypedDict):
 class Match(TypedDict):
     seq: int
     text: str
+
+
+class NewerVersion(TypedDict):
+    reason: str
+    version: str
 
 
 class Problem(TypedDict):

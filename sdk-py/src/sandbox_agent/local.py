@@ -23,7 +23,7 @@ from .errors import StartError
 
 MAX_LOG = 1000  # lines of the log that are kept for an error
 PATIENCE = 20.0  # seconds for a gateway to end in order
-OTHERS = 1.5  # seconds for who has the data directory to say how its gateway is reached
+OTHERS = 1.5  # seconds for which a data directory may be in use by what nobody of this package has started: it may be about to end
 
 
 def find_binary(env: Mapping[str, str] | None = None) -> str:
@@ -71,6 +71,33 @@ class Left:
                 return (await http.get(f"{self.url}/v2/ready", headers={"authorization": f"Bearer {self.token}"})).is_success
         except httpx.HTTPError:
             return False
+
+
+class Starting:
+    """A file that is there while a process of this package waits for the gateway that it has started: others wait for it, too."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self._data_dir = data_dir
+        self._file: Path | None = None
+
+    @staticmethod
+    def seen(data_dir: Path, pid: str | None) -> bool:
+        return pid is not None and (data_dir / f"starting.{pid}").exists()
+
+    def begin(self, pid: int) -> None:
+        if self._data_dir is None:
+            return
+        file = self._data_dir / f"starting.{pid}"
+        try:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            self._file = file
+        except OSError:
+            pass  # others wait for a moment all the same
+
+    def over(self) -> None:
+        if self._file:
+            self._file.unlink(missing_ok=True)
 
 
 def take_data_dir(data_dir: str | None, args: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -154,28 +181,34 @@ async def start(
     where = data_dir_of(data_dir, args, environment)
     line = ["server", "--end-with-stdin", "--host", host, "--port", str(port), *(["--data-dir", data_dir] if data_dir else []), *args]
     clock = asyncio.get_running_loop().time
-    late = clock() + OTHERS
+    began = clock()
     while True:
+        starting = Starting(where)
         try:
-            own, url, token = await spawn(program, line, environment, timeout, on_log, where)
+            own, url, token = await spawn(program, line, environment, timeout, on_log, where, starting)
+            if where:
+                Left(url, token, own.process.pid, list(args)).leave(where)
         except StartError as e:
-            if where is None or "in use by another process" not in e.log:
+            holder = re.search(r"in use by another process(?: \(process (\d+)\))?", e.log)
+            if where is None or holder is None:
                 raise
             left = Left.find(where)
             if left and await left.answers():
                 if left.args != list(args):
                     raise StartError(f"a gateway uses the data directory {where} already, with other args: give both the same, or another data_dir") from None
                 return LocalSandboxAgent(None, left.url, left.token, left.pid, agent=agent, **options)
-            if clock() > late:
-                raise
+            if clock() > began + (timeout if Starting.seen(where, holder.group(1)) else OTHERS):
+                raise StartError(f"a gateway that this package has not started uses the data directory {where}: connect to that one with SandboxAgent(url), or give another data_dir", e.log) from None
             await asyncio.sleep(0.2)
             continue
-        if where:
-            Left(url, token, own.process.pid, list(args)).leave(where)
+        finally:
+            starting.over()
         return LocalSandboxAgent(own, url, token, own.process.pid, agent=agent, **options)
 
 
-async def spawn(program: str, line: Sequence[str], env: Mapping[str, str], timeout: float, on_log: Callable[[str], None] | None, where: Path | None) -> tuple[Own, str, str]:
+async def spawn(
+    program: str, line: Sequence[str], env: Mapping[str, str], timeout: float, on_log: Callable[[str], None] | None, where: Path | None, starting: Starting,
+) -> tuple[Own, str, str]:
     """Starts a gateway; returns its address and its token, too."""
     token = secrets.token_urlsafe(24)
     environment = {**env, "SANDBOX_AGENT_TOKEN": token}  # arguments can be read by everybody
@@ -184,6 +217,7 @@ async def spawn(program: str, line: Sequence[str], env: Mapping[str, str], timeo
         process = await asyncio.create_subprocess_exec(program, *line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     except OSError as e:
         raise StartError(f"{program} cannot be started: {e}") from e
+    starting.begin(process.pid)
     log: deque[str] = deque(maxlen=MAX_LOG)
     listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -1236,6 +1236,7 @@ export interface components {
             handshake?: "version" | "initialize";
             /** Format: date-time */
             installedAt?: string;
+            newer?: components["schemas"]["NewerVersion"];
             /** @description Of npm or uv, with versions. */
             packages?: string[];
             platform: string;
@@ -1340,6 +1341,12 @@ export interface components {
             seq: number;
             /** @description The words, with what is around them. */
             text: string;
+        };
+        NewerVersion: {
+            /** @description Why it cannot be installed, and an older one was. */
+            reason: string;
+            /** @description The newest version that the source has. */
+            version: string;
         };
         Problem: {
             /** @description What was wrong with this request, and what to do about it. */

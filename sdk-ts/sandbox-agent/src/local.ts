@@ -5,7 +5,7 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { accessSync, constants, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { delimiter, isAbsolute, join, resolve as resolvePath } from "node:path";
 import { SandboxAgentClient as Client, type SandboxAgentClientOptions } from "./client.js";
@@ -191,28 +191,51 @@ interface Left extends LocalGateway {
 
 const leftIn = (dataDir: string) => join(dataDir, "started.json");
 
-/** How long a process that has the data directory may take to say how to reach its gateway. */
+/** Is there while a process of this package waits for the gateway that it has started. */
+const startingIn = (dataDir: string, pid: number | string) => join(dataDir, `starting.${pid}`);
+
+/** How long a data directory may be in use by what nobody of this package has started: it may be about to end. */
 const patienceMs = 1_500;
 
 /** A gateway of its own, or that of another process which has the data directory. */
 async function ownOrOther(options: GatewayOptions, how: string, dataDir: string): Promise<Shared> {
-  const { args = [] } = options;
-  const deadline = performance.now() + patienceMs;
+  const { args = [], startTimeoutMs = startMs } = options;
+  const began = performance.now();
   for (;;) {
+    let starting: string | undefined;
     try {
-      const own = await spawnGateway(options, how);
+      const own = await spawnGateway(options, how, (pid) => (starting = announce(dataDir, pid)));
       leave(dataDir, { url: own.url, token: own.token, pid: own.pid, args });
       return { ...own, dataDir };
     } catch (error) {
-      if (!(error instanceof StartError) || !error.log.includes("in use by another process")) throw error;
+      if (!(error instanceof StartError)) throw error;
+      const holder = /in use by another process(?: \(process (\d+)\))?/.exec(error.log);
+      if (!holder) throw error;
       const left = look(dataDir);
       if (left && await answers(left)) {
         if (JSON.stringify(left.args) !== JSON.stringify(args)) throw new StartError(`a gateway of another process uses the data directory ${dataDir} already, with other args: give both the same, or another dataDir`, "");
         return { url: left.url, token: left.token, pid: left.pid, how, users: 0 };
       }
-      if (performance.now() > deadline) throw error;
+      const theirs = holder[1] !== undefined && existsSync(startingIn(dataDir, holder[1]));
+      if (performance.now() > began + (theirs ? startTimeoutMs : patienceMs)) {
+        throw new StartError(`a gateway that this package has not started uses the data directory ${dataDir}: connect to that one with new SandboxAgentClient({ baseUrl }), or give another dataDir`, error.log);
+      }
       await new Promise((later) => setTimeout(later, 200));
+    } finally {
+      if (starting) rmSync(starting, { force: true });
     }
+  }
+}
+
+/** Says that a gateway is being started, so that others wait for it. */
+function announce(dataDir: string, pid: number): string | undefined {
+  const file = startingIn(dataDir, pid);
+  try {
+    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+    writeFileSync(file, "", { mode: 0o600 });
+    return file;
+  } catch {
+    return undefined; // others wait for a moment all the same
   }
 }
 
@@ -244,8 +267,10 @@ async function answers({ url, token }: LocalGateway): Promise<boolean> {
   }
 }
 
-async function spawnGateway(options: GatewayOptions, how: string): Promise<Shared> {
-  const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = 15_000, onLog } = options;
+const startMs = 15_000;
+
+async function spawnGateway(options: GatewayOptions, how: string, spawned?: (pid: number) => void): Promise<Shared> {
+  const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = startMs, onLog } = options;
   const program = binary ?? findBinary(env);
   const token = randomBytes(24).toString("base64url");
   const child = spawn(program, ["server", "--end-with-stdin", "--host", host, "--port", String(port), ...(dataDir ? ["--data-dir", dataDir] : []), ...args], {
@@ -255,6 +280,7 @@ async function spawnGateway(options: GatewayOptions, how: string): Promise<Share
     stdio: ["pipe", "ignore", "pipe"],
     windowsHide: true,
   });
+  if (child.pid !== undefined) spawned?.(child.pid);
   let log = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
     log = (log + text).slice(-maxLog);

@@ -57,13 +57,18 @@ test.each([
 
 test.each([
   { name: "node", command: process.execPath, args: [] },
+  // The versions that the packages say they run on.
+  ...[20, 22, 24].map((version) => ({ name: `node ${version}`, command: join(root, `../cmd/sandbox-agent/testdata/node/node_modules/node-${version}/bin/node`), args: [] })),
   { name: "bun", command: join(root, "node_modules/.bin/bun"), args: ["run"] },
   { name: "deno", command: join(root, "node_modules/@deno/linux-x64-glibc/deno"), args: ["run", "-A", "--node-modules-dir=manual"] },
 ])("$name runs it", async ({ name, command, args }) => {
   if (!existsSync(command)) {
+    expect(process.env.CI && process.platform === "linux" && process.arch === "x64", `${command} is missing`).toBeFalsy();
     console.log(`${name} is not run: its program for this platform is not among the dependencies`);
     return;
   }
+  const version = /^node (\d+)$/.exec(name)?.[1];
+  if (version) expect(await inProject(command, "--version")).toMatch(new RegExp(`^v${version}\\.`));
   expect((await inProject(command, ...args, "run.mjs")).trim()).toBe("it works");
 });
 

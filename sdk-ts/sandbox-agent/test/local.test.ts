@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -121,11 +121,26 @@ test("a start of another process on one data directory attaches, too, and outliv
   expect(existsSync(join(dataDir, "started.json"))).toBe(false);
 });
 
+test("starts of two processes at the same time have one gateway, however long it takes", async () => {
+  const dataDir = join(dir, "at once");
+  // The gateway has the directory, and is heard of seconds later, as on a busy machine.
+  const slow = join(dir, "slow");
+  writeFileSync(slow, `#!/bin/bash\nexec ${JSON.stringify(findBinary())} "$@" 2> >(sleep 4; exec cat >&2)\n`, { mode: 0o755 });
+  const other = elsewhere({ dataDir, agent: "mock", binary: slow });
+  while (!existsSync(join(dataDir, "lock"))) await new Promise((later) => setTimeout(later, 20));
+  const client = await SandboxAgentClient.start({ dataDir, agent: "mock" });
+  expect(client.gateway).toEqual((await other).gateway);
+  expect(readdirSync(dataDir).filter((file) => file.startsWith("starting."))).toEqual([]);
+  await client.stop();
+  (await other).end("SIGKILL");
+  await gone(client.gateway.pid);
+}, 30_000);
+
 test("a gateway that was not started by this package is not attached to", async () => {
   const dataDir = join(dir, "foreign");
   const server = spawn(findBinary(), ["server", "--no-token", "--port", "0", "--data-dir", dataDir], { stdio: ["ignore", "ignore", "pipe"] });
   await new Promise<void>((resolve) => server.stderr.once("data", () => resolve()));
-  await expect(SandboxAgentClient.start({ dataDir })).rejects.toThrow(`in use by another process (process ${server.pid})`);
+  await expect(SandboxAgentClient.start({ dataDir })).rejects.toThrow(new RegExp(`not started uses the data directory [^]* new SandboxAgentClient[^]*in use by another process .process ${server.pid}`));
   server.kill();
 });
 

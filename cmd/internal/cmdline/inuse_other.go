@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package cmdline
 
 // listener is known on Linux only.
 func listener(string) (pid int, name string) { return 0, "" }
