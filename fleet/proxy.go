@@ -21,12 +21,10 @@ import (
 )
 
 const (
-	idleStreams = 16               // of a tunnel, kept for the next requests
-	idleTimeout = 30 * time.Second // of such a stream; less than the gateway's own
-	copyBuffer  = 32 << 10         // bytes
-	// ownBuffer is small: there are many nodes, and what comes of most is nothing.
-	ownBuffer = 2 << 10  // bytes
-	maxHeader = 64 << 10 // bytes of the headers of an answer; one with more counts as none
+	copyBuffer = 32 << 10 // bytes
+	// ownBuffer is small: there are many nodes, and what comes of most is nothing. What is large passes
+	// by it.
+	ownBuffer = 2 << 10 // bytes
 	// clientShare bounds the requests and streams of one token at one node, so that a
 	// client leaves room for others. More are refused.
 	clientShare = tunnel.MaxStreams / 2
@@ -81,8 +79,8 @@ func (h *Hub) away(n store.Node) error {
 // smallBody is how large the body of a request may be that is read before it is passed on, in bytes.
 const smallBody = 32 << 10
 
-// atOnce reads the body of a request if it is small, as most are. The library sends one that is in
-// memory together with the headers: one write and one wake-up less, at both ends of the tunnel.
+// atOnce reads the body of a request if it is small, as most are. One that is in memory is sent together
+// with the headers: one write and one wake-up less, at both ends of the tunnel.
 func atOnce(r *http.Request) error {
 	if r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
 		return nil
@@ -130,8 +128,8 @@ func rewrite(p *httputil.ProxyRequest) {
 	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+rest
 	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
 	p.Out.Host = u.Host
-	if b, ok := p.In.Body.(inMemory); ok {
-		p.Out.Body = io.NopCloser(b.Reader) // which the library knows
+	if b, ok := p.In.Body.(inMemory); ok { // as it is, and not in what the library puts around it
+		p.Out.Body = b
 	}
 	withhold(p.Out.Header)
 }
