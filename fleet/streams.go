@@ -170,6 +170,7 @@ type exchange struct {
 	stop  func() bool // ends the watch over the request's context
 	keeps bool        // another request may follow
 	body  io.ReadCloser
+	left  int64 // bytes of it that were not read, -1 when that is not known
 	over  atomic.Bool
 }
 
@@ -199,6 +200,7 @@ func (e *exchange) do(b []byte) (*http.Response, error) {
 	case resp.Body == http.NoBody:
 		e.end(true)
 	default:
+		e.left = resp.ContentLength
 		e.body, resp.Body = resp.Body, e
 	}
 	return resp, nil
@@ -246,14 +248,47 @@ func (a arriving) Read(p []byte) (int, error) {
 // Read implements [io.Reader]: it reads the body of the answer.
 func (e *exchange) Read(p []byte) (int, error) {
 	n, err := e.body.Read(p)
-	switch {
-	case err == nil:
-	case errors.Is(err, io.EOF):
+	e.left = -1
+	if errors.Is(err, io.EOF) {
 		e.end(true)
-	case e.r.Context().Err() != nil:
-		err = context.Cause(e.r.Context())
+		return n, err
 	}
-	return n, err
+	return n, e.why(err)
+}
+
+// why is the error with which reading has ended.
+func (e *exchange) why(err error) error {
+	if err != nil && e.r.Context().Err() != nil {
+		return context.Cause(e.r.Context())
+	}
+	return err
+}
+
+// WriteTo implements [io.WriterTo]: a body whose length is known is written from where it came to.
+func (e *exchange) WriteTo(w io.Writer) (int64, error) {
+	from, ok := e.conn.(interface {
+		CopyTo(w io.Writer, n int64) (int64, error)
+	})
+	if !ok || e.left < 0 {
+		return io.Copy(w, struct{ io.Reader }{e})
+	}
+	early, err := e.in.Peek(int(min(int64(e.in.Buffered()), e.left)))
+	if err != nil {
+		return 0, err
+	}
+	k, err := w.Write(early)
+	_, _ = e.in.Discard(k) // it is there
+	n := int64(k)
+	if err == nil {
+		var more int64
+		more, err = from.CopyTo(w, e.left-n)
+		n += more
+	}
+	if err == nil {
+		e.end(true)
+	}
+	e.left = -1
+	return n, e.why(err)
 }
 
 // Close implements [io.Closer]. What was not read of the answer is not awaited.

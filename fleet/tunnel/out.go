@@ -7,7 +7,8 @@ import (
 
 const (
 	// mostPending bounds the bytes of frames that wait for the message before them to be written. At
-	// the bound whoever sends data waits. Other frames are taken beyond it: each stream has a few.
+	// the bound whoever sends data waits. Other frames are taken beyond it: each stream has a few, and
+	// one that makes room for data follows so much of that.
 	mostPending = 128 << 10
 	// passedOn is how much data a frame has that is written from where it is, if nothing waits.
 	passedOn = 8 << 10
@@ -56,7 +57,29 @@ func (o *outgoing) framesLocked() *[]byte {
 	return o.pending
 }
 
-// send sends a frame. If it has no room for data it sends nothing, and returns what is closed when
+// roomLocked returns what is closed when there may be room.
+func (o *outgoing) roomLocked() <-chan struct{} {
+	if o.room == nil {
+		o.room = make(chan struct{})
+	}
+	return o.room
+}
+
+// await waits until there is room, or nothing more is sent.
+func (o *outgoing) await() {
+	for {
+		o.mu.Lock()
+		if o.err != nil || o.pending == nil || len(*o.pending) < mostPending {
+			o.mu.Unlock()
+			return
+		}
+		room := o.roomLocked()
+		o.mu.Unlock()
+		<-room
+	}
+}
+
+// send sends a frame. If there is no room for its data it sends nothing, and returns what is closed when
 // there may be some. It may write for as long as the other end takes something.
 func (o *outgoing) send(h header, data []byte) (room <-chan struct{}, err error) {
 	o.mu.Lock()
@@ -64,12 +87,9 @@ func (o *outgoing) send(h header, data []byte) (room <-chan struct{}, err error)
 	case o.err != nil:
 		defer o.mu.Unlock()
 		return nil, o.err
-	case o.writing && o.pending != nil && len(*o.pending)+headerSize+len(data) > mostPending:
+	case len(data) > 0 && o.pending != nil && len(*o.pending)+headerSize+len(data) > mostPending:
 		defer o.mu.Unlock()
-		if o.room == nil {
-			o.room = make(chan struct{})
-		}
-		return o.room, nil
+		return o.roomLocked(), nil
 	case o.writing:
 		defer o.mu.Unlock()
 		b := o.framesLocked()

@@ -87,6 +87,29 @@ func (q *pieces) read(b []byte) (n int) {
 	return n
 }
 
+// take takes the first piece, nil for none.
+func (q *pieces) take() *piece {
+	p := q.first
+	if p == nil {
+		return nil
+	}
+	if q.first = p.next; q.first == nil {
+		q.last = nil
+	}
+	p.next = nil
+	q.size -= p.end - p.begin
+	return p
+}
+
+// giveBack puts a piece before the others.
+func (q *pieces) giveBack(p *piece) {
+	if p.next = q.first; q.first == nil {
+		q.last = p
+	}
+	q.first = p
+	q.size += p.end - p.begin
+}
+
 // clear lets go of all of it.
 func (q *pieces) clear() {
 	for p := q.first; p != nil; {

@@ -142,17 +142,29 @@ func (s *stream) receive(size uint32) error {
 }
 
 // Read implements net.Conn.
-func (s *stream) Read(p []byte) (int, error) {
+func (s *stream) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	err = s.come(func() bool {
+		n = s.got.read(p)
+		return n > 0
+	})
+	return n, err
+}
+
+// come calls take, with mu held, until it has taken something of what came, and then lets the other end
+// send more.
+func (s *stream) come(take func() bool) error {
 	for {
 		s.mu.Lock()
 		until := s.reads
 		if !until.IsZero() && !time.Now().Before(until) {
 			s.mu.Unlock()
-			return 0, os.ErrDeadlineExceeded
+			return os.ErrDeadlineExceeded
 		}
-		n := s.got.read(p)
 		switch {
-		case n > 0 || len(p) == 0:
+		case take():
 			opened, flags := s.openLocked()
 			more := s.got.size > 0 || s.readErr != nil
 			s.mu.Unlock()
@@ -162,27 +174,57 @@ func (s *stream) Read(p []byte) (int, error) {
 			if opened > 0 { // of an end that is gone the next Read says it
 				_, _ = s.t.out.send(header{kind: kindWindow, flags: flags, stream: s.id, length: uint32(opened)}, nil)
 			}
-			return n, nil
+			return nil
 		case s.readErr != nil:
 			defer s.mu.Unlock()
-			return 0, s.readErr
+			return s.readErr
 		}
 		s.mu.Unlock()
 		if err := await(s.readable, nil, until); err != nil {
-			return 0, err
+			return err
 		}
 	}
 }
 
+// CopyTo writes the next n bytes to w from where they are.
+func (s *stream) CopyTo(w io.Writer, n int64) (written int64, err error) {
+	for written < n {
+		var p *piece
+		if err := s.come(func() bool {
+			p = s.got.take()
+			return p != nil
+		}); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return written, err
+		}
+		k, err := w.Write(p.b[p.begin:min(int64(p.end), int64(p.begin)+n-written)])
+		written += int64(k)
+		if p.begin += k; p.begin < p.end {
+			s.mu.Lock()
+			s.got.giveBack(p)
+			s.mu.Unlock()
+		} else {
+			p.free()
+		}
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
 // openLocked returns by how much the other end may send more, when that is worth a frame. If the way
-// is longer than the window, that grows.
+// is longer than the window, that grows, unless it is the reader that is slow: more on its way would
+// only fill the caches of processors.
 func (s *stream) openLocked() (n int, flags uint16) {
 	n = s.window - s.may - s.got.size
 	if n < s.window/2 || s.readErr != nil {
 		return 0, 0
 	}
 	now := time.Now()
-	if way := time.Duration(s.t.way.Load()); way > 0 && now.Sub(s.since) < 4*way {
+	if way := time.Duration(s.t.way.Load()); s.got.size < s.window/8 && way > 0 && now.Sub(s.since) < 4*way {
 		if more := min(s.window, MaxWindow-s.window); more > 0 && s.t.growth.take(more) {
 			s.grown.Add(int64(more))
 			s.window += more

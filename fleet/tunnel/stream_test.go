@@ -2,9 +2,11 @@ package tunnel_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
+	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -155,5 +157,43 @@ func TestStream_AllSizes(t *testing.T) {
 	}
 	if !bytes.Equal(got.Bytes(), all) {
 		t.Errorf("%d bytes came of %d, or others", got.Len(), len(all))
+	}
+}
+
+// slow is a connection that takes its time for each write.
+type slow struct{ net.Conn }
+
+// Write implements net.Conn.
+func (s slow) Write(p []byte) (int, error) {
+	time.Sleep(time.Millisecond) // so that what is written meanwhile has to wait
+	return s.Conn.Write(p)
+}
+
+// While as much waits to be written as may, data still makes room for what follows it: streams that are
+// full in both directions go on.
+func TestStream_BothWaysOverASlowNetwork(t *testing.T) {
+	hub, node := pairOver(t, httptest.NewServer, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return slow{c}, err
+	})
+	const many, size = 8, 1 << 20
+	results := make(chan error, 2*many)
+	for range many {
+		down, up := streamOf(t, hub, node)
+		for _, c := range []net.Conn{down, up} {
+			go func() {
+				_, err := c.Write(make([]byte, size))
+				results <- err
+			}()
+			go func() {
+				_, err := io.CopyN(io.Discard, c, size)
+				results <- err
+			}()
+		}
+	}
+	for range 4 * many {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -299,9 +299,8 @@ func (t *Tunnel) opened(id uint32) error {
 	case twice:
 		return fmt.Errorf("the other end has opened the stream %d twice", id)
 	case full:
-		// Who opens streams without end, and reads none of the answers, is not read any more.
-		_, err := t.out.send(header{kind: kindWindow, flags: flagResets, stream: id}, nil)
-		return err
+		t.out.await() // who opens streams without end, and reads none of the answers, is not read any more
+		t.out.post(header{kind: kindWindow, flags: flagResets, stream: id})
 	}
 	return nil
 }
