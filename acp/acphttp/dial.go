@@ -213,22 +213,29 @@ type watched struct {
 	io.ReadWriteCloser
 
 	mu  sync.Mutex
-	ctx context.Context // of the Read that goes on, nil for none
+	ctx context.Context // of the newest Read; it watches until that returns
+	on  bool            // that goes on
 }
 
-// during sets the context of a Read.
+// during has the context of a Read watch until done is called.
 func (w *watched) during(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ctx = ctx
+	w.ctx, w.on = ctx, true
+}
+
+func (w *watched) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.on = false
 }
 
 // Read implements [io.Reader]. When the context ends it ends the connection.
 func (w *watched) Read(p []byte) (int, error) {
 	w.mu.Lock()
-	ctx := w.ctx
+	ctx, on := w.ctx, w.on
 	w.mu.Unlock()
-	if ctx == nil || ctx.Done() == nil {
+	if !on || ctx.Done() == nil {
 		return w.ReadWriteCloser.Read(p)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
@@ -242,7 +249,7 @@ func (w *watched) Read(p []byte) (int, error) {
 // Read implements acp.Conn. Pings are answered meanwhile.
 func (c *dialed) Read(ctx context.Context) (acp.Message, error) {
 	c.below.during(ctx)
-	defer c.below.during(nil)
+	defer c.below.done()
 	m, err := c.read(ctx)
 	if _, bad := errors.AsType[*acp.ParseError](err); err != nil && !bad && ctx.Err() != nil {
 		_ = c.ws.CloseNow()
