@@ -92,7 +92,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/sandbox-agent", to: "github.com/nats-io/...", deep: true}:                                                                  "the program in the sandbox stays small: the store is the hub's",
 	{from: "./cmd/sandbox-agent", to: "./fleet"}:                                                                                             "a gateway joins; it is no hub",
 	{from: "...", except: "./fleet/store", to: "github.com/nats-io/..."}:                                                                     "hubs know a store, and not what it is made of",
-	{from: "...", except: "./fleet/tunnel", to: "github.com/libp2p/go-yamux/..."}:                                                            "a tunnel is streams; how they share a connection is its own business",
+	{from: "...", except: "./fleet/tunnel", to: "github.com/libp2p/go-yamux/..."}:                                                            "the tunnel's tests have it as the other end, which is how earlier versions spoke; nothing else needs it",
 	{from: "./fleet/tunnel", to: "./fleet/store", deep: true}:                                                                                "both ends use the tunnel, one has a store",
 	{from: "./fleet/join", to: "./fleet/store", deep: true}:                                                                                  "a gateway that joins has no store",
 	{from: "./fleet/...", to: "./cmd/...", deep: true}:                                                                                       "the hub lies below its command",

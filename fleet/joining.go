@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -52,7 +51,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	if h.o.Replicate {
 		l.attendant = h.newAttendant(hello.Name)
 		l.follower = replica.New(replica.Options{
-			Store: h.o.Store, Node: admitted.Node(), Carrier: l.own, Share: h.copies, Logger: h.log,
+			Store: h.o.Store, Node: admitted.Node(), Carrier: l.carrier, Share: h.copies, Logger: h.log,
 			Copied: func(events int) { h.metrics.copied.Add(float64(events)) },
 			Noted:  l.attendant.noted,
 		})
@@ -142,8 +141,7 @@ type link struct {
 	tunnel    *tunnel.Tunnel
 	revision  uint64 // of the record with which it came: a later one is newer
 	proxy     *httputil.ReverseProxy
-	carrier   *http.Transport   // of requests of clients
-	own       *http.Transport   // of the hub's own requests: of each node one is open all the time
+	carrier   *streams          // of requests
 	follower  *replica.Follower // nil when nothing is copied
 	attendant *attendant        // nil likewise
 
@@ -157,19 +155,9 @@ type link struct {
 func (h *Hub) newLink(name string, t *tunnel.Tunnel, revision uint64) *link {
 	l := &link{name: name, tunnel: t, revision: revision, users: map[string]int{}}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
-	l.carrier, l.own = newCarrier(t, copyBuffer), newCarrier(t, ownBuffer)
+	l.carrier = newStreams(t)
 	l.proxy = h.newProxy(l)
 	return l
-}
-
-// newCarrier returns what sends requests through a tunnel. Each of its streams has two buffers.
-func newCarrier(t *tunnel.Tunnel, buffer int) *http.Transport {
-	return &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.Open(ctx) },
-		DisableCompression: true, // bodies pass as they are
-		MaxIdleConns:       idleStreams, MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
-		ReadBufferSize: buffer, WriteBufferSize: buffer, MaxResponseHeaderBytes: maxHeader,
-	}
 }
 
 // close ends the tunnel and what goes through it.
@@ -177,7 +165,6 @@ func (l *link) close(why error) {
 	l.end(why)
 	_ = l.tunnel.Close() // fails when it has ended
 	l.carrier.CloseIdleConnections()
-	l.own.CloseIdleConnections()
 }
 
 // enter counts a request of a token until leave is called.

@@ -21,12 +21,10 @@ import (
 )
 
 const (
-	idleStreams = 16               // of a tunnel, kept for the next requests
-	idleTimeout = 30 * time.Second // of such a stream; less than the gateway's own
-	copyBuffer  = 32 << 10         // bytes
-	// ownBuffer is small: there are many nodes, and what comes of most is nothing.
-	ownBuffer = 2 << 10  // bytes
-	maxHeader = 64 << 10 // bytes of the headers of an answer; one with more counts as none
+	copyBuffer = 32 << 10 // bytes
+	// ownBuffer is small: there are many nodes, and what comes of most is nothing. What is large passes
+	// by it.
+	ownBuffer = 2 << 10 // bytes
 	// clientShare bounds the requests and streams of one token at one node, so that a
 	// client leaves room for others. More are refused.
 	clientShare = tunnel.MaxStreams / 2
@@ -59,7 +57,38 @@ func (h *Hub) through(l *link, token string, w http.ResponseWriter, r *http.Requ
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
-	l.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, restKey{}, c.params["rest"])))
+	p := &passing{rest: c.params["rest"]}
+	l.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, passingKey{}, p)))
+	return p.finish(w)
+}
+
+// largeBody is from when on the body of an answer is written in pieces as large as it comes in.
+const largeBody = 256 << 10
+
+// passing is a request that passes, and its answer.
+type passing struct {
+	rest string        // of the path, escaped
+	body io.ReadCloser // what is to be written of a large answer behind its head; nil for nothing
+}
+
+type passingKey struct{}
+
+// answered keeps a large body from being copied in small pieces.
+func (p *passing) answered(resp *http.Response) {
+	if from, ok := resp.Body.(*exchange); ok && resp.ContentLength >= largeBody {
+		p.body, resp.Body = from, http.NoBody
+	}
+}
+
+// finish writes the body that was kept back.
+func (p *passing) finish(w http.ResponseWriter) error {
+	if p.body == nil {
+		return nil
+	}
+	defer p.body.Close()
+	if _, err := io.Copy(w, p.body); err != nil {
+		panic(http.ErrAbortHandler) // it must not look whole
+	}
 	return nil
 }
 
@@ -81,8 +110,8 @@ func (h *Hub) away(n store.Node) error {
 // smallBody is how large the body of a request may be that is read before it is passed on, in bytes.
 const smallBody = 32 << 10
 
-// atOnce reads the body of a request if it is small, as most are. The library sends one that is in
-// memory together with the headers: one write and one wake-up less, at both ends of the tunnel.
+// atOnce reads the body of a request if it is small, as most are. One that is in memory is sent together
+// with the headers: one write and one wake-up less, at both ends of the tunnel.
 func atOnce(r *http.Request) error {
 	if r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
 		return nil
@@ -101,21 +130,24 @@ type inMemory struct{ *bytes.Reader }
 // Close implements io.Closer.
 func (inMemory) Close() error { return nil }
 
-type restKey struct{}
-
 // newProxy returns what passes requests on through a link.
 func (h *Hub) newProxy(l *link) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     l.carrier,
-		FlushInterval: -1, // streams are not held
-		BufferPool:    buffers,
+		Transport:  l.carrier, // what has no length, as streams have none, is not held back
+		BufferPool: buffers,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			rewrite(p)
 			h.passOn(p)
 		},
-		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp, l.name); return nil },
-		ErrorHandler:   h.proxyFailed(l),
-		ErrorLog:       quiet(h.log),
+		ModifyResponse: func(resp *http.Response) error {
+			cleanAnswer(resp, l.name)
+			if p, ok := resp.Request.Context().Value(passingKey{}).(*passing); ok {
+				p.answered(resp)
+			}
+			return nil
+		},
+		ErrorHandler: h.proxyFailed(l),
+		ErrorLog:     quiet(h.log),
 	}
 }
 
@@ -125,13 +157,13 @@ func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), s
 // rewrite makes the request that the node gets. What a browser says of its page, and
 // what lets the client in here, stays here: the hub has checked both.
 func rewrite(p *httputil.ProxyRequest) {
-	rest, _ := p.In.Context().Value(restKey{}).(string)
+	of, _ := p.In.Context().Value(passingKey{}).(*passing)
 	u := p.Out.URL
-	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+rest
+	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+of.rest
 	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
 	p.Out.Host = u.Host
-	if b, ok := p.In.Body.(inMemory); ok {
-		p.Out.Body = io.NopCloser(b.Reader) // which the library knows
+	if b, ok := p.In.Body.(inMemory); ok { // as it is, and not in what the library puts around it
+		p.Out.Body = b
 	}
 	withhold(p.Out.Header)
 }

@@ -26,6 +26,8 @@ type Route struct {
 	Everywhere bool
 
 	serve func(h *Hub, w http.ResponseWriter, r *http.Request, c call) error
+
+	segments []string // of Path
 }
 
 // call is what is known of a request when it is served.
@@ -39,7 +41,7 @@ type call struct {
 func Routes() []Route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const client, read, drive, admin = store.KindClient, store.ScopeRead, store.ScopeDrive, store.ScopeAdmin
-	return []Route{
+	routes := []Route{
 		{Method: get, Path: "/v2/health", Open: true, serve: (*Hub).getHealth},
 		{Method: get, Path: "/v2/ready", Open: true, serve: (*Hub).getReady},
 		{Method: get, Path: "/v2/version", Kind: client, Scope: read, serve: (*Hub).getVersion},
@@ -70,29 +72,40 @@ func Routes() []Route {
 		{Path: "/nodes/{name}/ui/{rest...}", Open: true, serve: (*Hub).serveNodePage},
 		{Path: "/nodes/{name}/{rest...}", Kind: client, OfNode: true, serve: (*Hub).proxy},
 	}
+	for i := range routes {
+		routes[i].segments = strings.Split(routes[i].Path, "/")
+	}
+	return routes
 }
 
-// match returns the params of a path that fits, nil for one that does not. Both are
-// escaped, and so are the values of {rest...}.
-func (r Route) match(path string) map[string]string {
-	want, have := strings.Split(r.Path, "/"), strings.Split(path, "/")
-	params := map[string]string{}
-	for i, w := range want {
-		name, param := strings.CutPrefix(w, "{")
-		switch name = strings.TrimSuffix(name, "}"); {
-		case name == "rest..." && i < len(have):
-			params["rest"] = strings.Join(have[i:], "/")
-			return params
-		case i >= len(have):
-			return nil
-		case param && have[i] != "":
-			params[name] = have[i]
-		case w != have[i]:
-			return nil
+const rest = "{rest...}"
+
+// match reports whether a path, which is given in segments, fits. It is escaped.
+func (r *Route) match(path []string) bool {
+	for i, want := range r.segments {
+		switch {
+		case i >= len(path):
+			return false
+		case want == rest:
+			return true
+		case want == path[i]:
+		case path[i] == "" || !strings.HasPrefix(want, "{"):
+			return false
 		}
 	}
-	if len(have) != len(want) {
-		return nil
+	return len(path) == len(r.segments)
+}
+
+// params returns the params of a path that fits. Their values are escaped.
+func (r *Route) params(path []string) map[string]string {
+	params := map[string]string{}
+	for i, want := range r.segments {
+		switch name, param := strings.CutPrefix(want, "{"); {
+		case want == rest:
+			params["rest"] = strings.Join(path[i:], "/")
+		case param:
+			params[strings.TrimSuffix(name, "}")] = path[i]
+		}
 	}
 	return params
 }
@@ -104,13 +117,13 @@ func (h *Hub) find(r *http.Request) (*Route, map[string]string, error) {
 		method = http.MethodGet
 	}
 	var allow []string
+	path := strings.Split(r.URL.EscapedPath(), "/")
 	for i := range h.routes {
 		route := &h.routes[i]
-		params := route.match(r.URL.EscapedPath())
 		switch {
-		case params == nil:
+		case !route.match(path):
 		case route.Method == "" || route.Method == method:
-			return route, params, nil
+			return route, route.params(path), nil
 		default:
 			allow = append(allow, route.Method)
 		}

@@ -203,3 +203,51 @@ func TestSync_StartedAgain(t *testing.T) {
 		t.Errorf("without a hub: %+v, %v", info, err)
 	}
 }
+
+// What a client says is given to who stores it with what is said to it, or by itself when that takes its time.
+func TestSync_PromptIsStoredBeforeItsAnswer(t *testing.T) {
+	a := &fakeAgent{}
+	r, k := openHeld(t, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	k.away.Store(true)
+	k.store(s)
+	k.mu.Lock()
+	after := k.stored[s]
+	k.mu.Unlock()
+	type page struct {
+		events []Event
+		upTo   uint64
+		err    error
+	}
+	pages := make(chan page, 1)
+	ask := func() {
+		events, upTo, _, err := r.EventsToStore(t.Context(), s, after, after, "", 100, time.Minute)
+		pages <- page{events, upTo, err}
+	}
+	go ask()
+	tc.request("session/prompt", prompt(s, "x"))
+	m := a.conn().next(t, "session/prompt")
+	for i, want := range []string{"session/prompt", "hello"} {
+		if i > 0 {
+			go ask()
+			a.conn().chunk("native-1", "hello")
+		}
+		select {
+		case p := <-pages:
+			var all strings.Builder
+			for _, e := range p.events {
+				all.Write(e.Message)
+			}
+			if p.err != nil || p.upTo <= after || !strings.Contains(all.String(), want) {
+				t.Fatalf("%s: %s up to %d, %v", want, all.String(), p.upTo, p.err)
+			}
+			after = p.upTo
+		case <-time.After(wait):
+			t.Fatalf("%s is not given", want)
+		}
+	}
+	a.conn().result(m, `{"stopReason":"end_turn"}`)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateIdle })
+	k.back(s)
+}

@@ -220,7 +220,15 @@ func (r *Runtime) awaitSaved(ctx context.Context, s *session.Session, l *journal
 	defer l.Watch(wake)()
 	late := time.NewTimer(wait)
 	defer late.Stop()
-	for l.Saved() <= after {
+	for replying := false; ; {
+		there := l.Saved() > after
+		switch {
+		case there && !onlySaid(l, after):
+			return true
+		case there && !replying:
+			replying = true
+			late.Reset(min(wait, replySoon))
+		}
 		select {
 		case <-wake:
 		case <-late.C:
@@ -233,7 +241,17 @@ func (r *Runtime) awaitSaved(ctx context.Context, s *session.Session, l *journal
 			return false
 		}
 	}
-	return true
+}
+
+// replySoon is how long what clients have said waits for what is said to them, to be stored with it: it
+// is shown to none of them before.
+const replySoon = 2 * time.Millisecond
+
+// onlySaid reports whether all that the log has behind an entry was said by clients.
+func onlySaid(l *journal.Log, after uint64) bool {
+	batch, err := l.Whole(after).Next(nil, 4<<10)
+	return err == nil && len(batch) > 0 && batch[len(batch)-1].Seq == l.Saved() &&
+		!slices.ContainsFunc(batch, func(e journal.Entry) bool { return e.Kind != journal.Client && e.Kind != journal.Echo })
 }
 
 // readProblem returns what is told of an error of a cursor: that of its room is one already.

@@ -71,9 +71,10 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols}
 		transport, release = own, own.CloseIdleConnections
 	}
+	below := &watched{}
 	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
 		HTTPClient: &http.Client{
-			Transport: refusals{transport},
+			Transport: &refusals{transport, below},
 			// A redirect would carry the token to where it does not belong.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -88,7 +89,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))
-	return &dialed{ws: ws, release: release}, nil
+	return &dialed{ws: ws, below: below, release: release}, nil
 }
 
 // dialURL returns the WebSocket's address.
@@ -122,13 +123,22 @@ func dialURL(endpoint, agent string) (string, error) {
 
 // refusals turns every answer to a handshake but 101 into an error that says
 // what the gateway said.
-type refusals struct{ next http.RoundTripper }
+type refusals struct {
+	next  http.RoundTripper
+	below *watched // gets the connection of 101
+}
 
 // RoundTrip implements http.RoundTripper.
-func (t refusals) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
-	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		return resp, err
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+			t.below.ReadWriteCloser, resp.Body = conn, t.below
+		}
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, ReadProblem(resp)
@@ -187,6 +197,7 @@ func DecodeProblem(b []byte) *problem.Error {
 // dialed is the client's end of a connection.
 type dialed struct {
 	ws      *websocket.Conn
+	below   *watched
 	release func() // of what made the connection
 	buf     []byte // of the message that was read last
 
@@ -196,10 +207,63 @@ type dialed struct {
 
 var _ acp.Conn = (*dialed)(nil)
 
+// watched is the connection below a WebSocket. The library would watch over the context of a Read twice for
+// each message; here that is done when there is something to wait for, and many come at one time.
+type watched struct {
+	io.ReadWriteCloser
+
+	mu  sync.Mutex
+	ctx context.Context // of the newest Read; it watches until that returns
+	on  bool            // that goes on
+}
+
+// during has the context of a Read watch until done is called.
+func (w *watched) during(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ctx, w.on = ctx, true
+}
+
+func (w *watched) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.on = false
+}
+
+// Read implements [io.Reader]. When the context ends it ends the connection.
+func (w *watched) Read(p []byte) (int, error) {
+	w.mu.Lock()
+	ctx, on := w.ctx, w.on
+	w.mu.Unlock()
+	if !on || ctx.Done() == nil {
+		return w.ReadWriteCloser.Read(p)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
+	n, err := w.ReadWriteCloser.Read(p)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
 // Read implements acp.Conn. Pings are answered meanwhile.
 func (c *dialed) Read(ctx context.Context) (acp.Message, error) {
+	c.below.during(ctx)
+	defer c.below.done()
+	m, err := c.read(ctx)
+	if _, bad := errors.AsType[*acp.ParseError](err); err != nil && !bad && ctx.Err() != nil {
+		_ = c.ws.CloseNow()
+		err = fmt.Errorf("read message: %w", ctx.Err())
+	}
+	return m, err
+}
+
+func (c *dialed) read(ctx context.Context) (acp.Message, error) {
 	for {
-		kind, r, err := c.ws.Reader(ctx)
+		if err := ctx.Err(); err != nil {
+			return acp.Message{}, err
+		}
+		kind, r, err := c.ws.Reader(context.Background()) // below watches
 		if err != nil {
 			return acp.Message{}, readError(err)
 		}

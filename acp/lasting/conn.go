@@ -30,6 +30,10 @@ const (
 type Options struct {
 	// Dial opens a connection to the gateway.
 	Dial func(ctx context.Context) (acp.Conn, error)
+	// Take is given each message in place of Read, in their order, by one goroutine at a time.
+	// A message is there until Take returns, and the gateway is not read meanwhile. It must not
+	// call Write or Close. Read returns at the end of the Conn then. nil is not used.
+	Take func(acp.Message)
 	// GiveUp is how long a broken connection is tried to be replaced; 0 is ten
 	// minutes. The first connection is tried once.
 	GiveUp time.Duration
@@ -60,7 +64,9 @@ type Conn struct {
 	work   sync.WaitGroup
 	unread chan acp.Message
 
-	order sync.Mutex // held while messages that belong together are handed to the client
+	order  sync.Mutex     // held while messages that belong together are handed to the client
+	taking sync.Mutex     // held while Take runs; the last of all
+	one    [1]acp.Message // what incoming returns most of the time. Of who holds order
 
 	wake chan struct{} // of the sender: the queue may have become longer
 
@@ -75,6 +81,9 @@ type Conn struct {
 	queue    []outgoing          // what no connection has taken, in order; bounded by maxWaiting
 	room     chan struct{}       // closed and replaced when the queue is no longer full
 	up       bool                // a connection takes what is in the queue
+	live     *link               // that connection, while its sender runs
+	busy     bool                // somebody sends what is in the queue
+	quiet    chan struct{}       // closed when nobody does; nil while nobody waits for that
 	requests map[acp.ID]*request // of the client, without a response
 	sessions map[string]*session // that the client is attached to
 	children map[string]string   // the sessions that have them, by the ids of children
@@ -146,7 +155,7 @@ func New(o Options) *Conn {
 }
 
 // Read returns the next message. It fails when the connection was closed or
-// given up.
+// given up. With [Options.Take] it returns then, and not before.
 func (c *Conn) Read(ctx context.Context) (acp.Message, error) {
 	select {
 	case m := <-c.unread:

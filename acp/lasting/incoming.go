@@ -16,7 +16,7 @@ const (
 )
 
 // incoming takes a message of the gateway and returns what the client is given
-// for it.
+// for it, until it is called again. The caller holds order.
 func (c *Conn) incoming(m acp.Message) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,8 +30,7 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	c.noteChildLocked(&m)
 	seq, numbered := uintOf(m.Meta(), "seq")
 	if s == nil || !numbered {
-		c.showsLocked(&m)
-		return []acp.Message{m}
+		return c.shownAsIsLocked(m)
 	}
 	if m.IsRequest() {
 		return c.askedLocked(s, seq, m)
@@ -42,8 +41,14 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.Method() == methodTurnEnded {
 		return c.turnEndedLocked(m.Params(), m)
 	}
+	return c.shownAsIsLocked(m)
+}
+
+// shownAsIsLocked returns a message as the client is given it.
+func (c *Conn) shownAsIsLocked(m acp.Message) []acp.Message {
 	c.showsLocked(&m)
-	return []acp.Message{m}
+	c.one[0] = m
+	return c.one[:]
 }
 
 // sessionLocked returns the session that a message belongs to, which may be of a child of it.

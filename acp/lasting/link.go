@@ -121,6 +121,14 @@ func ended(err error) *acp.Error {
 
 // give hands a message to the client, when it has read enough of what came before.
 func (c *Conn) give(m acp.Message) {
+	if c.o.Take != nil {
+		c.taking.Lock()
+		defer c.taking.Unlock()
+		if c.ctx.Err() == nil {
+			c.o.Take(m)
+		}
+		return
+	}
 	for {
 		c.mu.Lock()
 		if c.held <= unreadBytes {
@@ -281,8 +289,11 @@ func (c *Conn) read(live *link) error {
 		if err != nil {
 			return err
 		}
+		if c.o.Take == nil || m.IsResponse() { // the next Read overwrites it
+			m = m.Clone()
+		}
 		c.order.Lock()
-		c.giveAll(c.incoming(m.Clone()))
+		c.giveAll(c.incoming(m))
 		c.order.Unlock()
 	}
 }

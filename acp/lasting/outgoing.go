@@ -10,10 +10,11 @@ import (
 )
 
 // outgoing is a message on its way to the gateway. It is in one place at a time:
-// in the queue, or in the hands of the sender, which takes it from the queue and
-// puts it back if the connection did not take it. A connection has one sender, and
-// the next connection gets its own when that one has ended; so what is put back is
-// in front of whatever the next one sends.
+// in the queue, or in the hands of who sends it, who takes it from the queue and
+// puts it back if the connection did not take it. One goroutine at a time sends: the
+// connection's sender, or a Write whose message is the only one, since to wake the sender
+// takes longer than to send. The next connection gets its sender when nobody sends on the one
+// before; so what is put back is in front of whatever the next one sends.
 //
 // Two kinds are not put back. A request was noted as sent, and restore finds out
 // what became of it. An answer belongs to the connection on which its request was
@@ -26,7 +27,8 @@ type outgoing struct {
 }
 
 // Write sends a message, now or with the next connection. ctx bounds the wait for
-// room among what waits; what has found room is sent, also when ctx ends.
+// room among what waits; what has found room is sent, also when ctx ends. Write does not
+// return before that then, unless ctx can end.
 func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 	for {
 		c.mu.Lock()
@@ -59,6 +61,12 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 			c.mu.Unlock()
 			return nil
 		}
+		if live := c.live; live != nil && !c.busy && len(c.queue) == 0 && ctx.Done() == nil {
+			c.queue, c.busy = append(c.queue, out), true
+			c.mu.Unlock()
+			c.sendOwn(live)
+			return nil
+		}
 		if c.up {
 			out.taken = make(chan struct{})
 		}
@@ -77,9 +85,14 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 // queueLocked puts a message behind what waits, and wakes the sender.
 func (c *Conn) queueLocked(out outgoing) {
 	c.queue = append(c.queue, out)
+	c.wakeUp()
+}
+
+// wakeUp has the sender look at the queue.
+func (c *Conn) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
-	default:
+	default: // it will
 	}
 }
 
@@ -88,23 +101,62 @@ func (c *Conn) queueLocked(out outgoing) {
 func (c *Conn) send(live *link) {
 	defer c.pause()
 	c.mu.Lock()
-	c.up = true
+	c.up, c.live = true, live
 	c.mu.Unlock()
+	for c.sendAll(live) {
+		select {
+		case <-c.wake:
+		case <-live.ctx.Done():
+			return
+		}
+	}
+}
+
+// sendAll sends what is in the queue, unless a Write is sending, which wakes the sender if there is
+// more. It reports whether the connection takes it.
+func (c *Conn) sendAll(live *link) bool {
+	c.mu.Lock()
+	if c.busy {
+		c.mu.Unlock()
+		return true
+	}
+	c.busy = true
+	c.mu.Unlock()
+	defer c.sent()
 	for {
 		out, ok := c.next()
 		if !ok {
-			select {
-			case <-c.wake:
-				continue
-			case <-live.ctx.Done():
-				return
-			}
+			return true
 		}
 		if live.Write(live.ctx, out.m) != nil {
 			c.putBack(out)
-			return
+			return false
 		}
 		out.done()
+	}
+}
+
+// sendOwn sends the one message in the queue for the Write that brought it, which has set busy.
+func (c *Conn) sendOwn(live *link) {
+	defer c.sent()
+	out, ok := c.next()
+	if ok && live.Write(live.ctx, out.m) != nil {
+		c.putBack(out)
+		live.end()
+	}
+}
+
+// sent notes that who has sent does so no more.
+func (c *Conn) sent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = false
+	if c.quiet != nil {
+		close(c.quiet)
+		c.quiet = nil
+	}
+	if len(c.queue) > 0 {
+		c.wakeUp()
 	}
 }
 
@@ -160,7 +212,16 @@ func (c *Conn) putBack(out outgoing) {
 func (c *Conn) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.up = false
+	c.up, c.live = false, nil
+	for c.busy { // a Write, which ends with the connection
+		if c.quiet == nil {
+			c.quiet = make(chan struct{})
+		}
+		quiet := c.quiet
+		c.mu.Unlock()
+		<-quiet
+		c.mu.Lock()
+	}
 	for i := range c.queue {
 		c.queue[i].done()
 	}

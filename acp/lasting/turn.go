@@ -33,8 +33,11 @@ func (c *Conn) Interrupt(id string, why *acp.Error) []acp.Message {
 
 // showsLocked notes the state of a session that the client is given.
 func (c *Conn) showsLocked(m *acp.Message) {
+	if !c.two || string(m.UpdateKind()) != "state_update" {
+		return
+	}
 	s := c.sessions[m.Session()]
-	if !c.two || s == nil || string(m.UpdateKind()) != "state_update" {
+	if s == nil {
 		return
 	}
 	if s.works = rawjson.MemberString(m.Update(), "state") != "idle"; s.works {

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 )
@@ -15,6 +16,11 @@ func (s *stream) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return nil
+}
+
+// ReadFrom implements [io.ReaderFrom], as the stream does.
+func (s *stream) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(s.Conn, r)
 }
 
 // listener hands streams to an HTTP server. It has no queue: those that nobody

@@ -88,7 +88,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	if agent != "" && c.agent == "" {
 		hello = acp.NewRequest(helloID, acp.MethodInitialize, rawjson.SetMember(hello.Params(), rawjson.AppendQuoted(nil, agent), "_meta", acp.MetaKey, "agent"))
 	}
-	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, Gone: l.gone})
+	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, Gone: l.gone, Take: l.taken})
 	c.lines[node] = l
 	c.work.Go(func() { l.run(hello) })
 	return l, nil
@@ -124,11 +124,8 @@ func (l *line) run(hello acp.Message) {
 	err := l.conn.Write(l.ctx, hello)
 	var writer sync.WaitGroup
 	writer.Go(l.write)
-	for err == nil {
-		var m acp.Message
-		if m, err = l.conn.Read(l.ctx); err == nil {
-			err = l.take(m)
-		}
+	if err == nil {
+		_, err = l.conn.Read(l.ctx) // until it ends: messages go to taken
 	}
 	if l.ctx.Err() != nil {
 		err = context.Cause(l.ctx)
@@ -144,7 +141,7 @@ func (l *line) write() {
 	for {
 		select {
 		case m := <-l.out:
-			if l.conn.Write(l.ctx, m) != nil {
+			if l.conn.Write(context.Background(), m) != nil { // it ends with the line's
 				return
 			}
 			l.c.mu.Lock()
@@ -188,7 +185,7 @@ func (l *line) tellNode(m acp.Message) {
 func (l *line) end(why error) { l.cancel(why) }
 
 // call sends a request, that of a client or, with nil, the hub's own. Done is called once
-// with the answer, on the line's goroutine, and must not wait.
+// with the answer, as the node is read, and must not wait.
 func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Message)) error {
 	c := l.c
 	c.mu.Lock()
@@ -237,7 +234,18 @@ func forNode(m *acp.Message) *acp.Message {
 	return &own
 }
 
-// take takes a message of the node. An error ends the line.
+// taken takes a message of the node as it comes, and as long as it takes the node is not read. To hand
+// it to another goroutine would take longer than most of them do.
+func (l *line) taken(m acp.Message) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	if err := l.take(m); err != nil {
+		l.end(err)
+	}
+}
+
+// take takes a message of the node, which is there until it returns. An error ends the line.
 func (l *line) take(m acp.Message) error {
 	switch {
 	case m.IsResponse() && m.ID() == helloID:
@@ -299,8 +307,10 @@ func (l *line) sessionOf(m *acp.Message) *session {
 	if s == nil || s.at() != l {
 		return nil
 	}
-	if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" && string(m.UpdateKind()) == "subagent_update" && len(l.children) < maxSessions {
-		l.children[child] = s.id
+	if string(m.UpdateKind()) == "subagent_update" && len(l.children) < maxSessions {
+		if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" {
+			l.children[child] = s.id
+		}
 	}
 	return s
 }

@@ -487,6 +487,10 @@ func (f *Follower) noteNews(ctx context.Context, interrupt func(), id string, e 
 			return
 		}
 		f.o.Noted(r)
+		select {
+		case <-time.After(pace): // what comes meanwhile is noted together
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -330,9 +330,11 @@ func TestTunnel_CloseWhileStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	below.now.Store(true)
-	if _, err := up.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = up.Write([]byte("hello")) // it waits, or does if it is the first
+	}()
 	<-below.waits
 	ended := make(chan error, 1)
 	go func() { ended <- node.Close() }()
@@ -344,4 +346,5 @@ func TestTunnel_CloseWhileStuck(t *testing.T) {
 	case <-time.After(10 * time.Second): // a bound: it would wait for ever
 		t.Error("the end waits for the other one")
 	}
+	<-written // it ends, too
 }

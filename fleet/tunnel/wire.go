@@ -3,6 +3,8 @@ package tunnel
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -10,17 +12,17 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
 )
 
 const (
-	// mostPending bounds the bytes of frames that wait for the message before them to be written. At
-	// the bound whoever writes waits.
-	mostPending = 128 << 10
-	// readAhead is what is read of a message at once.
+	// readAhead is what is read of a message at once, as long as its frames are small.
 	readAhead = 32 << 10
+	// headAhead is what is read when they are large: what is behind comes to where it stays.
+	headAhead = 2 << 10
 	// writeBound is how long the other end may take nothing until the tunnel ends.
 	writeBound = Silence - Heartbeat
 
@@ -28,85 +30,125 @@ const (
 	hijackedWrite = 512
 )
 
-// conn is a WebSocket as a byte stream. Frames that are written while a message is on its way go
-// into the next one together, and nothing waits for more to come. While nothing is read or written
-// it has no buffers. It ends without a farewell, which one that is gone would not answer.
+// conn is a WebSocket as a byte stream. While nothing is read or written it has no buffers. It ends
+// without a farewell, which one that is gone would not answer.
 //
-// Read and Write may be called by one goroutine each, Close by any.
+// One goroutine at a time may read, one may write, and any may cut it.
 type conn struct {
-	ws   *websocket.Conn
-	wire *wire // nil if it is not known: then the library writes in pieces of its own
+	ws      *websocket.Conn
+	framing *framing // nil if what is below is not known: then the library writes, in pieces of its own
 
 	// Of the goroutine that reads.
 	message io.Reader // that is being read, nil for none
 	buffer  *[]byte   // nil when all of it was read
 	got     []byte    // of it, and not read yet
-
-	writer sync.WaitGroup // flush; while there is something to write
-
-	mu      sync.Mutex
-	room    sync.Cond // that pending has become less, or err is there
-	pending *[]byte   // frames for the next message, nil for none
-	writing bool      // flush runs
-	err     error     // why nothing more is written
+	ahead   int       // how much is read at once
 }
 
-var _ net.Conn = (*conn)(nil)
-
-func newConn(ws *websocket.Conn, w *wire) *conn {
-	ws.SetReadLimit(-1) // yamux bounds its frames
-	c := &conn{ws: ws, wire: w}
-	c.room.L = &c.mu
-	return c
+func newConn(ws *websocket.Conn, f *framing) *conn {
+	ws.SetReadLimit(-1) // frames are bounded by windows
+	return &conn{ws: ws, framing: f, ahead: readAhead}
 }
 
-var (
-	readBuffers  = sync.Pool{New: func() any { b := make([]byte, readAhead); return &b }}
-	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, mostPending); return &b }}
-)
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readAhead); return &b }}
 
 var errText = errors.New("a message of the tunnel is text")
 
-// Read implements net.Conn.
-func (c *conn) Read(p []byte) (int, error) {
-	for len(c.got) == 0 {
-		if c.message == nil {
-			if c.buffer != nil {
-				readBuffers.Put(c.buffer)
-				c.buffer = nil
-			}
-			kind, r, err := c.ws.Reader(context.Background())
-			if err != nil {
-				return 0, err
-			}
-			if kind != websocket.MessageBinary {
-				return 0, errText
-			}
-			c.message = r
+// peek returns the next n bytes, which are few, and leaves them.
+func (c *conn) peek(n int) ([]byte, error) {
+	for len(c.got) < n {
+		if err := c.more(); err != nil {
+			return nil, err
 		}
-		if len(p) >= readAhead {
-			n, err := c.some(p)
-			if n > 0 || err != nil {
-				return n, err
-			}
-			continue
-		}
-		if c.buffer == nil {
-			c.buffer = readBuffers.Get().(*[]byte)
-		}
-		n, err := c.some(*c.buffer)
-		if err != nil {
-			return 0, err
-		}
-		c.got = (*c.buffer)[:n]
 	}
-	n := copy(p, c.got)
-	c.got = c.got[n:]
-	return n, nil
+	return c.got[:n], nil
 }
 
-// some reads some of the message, and notes its end.
-func (c *conn) some(p []byte) (int, error) {
+// skip lets go of bytes that were seen.
+func (c *conn) skip(n int) { c.got = c.got[n:] }
+
+// some returns up to n of the bytes that are at hand, and leaves them. It returns none if so many are
+// awaited that they should be read to where they stay.
+func (c *conn) some(n int) ([]byte, error) {
+	switch {
+	case len(c.got) > 0:
+	case n > headAhead:
+		c.ahead = headAhead
+		return nil, nil
+	default:
+		c.ahead = readAhead
+		if err := c.more(); err != nil {
+			return nil, err
+		}
+	}
+	return c.got[:min(n, len(c.got))], nil
+}
+
+// full reads into all of p. Nothing is at hand.
+func (c *conn) full(p []byte) error {
+	for len(p) > 0 {
+		if err := c.begin(); err != nil {
+			return err
+		}
+		n, err := c.read(p)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// discard reads bytes that nobody needs.
+func (c *conn) discard(n int64) error {
+	for {
+		k := min(n, int64(len(c.got)))
+		c.skip(int(k))
+		if n -= k; n == 0 {
+			return nil
+		}
+		if err := c.more(); err != nil {
+			return err
+		}
+	}
+}
+
+// more reads more behind what is at hand, which is little.
+func (c *conn) more() error {
+	if c.message == nil && len(c.got) == 0 && c.buffer != nil {
+		readBuffers.Put(c.buffer)
+		c.buffer = nil
+	}
+	if err := c.begin(); err != nil {
+		return err
+	}
+	if c.buffer == nil {
+		c.buffer = readBuffers.Get().(*[]byte)
+	}
+	b := *c.buffer
+	had := copy(b, c.got)
+	n, err := c.read(b[had:max(c.ahead, 2*had)])
+	c.got = b[:had+n]
+	return err
+}
+
+// begin sees to it that there is a message.
+func (c *conn) begin() error {
+	if c.message != nil {
+		return nil
+	}
+	kind, r, err := c.ws.Reader(context.Background())
+	if err == nil && kind != websocket.MessageBinary {
+		err = errText
+	}
+	if err == nil {
+		c.message = r
+	}
+	return err
+}
+
+// read reads some of the message, and notes its end.
+func (c *conn) read(p []byte) (int, error) {
 	n, err := c.message.Read(p)
 	if errors.Is(err, io.EOF) {
 		c.message, err = nil, nil
@@ -114,114 +156,97 @@ func (c *conn) some(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. It keeps a copy of p and returns before that is written.
-func (c *conn) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.err == nil && c.pending != nil && len(*c.pending)+len(p) > mostPending {
-		c.room.Wait()
-	}
-	if c.err != nil {
-		return 0, c.err
-	}
-	if c.pending == nil {
-		c.pending = writeBuffers.Get().(*[]byte)
-	}
-	*c.pending = append(*c.pending, p...)
-	if !c.writing {
-		c.writing = true
-		c.writer.Go(c.flush)
-	}
-	return len(p), nil
-}
+// copies reports whether put copies what is behind.
+func (c *conn) copies() bool { return c.framing == nil || c.framing.masks || !c.framing.vectors }
 
-// flush writes what is pending until there is nothing.
-func (c *conn) flush() {
-	c.mu.Lock()
-	for c.err == nil && c.pending != nil {
-		message := c.pending
-		c.pending = nil
-		c.room.Signal()
-		c.mu.Unlock()
-		err := c.send(*message)
-		if cap(*message) <= mostPending {
-			*message = (*message)[:0]
-			writeBuffers.Put(message)
-		}
-		if err != nil {
-			_ = c.cut() // so that reading ends, too
-		}
-		c.mu.Lock()
-		if err != nil && c.err == nil {
-			c.err = err
-		}
+// put writes a message: what stands in b behind mostHead bytes, and more.
+func (c *conn) put(b, more []byte) error {
+	if c.framing != nil {
+		return c.framing.put(b, more)
 	}
-	c.writing = false
-	c.room.Signal()
-	c.mu.Unlock()
-}
-
-// send writes one message, in the time that the other end has for it.
-func (c *conn) send(message []byte) error {
-	if c.wire == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), writeBound)
-		defer cancel()
-		return c.ws.Write(ctx, websocket.MessageBinary, message)
-	}
-	c.wire.gather()
-	err := c.ws.Write(context.Background(), websocket.MessageBinary, message)
-	return errors.Join(err, c.wire.release())
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	c.mu.Lock()
-	if c.err == nil {
-		c.err = net.ErrClosed
-	}
-	c.room.Signal()
-	c.mu.Unlock()
-	err := c.cut()
-	c.writer.Wait()
-	return err
+	ctx, cancel := context.WithTimeout(context.Background(), writeBound)
+	defer cancel()
+	return c.ws.Write(ctx, websocket.MessageBinary, b[mostHead:])
 }
 
 // cut ends the connection. What is below goes first: TLS would say that it ends, and wait with that
 // behind a message of which the other end takes nothing.
 func (c *conn) cut() error {
-	if c.wire != nil {
-		_ = c.wire.Close() // what is above it says the error
+	if c.framing != nil {
+		_ = c.framing.wire.Close() // what is above it says the error
 	}
 	return c.ws.CloseNow()
 }
 
-// SetDeadline implements net.Conn, as those below do. Each message has a time of its own, and
-// heartbeats end a tunnel of which nothing is read.
-func (c *conn) SetDeadline(time.Time) error { return nil }
+// mostHead is the length of the longest head of a message: its kind, its length in nine bytes, and a mask.
+const mostHead = 14
 
-// SetReadDeadline implements net.Conn.
-func (c *conn) SetReadDeadline(time.Time) error { return nil }
+// framing writes messages of a WebSocket beside the library, which writes control frames: it would copy
+// them, in pieces of 4 KiB, where one write does. Each is one frame.
+type framing struct {
+	to      io.Writer // takes each write as a whole
+	wire    *wire     // below it, or the same
+	masks   bool      // as clients have to
+	secure  bool      // TLS is between to and wire
+	vectors bool      // wire is to, and takes two parts at one time
+}
 
-// SetWriteDeadline implements net.Conn.
-func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+const (
+	opBinary = 0x82 // the only frame of a message
+	isMasked = 0x80
+)
 
-// LocalAddr implements net.Conn.
-func (c *conn) LocalAddr() net.Addr { return address{} }
+// put writes a message: what stands in b behind mostHead bytes, and more, unless it masks.
+func (f *framing) put(b, more []byte) error {
+	n := len(b) - mostHead + len(more)
+	var head [mostHead]byte
+	h := append(head[:0], opBinary)
+	switch {
+	case n < 126:
+		h = append(h, byte(n))
+	case n < 1<<16:
+		h = binary.BigEndian.AppendUint16(append(h, 126), uint16(n))
+	default:
+		h = binary.BigEndian.AppendUint64(append(h, 127), uint64(n))
+	}
+	if f.masks {
+		var key [4]byte
+		_, _ = rand.Read(key[:]) // never fails
+		h[1] |= isMasked
+		h = append(h, key[:]...)
+		mask(b[mostHead:], key)
+	}
+	b = b[mostHead-len(h):]
+	copy(b, h)
+	if len(more) > 0 {
+		return f.wire.both(b, more)
+	}
+	if !f.secure {
+		_, err := f.to.Write(b)
+		return err
+	}
+	f.wire.gather()
+	_, err := f.to.Write(b)
+	return errors.Join(err, f.wire.release())
+}
 
-// RemoteAddr implements net.Conn.
-func (c *conn) RemoteAddr() net.Addr { return address{} }
+// mask combines b with the key, as clients have to.
+func mask(b []byte, key [4]byte) {
+	four := uint64(binary.LittleEndian.Uint32(key[:]))
+	eight := four | four<<32
+	for ; len(b) >= 32; b = b[32:] {
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^eight)
+		binary.LittleEndian.PutUint64(b[8:], binary.LittleEndian.Uint64(b[8:])^eight)
+		binary.LittleEndian.PutUint64(b[16:], binary.LittleEndian.Uint64(b[16:])^eight)
+		binary.LittleEndian.PutUint64(b[24:], binary.LittleEndian.Uint64(b[24:])^eight)
+	}
+	for i := range b {
+		b[i] ^= key[i%4]
+	}
+}
 
-// address is that of both ends of a tunnel's streams.
-type address struct{}
-
-// Network implements net.Addr.
-func (address) Network() string { return "tunnel" }
-
-// String implements net.Addr.
-func (address) String() string { return "tunnel" }
-
-// wire is the connection below a WebSocket. What the library writes of a message in pieces of 4 KiB
-// goes to the system together: each write there takes as long as to copy some ten thousand bytes.
+// wire is the connection below a WebSocket. What TLS writes of a message in pieces of 16 KiB goes to the
+// system together: each write there takes as long as to copy some ten thousand bytes.
 type wire struct {
 	net.Conn
 
@@ -229,6 +254,8 @@ type wire struct {
 	gathering bool
 	held      *[]byte // what is gathered, at most mostPending: then it is written; nil for nothing
 	until     time.Time
+	parts     [2][]byte   // that are written together
+	buffers   net.Buffers // of parts
 }
 
 // gather holds back what is written until release is called.
@@ -273,11 +300,24 @@ func (w *wire) flushLocked() error {
 	}
 	w.held = nil
 	_, err := w.putLocked(*held)
-	if cap(*held) <= mostPending {
-		*held = (*held)[:0]
-		writeBuffers.Put(held)
-	}
+	free(held)
 	return err
+}
+
+// both writes two parts at one time.
+func (w *wire) both(a, b []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.parts = [2][]byte{a, b}
+	w.buffers = w.parts[:]
+	for {
+		w.extendLocked()
+		n, err := w.buffers.WriteTo(w.Conn) // takes from it what was written
+		if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			w.parts, w.buffers = [2][]byte{}, nil
+			return err
+		}
+	}
 }
 
 // putLocked writes, as long as the other end takes something: with a slow network a message takes longer
@@ -342,7 +382,8 @@ func Accept(w http.ResponseWriter, r *http.Request) (*Tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return hub(ws, taking.wire)
+	_, vectors := taking.wire.Conn.(syscall.Conn) // TLS is none
+	return hub(ws, &framing{to: taking.wire, wire: taking.wire, vectors: vectors}), nil
 }
 
 type wireKey struct{}
@@ -365,12 +406,35 @@ func Wire(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 // ErrOtherProtocol is returned by Dial when what answers has no tunnel of this version.
 var ErrOtherProtocol = errors.New("it is not a hub that this version can join")
 
+// taking notes the connection that an answer hands over.
+type taking struct {
+	next http.RoundTripper
+	got  io.Writer
+	tls  bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *taking) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if err == nil {
+		t.got, _ = resp.Body.(io.Writer)
+		t.tls = resp.TLS != nil
+	}
+	return resp, err
+}
+
 // Dial opens a tunnel to a hub. The client's connections are used for nothing else, and are dialed
 // with [Wire]. The answer is there when there was one.
 func Dial(ctx context.Context, client *http.Client, address string, header http.Header) (*Tunnel, *http.Response, error) {
 	var below atomic.Pointer[wire]
+	own := *client
+	taken := &taking{next: client.Transport}
+	if taken.next == nil {
+		taken.next = http.DefaultTransport
+	}
+	own.Transport = taken
 	ws, resp, err := websocket.Dial(context.WithValue(ctx, wireKey{}, &below), address, &websocket.DialOptions{
-		HTTPClient: client, HTTPHeader: header, Subprotocols: []string{Subprotocol}, CompressionMode: websocket.CompressionDisabled,
+		HTTPClient: &own, HTTPHeader: header, Subprotocols: []string{Subprotocol}, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
 		return nil, resp, err
@@ -379,6 +443,9 @@ func Dial(ctx context.Context, client *http.Client, address string, header http.
 		_ = ws.CloseNow()
 		return nil, resp, ErrOtherProtocol
 	}
-	t, err := node(ws, below.Load())
-	return t, resp, err
+	var f *framing
+	if w := below.Load(); w != nil && taken.got != nil {
+		f = &framing{to: taken.got, wire: w, masks: true, secure: taken.tls}
+	}
+	return open(newConn(ws, f), true), resp, nil
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,7 +87,11 @@ func dial(t *target) (*client, error) {
 }
 
 func (c *client) open() (*session, error) {
-	result, err := c.call("session/new", `{"cwd":"/","mcpServers":[]`+c.target.meta+`}`, "")
+	meta := c.target.meta
+	if c.target.durability != "" {
+		meta = strings.Replace(meta, `"agent":`, `"durability":"`+c.target.durability+`","agent":`, 1)
+	}
+	result, err := c.call("session/new", `{"cwd":"/","mcpServers":[]`+meta+`}`, "")
 	if err != nil {
 		return nil, err
 	}

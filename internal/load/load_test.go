@@ -29,7 +29,7 @@ func TestClient_OfABridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range targetsOf(self, "", "", "") {
+	for _, b := range targetsOf(self, "", "", "", "") {
 		if !b.bridge {
 			continue
 		}
@@ -83,7 +83,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(got), "\n")
-	if last := strings.Fields(lines[len(lines)-1]); len(last) != 14 || last[2] != "3" || last[3] != "6" || last[4] != "2" {
+	if last := strings.Fields(lines[len(lines)-1]); len(last) != 18 || last[2] != "3" || last[3] != "6" || last[4] != "2" {
 		t.Errorf("the table's row is %q", last)
 	}
 }

@@ -40,11 +40,12 @@ func main() {
 
 func run(ctx context.Context) error {
 	only := flag.String("only", "", "run the scenarios whose names match this expression")
-	against := flag.String("target", "", "and the targets: http, ws, bridge-http, bridge-ws, before-http, before-ws")
+	against := flag.String("target", "", "and the targets: http, ws, bridge-http, bridge-ws, before-http, before-ws, and those of a hub")
 	count := flag.Int("count", 3, "how often; what is compared runs by turns")
 	program := flag.String("program", "", "the gateway to measure; without it the one of this folder is built")
 	before := flag.String("before", "", "an older one to measure beside it")
-	hub := flag.String("hub", "", "a hub's program: the gateway is measured behind it, too: at the hub's own address, as hub-http and hub-ws, and at that of the node, as node-http and node-ws")
+	hub := flag.String("hub", "", "a hub's program: the gateway is measured behind it, too: at the hub's own address, as hub-http and hub-ws, and at that of the node, as node-http and node-ws. With -before-hub these begin with before-, too")
+	beforeHub := flag.String("before-hub", "", "with -before and -hub: an older hub's program, before which the older gateway is measured")
 	history := flag.String("history", "", "append the lines to this file, too")
 	flag.Parse()
 	if runtime.GOOS != "linux" {
@@ -90,12 +91,13 @@ func run(ctx context.Context) error {
 			continue
 		}
 		for i := range *count {
-			targets := targetsOf(self, *program, *before, *hub)
+			targets := targetsOf(self, *program, *before, *hub, *beforeHub)
 			for j := range targets {
 				t := targets[(i+j)%len(targets)] // not always the same one first
-				if !ways.MatchString(t.name) || t.bridge && s.alone {
+				if !ways.MatchString(t.name) || t.bridge && s.alone || s.files && !t.files() || s.stored && t.hub == "" {
 					continue
 				}
+				t.durability = s.durability
 				got, err := s.on(ctx, t)
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -112,7 +114,7 @@ func run(ctx context.Context) error {
 }
 
 // targetsOf returns what is measured: the gateway and the bridge, each over HTTP and WebSocket.
-func targetsOf(self, program, before, hub string) []*target {
+func targetsOf(self, program, before, hub, beforeHub string) []*target {
 	gateway := func(program string) func(addr, dir string) []string {
 		return func(addr, dir string) []string {
 			return []string{
@@ -134,12 +136,15 @@ func targetsOf(self, program, before, hub string) []*target {
 			&target{name: "before-http", command: gateway(before), meta: meta},
 			&target{name: "before-ws", command: gateway(before), meta: meta, socket: true})
 	}
-	if hub != "" {
+	for _, h := range []struct{ prefix, program, hub string }{{"", program, hub}, {"before-", before, beforeHub}} {
+		if h.hub == "" || h.program == "" {
+			continue
+		}
 		targets = append(targets,
-			&target{name: "hub-http", command: gateway(program), meta: meta, hub: hub},
-			&target{name: "hub-ws", command: gateway(program), meta: meta, hub: hub, socket: true},
-			&target{name: "node-http", command: gateway(program), meta: meta, hub: hub, base: nodePath},
-			&target{name: "node-ws", command: gateway(program), meta: meta, hub: hub, base: nodePath, socket: true})
+			&target{name: h.prefix + "hub-http", command: gateway(h.program), meta: meta, hub: h.hub},
+			&target{name: h.prefix + "hub-ws", command: gateway(h.program), meta: meta, hub: h.hub, socket: true},
+			&target{name: h.prefix + "node-http", command: gateway(h.program), meta: meta, hub: h.hub, base: nodePath},
+			&target{name: h.prefix + "node-ws", command: gateway(h.program), meta: meta, hub: h.hub, base: nodePath, socket: true})
 	}
 	return targets
 }

@@ -64,12 +64,12 @@ func (r *report) note(scenario, target string, figures []figure) {
 // table prints medians, and how they relate to what they are compared with.
 func (r *report) table() {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "\nscenario\t\tbridge-http\thttp\tratio\tbefore\thub\tnode\tbridge-ws\tws\tratio\tbefore\thub\tnode\t")
+	_, _ = fmt.Fprintln(w, "\nscenario\t\tbridge-http\thttp\tratio\tbefore\thub\tbefore\tnode\tbefore\tbridge-ws\tws\tratio\tbefore\thub\tbefore\tnode\tbefore\t")
 	for _, row := range r.rows {
 		line := row.scenario + "\t" + row.unit
 		for _, way := range []string{"http", "ws"} {
 			bridge, own := median(row.of["bridge-"+way]), median(row.of[way])
-			for _, v := range []float64{bridge, own, own / bridge, median(row.of["before-"+way]), median(row.of["hub-"+way]), median(row.of["node-"+way])} {
+			for _, v := range []float64{bridge, own, own / bridge, median(row.of["before-"+way]), median(row.of["hub-"+way]), median(row.of["before-hub-"+way]), median(row.of["node-"+way]), median(row.of["before-node-"+way])} {
 				line += "\t" + number(v)
 			}
 		}

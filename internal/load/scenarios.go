@@ -31,11 +31,16 @@ type scenario struct {
 	name  string
 	run   func(t *target) ([]figure, error)
 	alone bool // a bridge, which starts an agent for each connection, has nothing to compare
+	files bool // it uses files, which a bridge and a hub's own address do not have
+	// stored is for what a hub does beside: only targets with one are measured.
+	stored     bool
+	durability string // of sessions, "" for the standard one
 }
 
 var scenarios = []scenario{
 	{name: "Start", run: coldStart},
 	{name: "Echo/conns=1", run: again(1, "echo")},
+	{name: "Echo/sync", run: again(1, "echo"), alone: true, stored: true, durability: "sync"},
 	{name: "Echo/conns=16", run: again(16, "echo")},
 	{name: "Ask", run: again(1, "ask")},
 	{name: "Paced", run: stream(1, 50, 2*time.Millisecond)},
@@ -45,6 +50,8 @@ var scenarios = []scenario{
 	{name: "Stream/size=50/conns=16", run: stream(16, 50, 0)},
 	{name: "Stream/size=1k/conns=16", run: stream(16, 1<<10, 0)},
 	{name: "Stream/size=64k/conns=16", run: stream(16, 64<<10, 0)},
+	{name: "Upload", run: transfer(upload), alone: true, files: true},
+	{name: "Download", run: transfer(download), alone: true, files: true},
 	{name: "Idle", run: idleConnections},
 	{name: "Many", run: stream(idle, 50, 50*time.Millisecond), alone: true},
 }
@@ -157,12 +164,14 @@ func again(n int, text string) func(t *target) ([]figure, error) {
 		round(measured / 5)
 		before := t.usage()
 		round(measured)
-		used := t.usage().cpu - before.cpu
+		now := t.usage()
+		used := now.cpu - before.cpu
 		if err := errors.Join(errs...); err != nil {
 			return nil, err
 		}
 		every := slices.Concat(took...)
 		return []figure{
+			{micro(now.hub-before.hub) / float64(len(every)), "hub-cpu-µs/op"},
 			{micro(share(every, 50)), "p50-µs"},
 			{micro(share(every, 99)), "p99-µs"},
 			{micro(used) / float64(len(every)), "cpu-µs/op"},
@@ -193,7 +202,8 @@ func stream(n, size int, pause time.Duration) func(t *target) ([]figure, error) 
 		}
 		before := t.usage()
 		took, late, err := streamOnce(all, count, size, pause)
-		used := t.usage().cpu - before.cpu
+		now := t.usage()
+		used := now.cpu - before.cpu
 		if err != nil {
 			return nil, err
 		}
@@ -210,6 +220,7 @@ func stream(n, size int, pause time.Duration) func(t *target) ([]figure, error) 
 			{updates / took.Seconds(), "updates/s"},
 			{updates * float64(size) / 1e6 / took.Seconds(), "MB/s"},
 			{micro(used) / updates, "cpu-µs/update"},
+			{micro(now.hub-before.hub) / updates, "hub-cpu-µs/update"},
 		}, nil
 	}
 }

@@ -33,6 +33,8 @@ type target struct {
 	hub  string
 	base string // path before that of ACP
 
+	durability string // of the sessions that are made, "" for the standard one
+
 	// Of the server that runs.
 	addr  string // where clients connect
 	auth  string // header line that lets a client in
@@ -126,6 +128,9 @@ const (
 	nodePath = "/nodes/" + nodeName
 )
 
+// files reports whether clients reach the files of the gateway.
+func (t *target) files() bool { return !t.bridge && !t.socket && (t.hub == "" || t.base != "") }
+
 // program is one that was started.
 type program struct {
 	cmd   *exec.Cmd
@@ -178,20 +183,24 @@ func (t *target) stop() error {
 // usage is what a server has taken; its agents are not counted.
 type usage struct {
 	cpu    time.Duration
-	memory int // bytes that are resident
+	hub    time.Duration // of cpu, what a hub has taken
+	memory int           // bytes that are resident
 }
 
 // usage reads what the server, and programs that it needs beside agents, have taken. The
 // scheduler's counters are exact where the process's own go by ticks of ten milliseconds.
 func (t *target) usage() usage {
 	var u usage
-	for _, pid := range t.processes() {
+	for i, pid := range t.processes() {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task)
 			ns, _, _ := strings.Cut(string(b), " ")
 			n, _ := strconv.ParseInt(ns, 10, 64)
 			u.cpu += time.Duration(n)
+			if i == 0 && t.hub != "" { // it was started first
+				u.hub += time.Duration(n)
+			}
 		}
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		if fields := strings.Fields(string(b)); len(fields) > 1 {
