@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
 
@@ -96,7 +97,7 @@ func (m *chatModel) answer(result any) tea.Cmd {
 func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	a := m.asks[0]
 	names, several := a.options()
-	if n, err := strconv.Atoi(k.String()); err == nil && n >= 1 && n <= len(names) && (len(names) > 0) {
+	if n, err := strconv.Atoi(strings.TrimPrefix(k.String(), "alt+")); err == nil && n >= 1 && n <= len(names) && (len(names) > 0) {
 		if !a.question {
 			list, _ := rawjson.Member(a.params, "options")
 			return m.answer(selected(rawjson.Elements(list)[n-1])), true
@@ -122,6 +123,7 @@ func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 		switch {
 		case a.question && text != "":
 			m.input.Reset()
+			m.typed = time.Time{}
 			return m.answered(a, []string{text}), true
 		case a.question && len(a.picked) > 0:
 			slices.Sort(a.picked)
@@ -133,7 +135,16 @@ func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 		}
 		return nil, true // nothing is sent while the agent asks
 	}
-	return nil, !a.question && len(k.Runes) > 0
+	return nil, false
+}
+
+// typing is how long after a letter the next one is taken for a part of the same text.
+const typing = 700 * time.Millisecond
+
+// writes reports whether a key goes on with a text that is being written: a digit in it answers
+// nothing.
+func (m *chatModel) writes(k tea.KeyMsg) bool {
+	return len(k.Runes) > 0 && !k.Alt && (m.input.Value() != "" || time.Since(m.typed) < typing)
 }
 
 // answered notes the answer to a question, and answers the request with the last.
@@ -167,7 +178,7 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 	if m.picker != nil {
 		return m.pickKey(k)
 	}
-	if len(m.asks) > 0 && !k.Paste {
+	if len(m.asks) > 0 && !k.Paste && !m.writes(k) {
 		if cmd, taken := m.askKey(k); taken {
 			return cmd
 		}
@@ -214,6 +225,9 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 		m.log, cmd = m.log.Update(k)
 		return cmd
 	}
+	if len(k.Runes) > 0 {
+		m.typed = time.Now()
+	}
 	var cmd tea.Cmd
 	m.input, cmd = m.input.Update(k)
 	return cmd
@@ -230,6 +244,7 @@ func (m *chatModel) submit() tea.Cmd {
 		return nil
 	}
 	m.input.Reset()
+	m.typed = time.Time{} // it is written
 	m.queue = append(m.queue, text)
 	m.log.GotoBottom()
 	return m.next()

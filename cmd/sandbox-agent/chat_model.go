@@ -52,6 +52,7 @@ type chatModel struct {
 	second  *chatSecond // of version 2
 
 	input         textarea.Model
+	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	log           viewport.Model
 	width, height int
 	leaving       bool // Ctrl-C was pressed once while the agent works

@@ -82,6 +82,9 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 	case a.question:
 		how = "a number answers, Escape rejects; or write an answer"
 	}
+	if m.input.Value() != "" && !a.question { // digits are a part of it
+		how = "Alt and a number answers, Escape rejects; what you write is sent later"
+	}
 	if n := len(m.asks); n > 1 {
 		how += fmt.Sprintf("; %d more wait", n-1)
 	}
