@@ -267,8 +267,9 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	last := d.lastArgs()
 	if len(args) == 0 {
-		args = d.lastArgs()
+		args = last
 	}
 	switch {
 	case s != nil && answering && !anew && s.Version == version && slices.Equal(s.Args, args):
@@ -291,10 +292,32 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 			return cmdline.ExplainHeld(ctx, "127.0.0.1", defaultPort, fmt.Errorf("the data directory %s is in use by process %d, which is no daemon: stop that one, or give another --data-dir", d.dataDir, pid))
 		}
 	}
+	if gone := lostFlags(last, args); len(gone) > 0 {
+		fmt.Fprintf(std.err, "not used any more, of the flags of the last start: %s\n", strings.Join(gone, " "))
+	}
+	had := s != nil
 	if s, err = d.launch(ctx, program, args); err != nil {
+		if had {
+			return fmt.Errorf("%w\nthe gateway that ran before was stopped; daemon start without flags starts it again", err)
+		}
 		return err
 	}
 	return d.show(s, asJSON, std)
+}
+
+// lostFlags names the flags that stand in had and not in has. It says no values: one may be a token.
+func lostFlags(had, has []string) []string {
+	names := func(args []string) []string {
+		var list []string
+		for _, a := range args {
+			if name, _, _ := strings.Cut(a, "="); strings.HasPrefix(a, "-") {
+				list = append(list, "--"+strings.TrimLeft(name, "-"))
+			}
+		}
+		return list
+	}
+	now := names(has)
+	return slices.DeleteFunc(names(had), func(n string) bool { return slices.Contains(now, n) })
 }
 
 func (d *daemon) lastArgs() []string {

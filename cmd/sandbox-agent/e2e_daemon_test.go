@@ -107,12 +107,24 @@ func TestDaemon(t *testing.T) {
 	}
 	if code, _, errOut := c.run("daemon", "restart", "--port", "0", "--token-file", token, "--default-agent", "mock"); code != 0 {
 		t.Errorf("restart of nothing: exit %d, %s", code, errOut)
+	} else if !strings.Contains(errOut, "not used any more, of the flags of the last start: --log-level\n") {
+		t.Errorf("a flag is gone, and it says %s", errOut)
 	}
 	fourth := status(0)
 	if code, _, errOut := c.run("daemon", "restart"); code != 0 || status(0).PID == fourth.PID {
 		t.Errorf("restart: exit %d, %s", code, errOut)
 	}
 	if code, out, errOut := c.run("prompt", "echo with its token"); code != 0 || !strings.Contains(out, "with its token") {
+		t.Errorf("a prompt with the daemon's token file: exit %d, %s%s", code, out, errOut)
+	}
+	// One that cannot start says that the one before is gone, whose flags are there still.
+	if code, _, errOut := c.run("daemon", "start", "--host", "192.0.2.1", "--port", "0", "--no-token"); code != 1 || !strings.Contains(errOut, "of the last start: --token-file --default-agent\n") || !strings.Contains(errOut, "was stopped; daemon start without flags starts it again") {
+		t.Errorf("start at an address of another machine: exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := c.run("daemon", "start"); code != 0 || strings.Contains(errOut, "not used") {
+		t.Errorf("start with the flags of before: exit %d, %s", code, errOut)
+	}
+	if code, out, errOut := c.run("prompt", "echo with its token again"); code != 0 || !strings.Contains(out, "its token again") {
 		t.Errorf("a prompt with the daemon's token file: exit %d, %s%s", code, out, errOut)
 	}
 	if code, _, errOut := c.run("daemon", "stop"); code != 0 {
