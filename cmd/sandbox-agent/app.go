@@ -55,7 +55,12 @@ process run and process attach end as the program does.`
 
 // run runs the program with its arguments and returns its exit code.
 func run(ctx context.Context, args []string, std stdio) int {
+	out, unwritten := cmdline.Written(std.out)
+	std.out = out
 	err := cmdline.Run(ctx, newApp(std), args, behind)
+	if err == nil {
+		err = unwritten()
+	}
 	if err == nil {
 		return cmdline.ExitOK
 	}
