@@ -76,6 +76,7 @@ test("a folder is browsed, a file is seen, edited and saved, and a conflict lose
   await page.getByText("changed on the machine").waitFor();
   // Line endings stay.
   await page.goto(world.url(at(join(repo, "win.txt"))));
+  await page.getByText("changed on the machine").waitFor({ state: "detached" }); // else it is the other file's button
   await page.getByRole("button", { name: "Edit" }).click();
   await page.getByRole("textbox", { name: "Text of win.txt" }).fill("one\ntwo\nthree\n");
   await page.getByRole("button", { name: "Save" }).click();

@@ -114,6 +114,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
   }, []);
   const folders = useFolders(wishes.cwd);
+  const inFolder = useRef(false); // somebody was in the field of the folder
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
 
@@ -128,7 +129,8 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   }, [hub, agents]);
   useEffect(() => {
     if (hub && node === undefined) return;
-    if (wishes.cwd === "") void gateway.machine.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" ? { ...w, cwd: home.path } : w)), () => {});
+    // Nothing is put into the field once somebody is in it: it would stand before what they write.
+    if (wishes.cwd === "") void gateway.machine.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" && !inFolder.current ? { ...w, cwd: home.path } : w)), () => {});
   }, [node]);
   const choices = useChoices(agent, wishes.model);
 
@@ -186,7 +188,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             )}
           </Field>
           <Field label="Folder" error={problems.cwd} hint="On the gateway’s machine.">
-            {(props) => <Input {...props} required list={listId} className="mono" value={wishes.cwd} onChange={(e) => set({ cwd: e.target.value })} placeholder="/path/to/project" />}
+            {(props) => <Input {...props} required list={listId} className="mono" value={wishes.cwd} onFocus={() => { inFolder.current = true; }} onChange={(e) => set({ cwd: e.target.value })} placeholder="/path/to/project" />}
           </Field>
           <datalist id={listId}>{folders.map((f) => <option key={f} value={f} />)}</datalist>
         </div>
