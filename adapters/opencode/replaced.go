@@ -93,9 +93,11 @@ const (
 // showReplaced asks for the old text of files that the turn has replaced.
 func (s *session) showReplaced(t *work, stopping func() bool) {
 	s.out.Lock()
-	wanted := len(s.tr.changes.replaced)
-	if s.tr.changes.blind {
-		wanted = 0
+	wanted := 0
+	for path := range s.tr.changes.replaced {
+		if s.tr.changes.count[path] == 1 && !s.tr.changes.blind { // of others the diff is not the call's
+			wanted++
+		}
 	}
 	s.out.Unlock()
 	if wanted == 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -54,9 +55,7 @@ func TestReal_Quickstart(t *testing.T) {
 // TestReal_MaxCost: Claude Code tells what a turn has cost when it is over, and is given the
 // limit, so that it ends one that costs too much.
 func TestReal_MaxCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a real agent takes its time")
-	}
+	agentcache.NotShort(t)
 	t.Parallel()
 	r := claude.real(t)
 	loop := make([]scriptedmodel.Step, 5)
