@@ -226,7 +226,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		if e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 			t.Errorf("%s: it ended with %s, %v\n%s", what, r, e, c.Quote())
 		}
-		if d := time.Since(began); d > 8*time.Second {
+		if d := time.Since(began); d > 20*time.Second {
 			t.Errorf("%s took %v", what, d)
 		}
 	}
@@ -389,7 +389,7 @@ func liveFailures(t *testing.T, w *world) {
 	}
 	began := time.Now()
 	_, e := c.Result(c.Prompt(id, "fail 401"))
-	if e == nil || e.Code != acp.CodeAuthRequired || time.Since(began) > 5*time.Second {
+	if e == nil || e.Code != acp.CodeAuthRequired || time.Since(began) > 20*time.Second {
 		t.Errorf("401 after %v: %v", time.Since(began), e)
 	}
 	if _, got = c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {

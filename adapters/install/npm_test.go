@@ -223,7 +223,7 @@ func TestNPM_CancelKillsItsChildren(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v does not unwrap to the cancellation", err)
 	}
-	if d := time.Since(began); d > 3*time.Second {
+	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("cancelling took %s", d)
 	}
 	// A zombie is dead; who reaps orphans is the program's business.

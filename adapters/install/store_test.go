@@ -355,7 +355,7 @@ func TestInstall_CancelDuringDownload(t *testing.T) {
 	began := time.Now()
 	_, err := in.Install(ctx, Request{Agent: "claude", Reinstall: true})
 	wantProblem(t, err, problem.InstallFailed, "context canceled")
-	if d := time.Since(began); d > 3*time.Second {
+	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("cancelling took %s", d)
 	}
 	if i, ok := in.Find("claude"); !ok || i.Program != r.Program {

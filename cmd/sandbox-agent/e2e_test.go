@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -253,6 +254,24 @@ func (g *gateway) kill(sig syscall.Signal) time.Duration {
 		g.t.Errorf("the gateway did not end within %v of %v:\n%s", promptly, sig, g.stderr.tail(64<<10))
 	}
 	return time.Since(begin)
+}
+
+// quickest prepares the gateway, ends it with the signal, and tells how long the end took:
+// the shortest of three, and no more are tried than are needed to show that it does not wait.
+// A machine with much else to do makes one end slow; a gateway that waits makes all slow.
+func (g *gateway) quickest(prepare func(), sig syscall.Signal) time.Duration {
+	g.t.Helper()
+	least := time.Duration(math.MaxInt64)
+	for i := range 3 {
+		if i > 0 {
+			g.start()
+		}
+		prepare()
+		if least = min(least, g.kill(sig)); least < time.Second {
+			break
+		}
+	}
+	return least
 }
 
 // restart starts the gateway again on the same data directory.

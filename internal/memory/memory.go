@@ -58,8 +58,17 @@ type Share struct {
 	come atomic.Int64 // bytes that it has moved
 	wait atomic.Bool  // for room
 	over atomic.Bool  // end was called
+	uses atomic.Int64 // how often it came to hold nothing
 
-	seen int64 // come at the last look; guarded by b.mu
+	seen use // at the last look; guarded by b.mu
+}
+
+// use is what a share does, as a look sees it. Who holds something at two looks in one use
+// has held it all the time between them.
+type use struct {
+	number int64
+	come   int64
+	holds  bool
 }
 
 // Open returns a share that holds nothing. end ends what its holder does, such as a write
@@ -189,8 +198,9 @@ func (s *Share) await(ctx context.Context, n int64) error {
 }
 
 // look ends shares that stood still since the last look, the largest first, until those
-// that are ended hold what is wanted and not there. Whoever waits looks; it counts once in
-// a while.
+// that are ended hold what is wanted and not there. Who holds something for moments, again
+// and again, does not stand still, however little it is. Whoever waits looks; it counts
+// once in a while.
 func (b *Bound) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,13 +213,13 @@ func (b *Bound) look() {
 	wanted += b.used.Load() - b.limit(wanted) // more than all may have been counted
 	var still []*Share
 	for s := range b.shares {
-		come := s.come.Load()
-		slow := come-s.seen < slowest
-		s.seen = come
+		before, now := s.seen, use{number: s.uses.Load(), come: s.come.Load(), holds: s.held.Load() > 0}
+		s.seen = now
+		held := before.holds && now.holds && before.number == now.number
 		switch {
 		case s.over.Load():
 			wanted -= s.held.Load() // it is coming back
-		case slow && s.end != nil && s.held.Load() > 0 && !s.wait.Load():
+		case held && now.come-before.come < slowest && s.end != nil && !s.wait.Load():
 			still = append(still, s)
 		}
 	}
@@ -236,6 +246,9 @@ func (s *Share) Give(n int) {
 		held := s.held.Load()
 		give := min(held, int64(n))
 		if s.held.CompareAndSwap(held, held-give) {
+			if give == held {
+				s.uses.Add(1)
+			}
 			s.back(give)
 			return
 		}
@@ -245,6 +258,7 @@ func (s *Share) Give(n int) {
 // GiveAll gives everything back that it holds.
 func (s *Share) GiveAll() {
 	if s != nil {
+		s.uses.Add(1)
 		s.back(s.held.Swap(0))
 	}
 }

@@ -54,6 +54,40 @@ func TestTake_EndsWhoStandsStill(t *testing.T) {
 	})
 }
 
+// A client that sends and reads little messages holds something for moments. It is not taken
+// for one that stands still, whenever one looks.
+func TestTake_SparesWhoHoldsForMoments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBound(most)
+		_, large := holder(t, b, 3<<20)
+		moving, _ := holder(t, b, 1<<20)
+		brief, ended := holder(t, b, 1<<10)
+		stop := make(chan struct{})
+		go func() {
+			for tick := time.NewTicker(10 * time.Millisecond); ; {
+				select {
+				case <-tick.C: // it always holds something, but not the same
+					moving.Moved(slowest)
+					brief.GiveAll()
+					if err := brief.Take(t.Context(), 1<<10); err != nil {
+						t.Errorf("the brief one: %v", err)
+					}
+				case <-stop:
+					return
+				}
+			}
+		}()
+		if err := b.Open(nil).Take(t.Context(), most); !errors.Is(err, ErrFull) {
+			t.Errorf("more than there is: %v", err)
+		}
+		if *ended || !*large {
+			t.Errorf("ended: the brief one %t, the one that stands still %t", *ended, *large)
+		}
+		close(stop)
+		synctest.Wait()
+	})
+}
+
 // Where all move, who comes last is refused after a moment. A small message finds room
 // beside large ones.
 func TestTake_WhereAllMove(t *testing.T) {
