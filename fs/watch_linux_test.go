@@ -45,7 +45,7 @@ func expect(t *testing.T, changes <-chan string, want ...string) {
 			if got != w {
 				t.Fatalf("told %q, want %q", got, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("nothing was told, want %q", w)
 		}
 	}
@@ -171,7 +171,7 @@ func TestWatch_Overflow(t *testing.T) {
 	close(free)
 	select {
 	case <-overflow:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no overflow was told")
 	}
 	cancel()

@@ -154,7 +154,7 @@ func TestChanges_OfShortTurnsAreFew(t *testing.T) {
 				if told++; c.Session != nil && is(c.Session) {
 					return told
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("that it is %s is not told", what)
 			}
 		}

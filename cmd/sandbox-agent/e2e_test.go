@@ -433,10 +433,10 @@ func (g *gateway) awaitNoProcess(prefix string) {
 	}
 }
 
-// await calls list until it returns nothing, at most 15 s. The processes are
+// await calls list until it returns nothing. The processes are
 // not children of the test, so nobody tells when they end.
 func (g *gateway) await(list func() []process) []process {
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(promptly)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -114,7 +114,7 @@ func ended(t *testing.T, p *Process) Info {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the process does not end")
 	}
 	return p.Info()
