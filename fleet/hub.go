@@ -77,7 +77,8 @@ type Hub struct {
 	reading   chan struct{} // transcripts that are written
 	bundling  chan struct{} // bundles that are fetched
 
-	serving  sync.WaitGroup  // requests; the HTTP server does not wait for those it gave away
+	serving  sync.WaitGroup // requests; the HTTP server does not wait for those it gave away
+	joining  pace
 	stop     context.Context // done when everything must end
 	end      context.CancelFunc
 	mu       sync.Mutex

@@ -22,6 +22,10 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	if h.isDraining() {
 		return errEnding
 	}
+	if err := h.joining.await(r.Context(), h.stop, w.Header()); err != nil {
+		h.metrics.joins.WithLabelValues("refused").Inc()
+		return err
+	}
 	hello, admitted, err := h.admit(r, c.token)
 	if err != nil {
 		h.metrics.joins.WithLabelValues("refused").Inc()

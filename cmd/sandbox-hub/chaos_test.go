@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,7 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
-const chaosLasts = 30 * time.Second
+var chaosLasts = flag.Duration("chaos.lasts", 30*time.Second, "how long TestChaos does harm")
 
 // natsCluster starts three NATS servers that are one store. Restart stops one of them and starts it
 // again.
@@ -129,7 +130,7 @@ func TestChaos_NothingSeenIsLost(t *testing.T) {
 	}
 
 	faults := map[string]int{}
-	for end := time.Now().Add(chaosLasts); time.Now().Before(end); {
+	for end := time.Now().Add(*chaosLasts); time.Now().Before(end); {
 		switch i := rand.IntN(3); rand.IntN(4) {
 		case 0:
 			faults["hubs killed"]++

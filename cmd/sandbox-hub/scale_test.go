@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -85,6 +86,40 @@ func (g *scaled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+// arrivals notes when gateways join, as they say it: a hub that is busy would tell late.
+type arrivals struct {
+	slog.Handler
+	mu sync.Mutex
+	at []time.Time
+}
+
+// Enabled implements [slog.Handler].
+func (*arrivals) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (a *arrivals) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "joined the hub" {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.at = append(a.at, r.Time)
+	}
+	return nil
+}
+
+// since returns how many have joined in each second behind a time, and when the last one did.
+func (a *arrivals) since(begun time.Time) (perSecond map[int]int, last time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	perSecond = map[int]int{}
+	for _, at := range a.at {
+		if behind := at.Sub(begun); behind >= 0 {
+			perSecond[int(behind/time.Second)]++
+			last = max(last, behind)
+		}
+	}
+	return perSecond, last
 }
 
 // measured returns metrics of the hub by their names.
@@ -169,9 +204,10 @@ func TestScale(t *testing.T) {
 	defer own.Wait()
 	defer leave()
 	began := time.Now()
+	joined := &arrivals{Handler: slog.DiscardHandler}
 	for i := range nodes {
 		g := &scaled{name: fmt.Sprintf("node-%d", i), begin: begin}
-		joiner, err := join.New(join.Options{Hub: address, TokenFile: file, Name: g.name, Labels: map[string]string{"team": "a"}, Version: "test"})
+		joiner, err := join.New(join.Options{Hub: address, TokenFile: file, Name: g.name, Labels: map[string]string{"team": "a"}, Version: "test", Logger: slog.New(joined)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,9 +229,9 @@ func TestScale(t *testing.T) {
 	began = time.Now()
 	close(begin)
 	f.awaitMetric("sandbox_hub_replicated_events_total", float64(nodes*scaleSessions*scaleEvents), func(float64) {})
-	took := time.Since(began)
+	copied := time.Since(began)
 	idle, resident = ofNode()
-	t.Logf("%d sessions are copied after %v; just then a node with its %d takes %.0f KiB of the hub's memory, %.0f KiB of its process", nodes*scaleSessions, took.Round(time.Millisecond), scaleSessions, idle/1024, resident/1024)
+	t.Logf("%d sessions are copied after %v; just then a node with its %d takes %.0f KiB of the hub's memory, %.0f KiB of its process", nodes*scaleSessions, copied.Round(time.Millisecond), scaleSessions, idle/1024, resident/1024)
 	for _, query := range []string{"", "?node=node-7", "?sort=created&agent=mock", "?limit=1000", "?state=idle&label=team=a"} {
 		var times []time.Duration
 		for range 21 {
@@ -226,14 +262,13 @@ func TestScale(t *testing.T) {
 	f.kill(syscall.SIGKILL)
 	f.start()
 	began = time.Now()
-	perSecond := map[int]int{}
-	had := 0
-	f.awaitMetric("sandbox_hub_tunnels", float64(nodes), func(now float64) {
-		perSecond[int(time.Since(began)/time.Second)] += int(now) - had
-		had = int(now)
+	slowest, asked := time.Duration(0), began
+	f.awaitMetric("sandbox_hub_tunnels", float64(nodes), func(float64) {
+		slowest = max(slowest, time.Since(asked))
+		asked = time.Now()
 	})
-	took = time.Since(began)
-	t.Logf("all nodes are back %v after the hub was started again; by second: %v", took.Round(time.Millisecond), perSecond)
+	perSecond, took := joined.since(began)
+	t.Logf("all nodes are back %v after the hub was started again; by second: %v; meanwhile it answers within %v", took.Round(time.Millisecond), perSecond, slowest.Round(time.Millisecond))
 	for second, n := range perSecond {
 		if n > mostAtOnce {
 			promised("%d nodes came in second %d, want %d at most", n, second, mostAtOnce)

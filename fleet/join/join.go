@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ const (
 	leastWait  = 100 * time.Millisecond
 	firstWait  = 2 * time.Second  // before an attempt, at most
 	longWait   = 15 * time.Second // the same, when it failed often
+	mostLater  = time.Minute      // that a hub can have a node wait for longer
 	lastsWell  = time.Minute      // a tunnel that held for it is tried again as if it were the first
 	dialBound  = 20 * time.Second
 	tokenBytes = 4 << 10 // of the file with the token
@@ -196,6 +198,9 @@ func (j *Joiner) Run(ctx context.Context) {
 			level, said = slog.LevelWarn, err.Error()
 		}
 		pause := leastWait + mathrand.N(wait) // the nodes of a hub do not come all at once
+		if l, ok := errors.AsType[*laterError](err); ok {
+			pause += l.after
+		}
 		j.log.Log(ctx, level, "not joined to the hub", "hub", j.o.Hub.Redacted(), "err", err, "again_in", pause.Round(time.Millisecond))
 		late, stop := awake.After(pause)
 		select {
@@ -220,7 +225,7 @@ func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	t, resp, err := tunnel.Dial(ctx, j.http, j.o.Hub.JoinPath(tunnel.Path).String(), header)
 	switch {
 	case err != nil && resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
-		return nil, fmt.Errorf("join: %w", acphttp.ReadProblem(resp))
+		return nil, fmt.Errorf("join: %w", later(resp.Header, acphttp.ReadProblem(resp)))
 	case errors.Is(err, tunnel.ErrOtherProtocol):
 		return nil, fmt.Errorf("join %s: %w", j.o.Hub.Redacted(), err)
 	case err != nil:
@@ -228,6 +233,24 @@ func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	}
 	j.noteJoined(resp.Header.Get(tunnel.HeaderCopies) != tunnel.CopiesNone)
 	return t, nil
+}
+
+// laterError is an answer that says when to come again.
+type laterError struct {
+	error
+	after time.Duration
+}
+
+// Unwrap returns the answer.
+func (e *laterError) Unwrap() error { return e.error }
+
+// later returns err with what the header says about coming again.
+func later(header http.Header, err error) error {
+	seconds, bad := strconv.Atoi(header.Get("Retry-After"))
+	if bad != nil || seconds <= 0 {
+		return err
+	}
+	return &laterError{err, min(time.Duration(seconds)*time.Second, mostLater)}
 }
 
 // errBroken is why a tunnel ended that nobody closed here.

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -30,9 +31,10 @@ type outgoing struct {
 	writer sync.WaitGroup // flush; while there is something to write
 
 	mu      sync.Mutex
-	pending *[]byte // frames for the next message behind room for its head, nil for none
-	ping    *uint32 // a question that is to be asked with the next message
-	pong    *uint32 // the answer to the newest question; those before it need none
+	pending *[]byte  // frames for the next message behind room for its head, nil for none
+	ping    *uint32  // a question that is to be asked with the next message
+	pong    *uint32  // the answer to the newest question; those before it need none
+	resets  []uint32 // streams of which pending has the reset; at most MaxStreams, further ones wait for more data
 	writing bool
 	room    chan struct{} // closed when pending has become less; nil while nobody waits
 	err     error         // why nothing more is written
@@ -123,6 +125,20 @@ func (o *outgoing) post(h header) {
 	}
 }
 
+// reset tells the other end, which sends data of a stream, that nobody reads it, behind what was sent of that
+// stream before. It does not wait.
+func (o *outgoing) reset(stream uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil || len(o.resets) >= MaxStreams || slices.Contains(o.resets, stream) {
+		return
+	}
+	o.resets = append(o.resets, stream)
+	b := o.framesLocked()
+	*b = header{kind: kindWindow, flags: flagResets, stream: stream}.append(*b)
+	o.writeLocked()
+}
+
 // ask sends a ping, before all that waits.
 func (o *outgoing) ask(id uint32) {
 	o.mu.Lock()
@@ -150,7 +166,7 @@ func (o *outgoing) writeLocked() {
 // nextLocked takes the next message, nil for none.
 func (o *outgoing) nextLocked() *[]byte {
 	message := o.pending
-	o.pending = nil
+	o.pending, o.resets = nil, o.resets[:0]
 	if o.ping != nil || o.pong != nil {
 		first := o.framesLocked()
 		if o.ping != nil {

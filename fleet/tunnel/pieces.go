@@ -87,11 +87,16 @@ func (q *pieces) read(b []byte) (n int) {
 	return n
 }
 
-// take takes the first piece, nil for none.
-func (q *pieces) take() *piece {
+// take takes the first piece, or as much of it as most, nil for none.
+func (q *pieces) take(most int64) *piece {
 	p := q.first
 	if p == nil {
 		return nil
+	}
+	if n := p.end - p.begin; int64(n) > most {
+		part := newPiece(int(most))
+		part.end = q.read(part.b[:most])
+		return part
 	}
 	if q.first = p.next; q.first == nil {
 		q.last = nil
@@ -99,15 +104,6 @@ func (q *pieces) take() *piece {
 	p.next = nil
 	q.size -= p.end - p.begin
 	return p
-}
-
-// giveBack puts a piece before the others.
-func (q *pieces) giveBack(p *piece) {
-	if p.next = q.first; q.first == nil {
-		q.last = p
-	}
-	q.first = p
-	q.size += p.end - p.begin
 }
 
 // clear lets go of all of it.

@@ -32,8 +32,12 @@ type stream struct {
 	left     int64     // bytes that may be sent
 	readErr  error     // why nothing more comes; io.EOF when all came
 	writeErr error     // why nothing more is sent
+	sends    bool      // a frame with data is about to be sent, or just was
+	endsThen bool      // the end is to be sent behind it
+	endSent  bool      // it was
 	reads    time.Time // deadlines, zero for none
 	writes   time.Time
+	unread   bool // the other end, which may wait to send more, is to be told that nobody reads it
 	isGone   bool
 }
 
@@ -104,10 +108,8 @@ func (s *stream) receive(size uint32) error {
 		s.mu.Unlock()
 		return errWindow
 	}
-	n := int(size)
-	s.may -= n
 	s.mu.Unlock()
-	for n > 0 {
+	for n := int(size); n > 0; { // what of the frame has not come yet may still come: it opens no window
 		// What is at hand goes behind what waits; the rest comes right into a piece of its own.
 		b, err := s.t.below.some(n)
 		if err != nil {
@@ -116,6 +118,7 @@ func (s *stream) receive(size uint32) error {
 		if k := len(b); k > 0 {
 			n -= k
 			s.mu.Lock()
+			s.may -= k
 			s.got.add(b)
 			s.mu.Unlock()
 			s.t.below.skip(k)
@@ -128,15 +131,22 @@ func (s *stream) receive(size uint32) error {
 			}
 			n -= p.end
 			s.mu.Lock()
+			s.may -= p.end
 			s.got.push(p)
 			s.mu.Unlock()
 		}
 		poke(s.readable)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if errors.Is(s.readErr, net.ErrClosed) { // nobody reads it
+	vain := errors.Is(s.readErr, net.ErrClosed) // nobody reads it
+	if vain {
 		s.got.clear()
+		s.unread = true
+	}
+	vain = vain && s.isGone
+	s.mu.Unlock()
+	if vain {
+		s.t.out.reset(s.id)
 	}
 	return nil
 }
@@ -161,10 +171,11 @@ func (s *stream) come(take func() bool) error {
 		until := s.reads
 		if !until.IsZero() && !time.Now().Before(until) {
 			s.mu.Unlock()
+			poke(s.readable) // others may wait, too
 			return os.ErrDeadlineExceeded
 		}
 		switch {
-		case take():
+		case !errors.Is(s.readErr, net.ErrClosed) && take():
 			opened, flags := s.openLocked()
 			more := s.got.size > 0 || s.readErr != nil
 			s.mu.Unlock()
@@ -177,21 +188,20 @@ func (s *stream) come(take func() bool) error {
 			return nil
 		case s.readErr != nil:
 			defer s.mu.Unlock()
+			poke(s.readable)
 			return s.readErr
 		}
 		s.mu.Unlock()
-		if err := await(s.readable, nil, until); err != nil {
-			return err
-		}
+		await(s.readable, nil, until)
 	}
 }
 
-// CopyTo writes the next n bytes to w from where they are.
+// CopyTo writes the next n bytes to w from where they are. What was taken for a write that fails is gone.
 func (s *stream) CopyTo(w io.Writer, n int64) (written int64, err error) {
 	for written < n {
 		var p *piece
 		if err := s.come(func() bool {
-			p = s.got.take()
+			p = s.got.take(n - written)
 			return p != nil
 		}); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -199,15 +209,9 @@ func (s *stream) CopyTo(w io.Writer, n int64) (written int64, err error) {
 			}
 			return written, err
 		}
-		k, err := w.Write(p.b[p.begin:min(int64(p.end), int64(p.begin)+n-written)])
+		k, err := w.Write(p.b[p.begin:p.end])
 		written += int64(k)
-		if p.begin += k; p.begin < p.end {
-			s.mu.Lock()
-			s.got.giveBack(p)
-			s.mu.Unlock()
-		} else {
-			p.free()
-		}
+		p.free()
 		if err != nil {
 			return written, err
 		}
@@ -236,15 +240,11 @@ func (s *stream) openLocked() (n int, flags uint16) {
 	return n, s.flagsLocked()
 }
 
-// await waits for c, room or a time.
-func await(c, room <-chan struct{}, until time.Time) error {
+// await waits for c, room or a time. Who waits then looks again.
+func await(c, room <-chan struct{}, until time.Time) {
 	var late <-chan time.Time
 	if !until.IsZero() {
-		left := time.Until(until)
-		if left <= 0 {
-			return os.ErrDeadlineExceeded
-		}
-		timer := time.NewTimer(left)
+		timer := time.NewTimer(time.Until(until))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -252,9 +252,7 @@ func await(c, room <-chan struct{}, until time.Time) error {
 	case <-c:
 	case <-room:
 	case <-late:
-		return os.ErrDeadlineExceeded
 	}
-	return nil
 }
 
 // Write implements net.Conn.
@@ -275,27 +273,34 @@ func (s *stream) Write(p []byte) (n int, err error) {
 		flags := uint16(0)
 		if room > 0 {
 			flags = s.flagsLocked()
+			s.sends = true
 		}
 		s.mu.Unlock()
 		var full <-chan struct{}
 		if room > 0 {
 			full, err = s.t.out.send(header{kind: kindData, flags: flags, stream: s.id, length: uint32(room)}, p[n:n+room])
+			s.mu.Lock()
+			s.sends = false
+			if err == nil && full == nil {
+				s.left -= int64(room)
+				n += room
+			} else {
+				s.accepts = s.accepts || flags != 0
+			}
+			ends := s.endsThen
+			s.endsThen = false
+			s.mu.Unlock()
+			if ends {
+				s.sendEnd()
+			}
 			if err != nil {
 				return n, err
 			}
-			s.mu.Lock()
 			if full == nil {
-				s.left -= int64(room)
-				n += room
-				s.mu.Unlock()
 				continue
 			}
-			s.accepts = s.accepts || flags != 0
-			s.mu.Unlock()
 		}
-		if err := await(s.writable, full, until); err != nil {
-			return n, err
-		}
+		await(s.writable, full, until)
 	}
 	return n, nil
 }
@@ -332,34 +337,59 @@ func (s *stream) CloseWrite() error {
 		return nil
 	}
 	s.writeErr = errStopped
-	flags := s.flagsLocked()
+	s.endsThen = s.sends
+	now := !s.sends
 	s.mu.Unlock()
 	poke(s.writable)
-	s.t.out.post(header{kind: kindWindow, flags: flags | flagEnds, stream: s.id})
-	s.settle()
+	if now {
+		s.sendEnd()
+	}
 	return nil
 }
 
-// Close implements net.Conn. What was written arrives; what comes is not read any more. It does not wait.
+// sendEnd tells the other end that nothing more is written, behind all that was.
+func (s *stream) sendEnd() {
+	s.mu.Lock()
+	flags := s.flagsLocked()
+	s.mu.Unlock()
+	s.t.out.post(header{kind: kindWindow, flags: flags | flagEnds, stream: s.id})
+	s.mu.Lock()
+	s.endSent = true
+	s.mu.Unlock()
+	s.settle()
+}
+
+// Close implements net.Conn. What was written arrives; what comes is not read any more, and who sends it is told
+// so. It does not wait.
 func (s *stream) Close() error {
 	s.mu.Lock()
+	if s.readErr == nil {
+		s.unread = s.got.size > 0
+	}
 	if s.readErr == nil || errors.Is(s.readErr, io.EOF) {
 		s.readErr = errStopped
 	}
 	s.got.clear()
 	s.mu.Unlock()
 	poke(s.readable)
-	return s.CloseWrite()
+	_ = s.CloseWrite() // never fails
+	s.settle()
+	return nil
 }
 
-// settle has the tunnel forget the stream when both directions have ended.
+// settle has the tunnel forget the stream when both directions have ended, and the other end was told: what
+// is said to it of a stream that is gone comes behind that.
 func (s *stream) settle() {
 	s.mu.Lock()
-	gone := s.readErr != nil && s.writeErr != nil && !s.isGone
+	gone := s.readErr != nil && s.endSent && !s.isGone
 	s.isGone = s.isGone || gone
+	unread := s.unread
 	s.mu.Unlock()
 	if gone {
 		s.t.forget(s)
+	}
+	if gone && unread {
+		s.t.out.reset(s.id)
 	}
 }
 

@@ -101,6 +101,38 @@ func TestStream_Close(t *testing.T) {
 	}
 }
 
+// An end that writes to a stream whose other end is closed gets an error, and does not wait for ever for somebody
+// who reads. What it was sent before arrives.
+func TestStream_WritesToNobody(t *testing.T) {
+	for name, early := range map[string]bool{"the window was full before": true, "it writes on": false} {
+		t.Run(name, func(t *testing.T) {
+			hub, node := pair(t)
+			down, up := streamOf(t, hub, node)
+			if _, err := down.Write([]byte("the last word")); err != nil {
+				t.Fatal(err)
+			}
+			failed := make(chan error)
+			write := func() { _, err := up.Write(make([]byte, 2*tunnel.MaxWindow)); failed <- err }
+			if early {
+				go write()
+				if _, err := io.ReadFull(down, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = down.Close()
+			if !early {
+				go write()
+			}
+			if err := <-failed; err == nil {
+				t.Error("it was written")
+			}
+			if got, err := io.ReadAll(up); string(got) != "the last word" || err != nil {
+				t.Errorf("%q came, %v", got, err)
+			}
+		})
+	}
+}
+
 // A Read or Write that waits ends when its own end closes the stream, or the tunnel ends.
 func TestStream_EndsWhoWaits(t *testing.T) {
 	for _, how := range []string{"stream", "tunnel"} {

@@ -71,6 +71,7 @@ func Node(ws *websocket.Conn) (*Tunnel, error) { return open(newConn(ws, nil), t
 
 func open(below *conn, node bool) *Tunnel {
 	t := &Tunnel{below: below, node: node, growth: &budget{left: maxGrowth}, done: make(chan struct{}), begun: time.Now(), streams: map[uint32]*stream{}}
+	below.came = func() { t.heard.Store(int64(time.Since(t.begun))) }
 	t.out.put, t.out.cut, t.out.copies = below.put, func() { _ = below.cut() }, below.copies()
 	if node {
 		t.fresh = make(chan *stream, MaxStreams)
@@ -239,7 +240,6 @@ func (t *Tunnel) receive() error {
 			return err
 		}
 		t.below.skip(headerSize)
-		t.heard.Store(int64(time.Since(t.begun)))
 		if err := t.take(h); err != nil {
 			return err
 		}
@@ -269,6 +269,9 @@ func (t *Tunnel) take(h header) error {
 	case s != nil:
 		return s.take(h)
 	case h.kind == kindData: // it was closed here, or refused
+		if h.length > 0 && h.flags&(flagEnds|flagResets) == 0 {
+			t.out.reset(h.stream) // else who sends it would wait for room for ever
+		}
 		return t.below.discard(int64(h.length))
 	}
 	return nil
@@ -282,6 +285,10 @@ func (t *Tunnel) opened(id uint32) error {
 		return fmt.Errorf("the other end has opened the stream %d, which is not one of its own", id)
 	}
 	t.mu.Lock()
+	if t.err != nil { // what was at hand is not taken: nobody would end such a stream
+		defer t.mu.Unlock()
+		return t.err
+	}
 	_, twice := t.streams[id]
 	full := !t.node || len(t.streams) >= MaxStreams
 	if !twice && !full {

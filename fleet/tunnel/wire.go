@@ -43,6 +43,7 @@ type conn struct {
 	buffer  *[]byte   // nil when all of it was read
 	got     []byte    // of it, and not read yet
 	ahead   int       // how much is read at once
+	came    func()    // is called when something was read: a frame may take long
 }
 
 func newConn(ws *websocket.Conn, f *framing) *conn {
@@ -150,6 +151,9 @@ func (c *conn) begin() error {
 // read reads some of the message, and notes its end.
 func (c *conn) read(p []byte) (int, error) {
 	n, err := c.message.Read(p)
+	if n > 0 {
+		c.came()
+	}
 	if errors.Is(err, io.EOF) {
 		c.message, err = nil, nil
 	}

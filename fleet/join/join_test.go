@@ -1,0 +1,64 @@
+package join
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// refusing answers each attempt to join, and notes when it came.
+type refusing struct {
+	after string // of the answer's Retry-After
+	at    []time.Time
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	r.at = append(r.at, time.Now())
+	answer := httptest.NewRecorder()
+	if r.after != "" {
+		answer.Header().Set("Retry-After", r.after)
+	}
+	answer.WriteHeader(http.StatusServiceUnavailable)
+	return answer.Result(), nil
+}
+
+// A gateway that is told when to come again comes then, and not all do at one time. What is no number of
+// seconds says nothing, and nobody waits for longer than a minute for it.
+func TestRun_ComesAgain(t *testing.T) {
+	for after, want := range map[string]struct{ least, most time.Duration }{
+		"":                              {leastWait, leastWait + firstWait},
+		"10":                            {10 * time.Second, 10*time.Second + leastWait + firstWait},
+		"86400":                         {mostLater, mostLater + leastWait + firstWait},
+		"-5":                            {leastWait, leastWait + firstWait},
+		"Wed, 21 Oct 2026 07:28:00 GMT": {leastWait, leastWait + firstWait},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(file, []byte("a-token"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j, err := New(Options{Hub: &url.URL{Scheme: "http", Host: "hub.test"}, TokenFile: file, Name: "box"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hub := &refusing{after: after}
+			j.http.Transport = hub
+			ctx, stop := context.WithTimeout(t.Context(), want.most)
+			defer stop()
+			j.Run(ctx)
+			if len(hub.at) < 2 {
+				t.Fatalf("%q: it did not come again within %v", after, want.most)
+			}
+			if took := hub.at[1].Sub(hub.at[0]); took < want.least || took > want.most {
+				t.Errorf("%q: it came again after %v, want %v to %v", after, took, want.least, want.most)
+			}
+		})
+	}
+}
