@@ -135,3 +135,82 @@ func TestWebSocket_MemoryOfMessages(t *testing.T) {
 		t.Errorf("%d bytes are taken", n)
 	}
 }
+
+// A request that is too large is answered, and the agent hears of an answer that is; both
+// leave the socket as it was. What does not say what it is ends it.
+func TestWebSocket_AMessageThatIsTooLarge(t *testing.T) {
+	const most = 1 << 20
+	client := newFakeClient()
+	large := strings.Repeat("x", most)
+	open := func() *websocket.Conn {
+		client = newFakeClient() // it ends with its socket
+		srv := httptest.NewServer(New(fakeGateway{client}, Options{MaxBody: most}))
+		t.Cleanup(srv.Close)
+		ws, _, err := websocket.Dial(t.Context(), srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ws.CloseNow() })
+		ws.SetReadLimit(-1)
+		return ws
+	}
+	says := func(ws *websocket.Conn, text string) {
+		if err := ws.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}`
+	ws := open()
+	says(ws, hello)
+	if _, b, err := ws.Read(t.Context()); err != nil || !strings.Contains(string(b), `"id":1`) {
+		t.Fatalf("%s, %v", b, err)
+	}
+	for _, id := range []string{`7`, `"seven"`} {
+		says(ws, `{ "jsonrpc":"2.0", "id" : `+id+`,"method":"session/prompt","params":{"x":"`+large+`"}}`)
+		_, b, err := ws.Read(t.Context())
+		if err != nil || !strings.Contains(string(b), `"id":`+id) || !strings.Contains(string(b), "-32600") || !strings.Contains(string(b), "payload_too_large") || !strings.Contains(string(b), "--max-body") {
+			t.Errorf("%s: %.300s, %v", id, b, err)
+		}
+	}
+	says(ws, `{"jsonrpc":"2.0","id":8,"result":{"content":"`+large+`"}}`)
+	if m := <-client.sent; !m.IsResponse() || string(m.ID()) != "8" || m.Err() == nil || !strings.Contains(m.Err().Message, "over the limit of 1048576 bytes") {
+		t.Errorf("the agent is told %s", m.Frame())
+	}
+	for name, text := range map[string]string{
+		"a notification": `{"jsonrpc":"2.0","method":"session/cancel","params":{"x":"` + large + `"}}`,
+		"no id yet":      `{"jsonrpc":"2.0","params":{"x":"` + large + `"},"id":9,"method":"x"}`,
+		"no object":      `["` + large + `"]`,
+		"no JSON":        large + "x",
+		"no end":         `{"jsonrpc":"2.0","id":9,"method":"x","params":{"x":"` + strings.Repeat(large, drainFactor),
+	} {
+		ws := open()
+		says(ws, hello)
+		_, _, err := ws.Read(t.Context())
+		_ = ws.Write(t.Context(), websocket.MessageText, []byte(text)) // it may be ended before all of it is sent
+		for err == nil {
+			_, _, err = ws.Read(t.Context())
+		}
+		if code := websocket.CloseStatus(err); code != websocket.StatusMessageTooBig {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHeadOf(t *testing.T) {
+	for head, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a`:    "1 false",
+		`{"id":"a","jsonrpc":"2.0","method":"x","params":{"a`:  `"a" false`,
+		`{"method":"x","id":-4,"params":`:                      "-4 false",
+		`{"jsonrpc":"2.0","id":1,"result":{"a`:                 "1 true",
+		`{"jsonrpc":"2.0","id":1,"error":`:                     "1 true",
+		`{"jsonrpc":"2.0","id":null,"method":"x","params":{"a`: " false",
+		`{"jsonrpc":"2.0","id":{},"method":"x","params":{"a`:   " false",
+		`{"jsonrpc":"2.0","method":"` + "xxxx":                 " false",
+		`[`:                                                    " false", ``: " false", `{`: " false", `{1:2`: " false", "\xff": " false",
+	} {
+		id, answer := headOf([]byte(head))
+		if got := fmt.Sprint(string(id), " ", answer); got != want {
+			t.Errorf("%s: %s, want %s", head, got, want)
+		}
+	}
+}

@@ -2,9 +2,13 @@ package acphttp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -53,7 +57,7 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 		return nil // answered by Accept
 	}
 	defer func() { _ = ws.CloseNow() }()
-	ws.SetReadLimit(h.o.MaxBody)
+	ws.SetReadLimit(drainFactor * h.o.MaxBody)
 	s := &socket{h: h, ws: ws, conn: hj.conn}
 	s.in, s.out = h.memory.Open(s.conn.drop), h.memory.Open(s.conn.drop)
 	defer s.in.Close()
@@ -70,6 +74,8 @@ type socket struct {
 	conn *sharedConn
 
 	in, out *memory.Share // of what arrives, and of what is being written
+
+	greeted bool // initialize was answered
 }
 
 func (s *socket) serve(r *http.Request, id string) {
@@ -80,6 +86,7 @@ func (s *socket) serve(r *http.Request, id string) {
 		return
 	}
 	defer client.Close()
+	s.greeted = true
 	st, err := client.Stream("", nil)
 	if err != nil {
 		_ = s.ws.Close(websocket.StatusInternalError, "no stream")
@@ -148,7 +155,7 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	kind, src, err := s.ws.Reader(ctx)
 	var data []byte
 	if err == nil {
-		data, err = s.h.gather(ctx, s.in, src, firstFrame)
+		data, err = s.h.gather(ctx, s.in, io.LimitReader(src, s.h.o.MaxBody+1), firstFrame)
 	}
 	if errors.Is(err, errMemory) {
 		_ = s.ws.Close(websocket.StatusTryAgainLater, memoryFull)
@@ -158,6 +165,9 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 			_ = s.ws.Close(websocket.StatusProtocolError, "frames of clients must be masked")
 		}
 		return m, false, err
+	}
+	if int64(len(data)) > s.h.o.MaxBody {
+		return s.tooLarge(data, src)
 	}
 	if kind != websocket.MessageText {
 		return m, false, nil
@@ -171,6 +181,56 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 		return m, false, s.send(refusal.Frame())
 	}
 	return m, true, nil
+}
+
+// tooLarge reads a message over the limit to its end. A request is answered, and of an answer the
+// agent is told that it was too large. What does not say at its beginning what it is ends the socket.
+func (s *socket) tooLarge(data []byte, src io.Reader) (m acp.Message, ok bool, err error) {
+	id, answer := headOf(data[:min(len(data), headBytes)])
+	over := problem.New(problem.PayloadTooLarge, "the message is over the limit of %d bytes: raise it with --max-body", s.h.o.MaxBody)
+	if id == "" || !s.greeted {
+		return m, false, errors.Join(over, s.ws.Close(websocket.StatusMessageTooBig, over.Detail))
+	}
+	data = nil // the rest may take long
+	if _, err := io.Copy(io.Discard, src); err != nil {
+		return m, false, err
+	}
+	m = acp.NewError(id, acp.Errorf(acp.CodeInvalidRequest, "%s", over.Detail).WithData(over))
+	if answer {
+		return m, true, nil
+	}
+	return m, false, s.send(m.Frame())
+}
+
+const headBytes = 64 << 10 // of a message that is too large, in which it says what it is
+
+// headOf returns the id of the message that begins with head, and whether it is an answer; "" if
+// it is not known.
+func headOf(head []byte) (id acp.ID, answer bool) {
+	d := json.NewDecoder(bytes.NewReader(head))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return "", false
+	}
+	for {
+		key, err := d.Token()
+		if err != nil || key == "params" {
+			return id, false
+		}
+		if key == "result" || key == "error" {
+			return id, true
+		}
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return "", false
+		}
+		if key == "id" {
+			m, err := acp.Parse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"x"}`, value))
+			if err != nil {
+				return "", false
+			}
+			id = m.ID()
+		}
+	}
 }
 
 func (s *socket) read(ctx context.Context, client acp.Client) {
