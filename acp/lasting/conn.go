@@ -104,6 +104,7 @@ type request struct {
 	session  string // that it is about
 	n        int    // grows with each
 	sent     bool   // to some connection, perhaps in vain
+	again    int    // how often it was sent anew. Of restore
 	attached bool   // to a session that the client was attached to before
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it

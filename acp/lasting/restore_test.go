@@ -375,3 +375,50 @@ func TestRestore_AnswersThatAreKept(t *testing.T) {
 		p.quiet(p.two)
 	})
 }
+
+// A large request that breaks each connection is answered after some of them, and what is written
+// later goes on. A small one is sent as often as there are connections.
+func TestRestore_ARequestThatBreaksConnections(t *testing.T) {
+	for name, bytes := range map[string]int{"large": 2 << 20, "small": 10} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = mostSends + 2
+				var wires []*wire
+				for range n {
+					wires = append(wires, newWire())
+				}
+				c := New(Options{Dial: dials(wires...)})
+				begin(t, c, wires[0])
+				go write(t, c, acp.NewRequest(acp.IntID(2), acp.MethodSessionNew, fmt.Appendf(nil, `{"cwd":%q}`, strings.Repeat("x", bytes))))
+				for i, w := range wires {
+					if i > 0 {
+						w.welcome(t)
+					}
+					if i == mostSends && name == "large" {
+						break
+					}
+					w.takes(t, acp.MethodSessionNew)
+					if i < n-1 {
+						w.breakRead()
+						continue
+					}
+					w.says(`{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}`)
+				}
+				said := reads(t, c)
+				if name == "small" {
+					if !strings.Contains(said, `"sessionId":"s"`) {
+						t.Error(said)
+					}
+				} else {
+					if !strings.Contains(said, "payload_too_large") || !strings.Contains(said, "--max-body") || !strings.Contains(said, `"id":2`) {
+						t.Error(said)
+					}
+					go write(t, c, acp.NewRequest(acp.IntID(3), acp.MethodSessionList, []byte(`{}`)))
+					wires[mostSends].replies(t, acp.MethodSessionList, `{"sessions":[]}`)
+					reads(t, c)
+				}
+				_ = c.Close()
+			})
+		})
+	}
+}

@@ -129,7 +129,7 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 			c.answer(outcome(r.id, f.end))
 		} // else it comes on the stream, behind the turn's updates
 	case f.begun == 0:
-		return live.Write(live.ctx, r.frame)
+		return c.again(live, r, r.frame)
 	case !f.active: // else its end will be told
 		c.answer(acp.NewError(r.id, errAnew))
 	}

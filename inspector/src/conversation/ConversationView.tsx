@@ -126,7 +126,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
 
   const drop = {
     onDragOver: (event: DragEvent) => {
-      if (!event.dataTransfer.types.includes("Files") || state.phase !== "live") return;
+      if (!event.dataTransfer.types.includes("Files") || state.phase === "reading") return;
       event.preventDefault();
       setOver(true);
     },
@@ -135,7 +135,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
     },
     onDrop: (event: DragEvent) => {
       setOver(false);
-      if (event.dataTransfer.files.length === 0 || state.phase !== "live") return; // a text goes where it is dropped
+      if (event.dataTransfer.files.length === 0 || state.phase === "reading") return; // a text goes where it is dropped
       event.preventDefault();
       attached.add(event.dataTransfer.files);
     },
