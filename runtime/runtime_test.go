@@ -395,7 +395,7 @@ func TestRequests_BadOnesAreAnsweredClearly(t *testing.T) {
 
 func TestRequestTimeout_AnswersAndDropsTheLateResponse(t *testing.T) {
 	a := &fakeAgent{id: "fake"}
-	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 30 * time.Millisecond})
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Second})
 	tc := connect(t, r, "")
 	s := tc.session()
 	e := tc.callErr("session/set_mode", `{"sessionId":"`+s+`","modeId":"x"}`)

@@ -173,7 +173,7 @@ func TestStream_PerSessionStreamsAreIndependent(t *testing.T) {
 func TestConnection_WithoutStreamOrRequestEnds(t *testing.T) {
 	t.Parallel()
 	a := &fakeAgent{id: "fake"}
-	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", ConnectionGrace: 10 * time.Millisecond})
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", ConnectionGrace: time.Second})
 	idle, held := inlineClient(t, r), inlineClient(t, r)
 	st, err := held.Stream("", nil)
 	if err != nil {

@@ -244,7 +244,7 @@ func TestStandard_AcceptsInOrderWithoutWaitingForTheClient(t *testing.T) {
 }
 
 func TestWebSocket_ManyFramesPerWriteAndGoingAway(t *testing.T) {
-	c, h, url := serve(t, Options{PingInterval: 200 * time.Millisecond})
+	c, h, url := serve(t, Options{PingInterval: 2 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	ws, res, err := websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{"bearer.eA", Subprotocol}})

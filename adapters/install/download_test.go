@@ -214,10 +214,11 @@ func TestDownload_SilentServer(t *testing.T) {
 		half(w, body, len(body))
 	})
 	in := m.installer(t, Options{Sources: []Source{Vendor}})
-	in.stall = 100 * time.Millisecond
+	in.stall = 2 * time.Second // more than a slow machine lets its own server wait
 	if r := mustInstall(t, in, Request{Agent: "claude"}); !r.Verified {
 		t.Errorf("downloads %+v", r.Downloads)
 	}
+	in.stall = 100 * time.Millisecond
 	m.handle(claudeFile, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	_, err := in.Install(t.Context(), Request{Agent: "claude", Reinstall: true})
 	wantProblem(t, err, problem.InstallFailed, "sent nothing for too long", "use a mirror")

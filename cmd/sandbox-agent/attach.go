@@ -71,6 +71,22 @@ func readEnclosure(name string, in io.Reader) (enclosure, error) {
 	return a, nil
 }
 
+// refusedEnclosure says what is wrong with a name that can be no attachment; "" for others.
+func refusedEnclosure(name string) string {
+	if isFolder(name) {
+		return fmt.Sprintf("--attach %s is a folder: name its files", name)
+	}
+	if scheme, _, ok := strings.Cut(name, "://"); ok && scheme != "http" && scheme != "https" {
+		return fmt.Sprintf("--attach %s: addresses begin with http or https", name)
+	}
+	return ""
+}
+
+func isFolder(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
 func fileURI(abs string) string {
 	p := filepath.ToSlash(abs)
 	if !strings.HasPrefix(p, "/") {

@@ -183,6 +183,9 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 		return o, cmdline.Usagef(c, "TEXT is missing")
 	}
 	for _, name := range attach {
+		if wrong := refusedEnclosure(name); wrong != "" {
+			return o, cmdline.Usagef(c, "%s", wrong)
+		}
 		a, err := readEnclosure(name, std.in)
 		if err != nil {
 			return o, err

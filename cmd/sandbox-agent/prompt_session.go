@@ -40,6 +40,12 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 	}
 	if text := c.String("instructions"); text != "" {
 		if file, ok := strings.CutPrefix(text, "@"); ok {
+			if file == "" {
+				return o, cmdline.Usagef(c, "--instructions @ names no file")
+			}
+			if isFolder(file) {
+				return o, cmdline.Usagef(c, "--instructions @%s is a folder", file)
+			}
 			b, err := os.ReadFile(file)
 			if err != nil {
 				return o, fmt.Errorf("read instructions: %w", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -35,6 +36,9 @@ func sessionsListCommand(std stdio) *cli.Command {
 	}
 }
 
+// sessionStates are what --state takes.
+var sessionStates = []string{"idle", "running", "waiting", "dormant", "closed", "ended"}
+
 func sessionsList(c *cli.Context, std stdio) error {
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {
@@ -42,7 +46,13 @@ func sessionsList(c *cli.Context, std stdio) error {
 	}
 	defer cancel()
 	f := runtime.SessionFilter{Cwd: c.String("cwd"), Agent: c.String("agent"), Query: c.String("search"), Order: runtime.SessionOrder(c.String("sort")), Cursor: c.String("cursor"), Limit: c.Int("limit")}
+	if orders := []runtime.SessionOrder{runtime.ByActivity, runtime.ByCreation}; !slices.Contains(orders, f.Order) {
+		return cmdline.Usagef(c, "--sort %s: use %s", f.Order, anyOf(orders))
+	}
 	for _, state := range c.StringSlice("state") {
+		if !slices.Contains(sessionStates, state) {
+			return cmdline.Usagef(c, "--state %s: use %s", state, anyOf(sessionStates))
+		}
 		f.States = append(f.States, runtime.State(state))
 	}
 	if f.Limit < 1 || f.Limit > 1000 {

@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 		{"cut", shell("printf 1234567890; printf abc >&2"), RunOptions{Bytes: 4}, Result{
 			Stdout: Captured{Data: []byte("1234"), Bytes: 10, Truncated: true}, Stderr: Captured{Data: []byte("abc"), Bytes: 3},
 		}},
-		{"time is over", shell("echo begun; sleep 100"), RunOptions{Timeout: 200 * time.Millisecond}, Result{
+		{"time is over", shell("echo begun; sleep 100"), RunOptions{Timeout: 2 * time.Second}, Result{
 			Code: -1, Signal: "SIGKILL", TimedOut: true, Stdout: Captured{Data: []byte("begun\n"), Bytes: 6},
 		}},
 		{"variables", Spec{Command: "sh", Args: []string{"-c", "echo $A$HOME"}, Dir: "/", Env: map[string]string{"A": "1", "HOME": ""}}, RunOptions{}, Result{

@@ -83,12 +83,16 @@ func missingCommand(c *cli.Context) error {
 // Run runs an app that was prepared with the arguments of the program. behind says of a
 // command what may stand behind its own flags; nil is a program in which nothing may.
 func Run(ctx context.Context, app *cli.App, args []string, behind func(*cli.Command) Behind) error {
-	args = CommandsFirst(app, plainly(args), behind)
+	args = CommandsFirst(app, plainly(app, args), behind)
 	if err := unknownCommand(app, args); err != nil {
 		return err
 	}
 	app.Metadata = map[string]any{behindKey: behind}
-	return app.RunContext(ctx, append([]string{app.Name}, FlagsFirst(app, args, behind)...))
+	args = FlagsFirst(app, args, behind)
+	if err := emptyValue(app, args, behind); err != nil {
+		return err
+	}
+	return app.RunContext(ctx, append([]string{app.Name}, args...))
 }
 
 // Exactly returns the arguments of a command that takes as many as there are

@@ -75,6 +75,49 @@ func FlagsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) [
 	return slices.Concat(out, passed, rest)
 }
 
+// mayBeEmpty are flags whose empty value says something: a text that is taken away, or that
+// nothing is looked for.
+var mayBeEmpty = []string{"title", "note", "content", "search", "query"}
+
+// emptyValue is the error of the first flag that was given an empty value, as "$NAME" is in a
+// script when NAME is not set: taken for no value it would be another command. args are in
+// the order of FlagsFirst. What comes from the environment is not looked at, where empty is unset.
+func emptyValue(app *cli.App, args []string, behind func(*cli.Command) Behind) error {
+	command, path := &cli.Command{Subcommands: app.Commands, Flags: app.Flags}, app.Name
+	for len(args) > 0 {
+		c := Find(command.Subcommands, args[0])
+		if c == nil {
+			break
+		}
+		command, path, args = c, path+" "+c.Name, args[1:]
+	}
+	known := command.Flags
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if a == "--" && behind != nil && len(behind(command).Passed) > 0 {
+			known = behind(command).Passed
+			continue
+		}
+		if len(a) < 2 || a[0] != '-' || a == "--" {
+			return nil
+		}
+		name, value, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if !takesValue(known, name) {
+			continue
+		}
+		if !joined {
+			if i++; i == len(args) {
+				return nil
+			}
+			value = args[i]
+		}
+		if value == "" && !slices.Contains(mayBeEmpty, name) {
+			return &Usage{"the value of " + dashes(name) + " is empty", path}
+		}
+	}
+	return nil
+}
+
 // Find returns the command of a name, or nil.
 func Find(commands []*cli.Command, name string) *cli.Command {
 	for _, c := range commands {

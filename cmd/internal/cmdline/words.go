@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,9 +21,36 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	// invalid value "x" for flag -timeout: parse error
 	if head, tail, ok := strings.Cut(text, " for flag -"); ok {
 		name, why, _ := strings.Cut(tail, ":")
+		if why == " parse error" {
+			why = " " + wanted(c, name)
+		}
 		text = head + " for " + dashes(name) + ":" + why
 	}
 	return &Usage{text, path(c)}
+}
+
+// wanted says what the value of a flag looks like.
+func wanted(c *cli.Context, name string) string {
+	flags := c.App.Flags
+	if c.Command != nil {
+		flags = slices.Concat(flags, c.Command.Flags)
+	}
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f.(type) {
+		case *cli.DurationFlag:
+			return "it is a time with its unit, as 90s, 5m or 1h30m"
+		case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag:
+			return "it is a whole number"
+		case *cli.Float64Flag:
+			return "it is a number"
+		case *cli.BoolFlag:
+			return "it is true or false"
+		}
+	}
+	return "it cannot be understood"
 }
 
 // dashes is a flag as people write it.
@@ -43,6 +71,9 @@ func unknownFlag(c *cli.Context, name string) error {
 	var known []string
 	for _, f := range slices.Concat(flags, passed(c)) {
 		known = append(known, f.Names()...)
+	}
+	if top {
+		known = append(known, "version") // it is a command, see plainly
 	}
 	if like := Nearest(name, append(known, "help")); like != "" {
 		return &Usage{text + ": did you mean " + dashes(like) + "?", path(c)}
@@ -99,7 +130,7 @@ func unknownCommand(app *cli.App, args []string) error {
 				}
 			}
 			text := fmt.Sprintf("there is no command %q", a)
-			if like := Nearest(a, names); like != "" {
+			if like := cmp.Or(Nearest(a, names), synonym(a, names)); like != "" {
 				text += ": did you mean " + like + "?"
 			}
 			return &Usage{text, path}
@@ -110,6 +141,28 @@ func unknownCommand(app *cli.App, args []string) error {
 		path, commands = path+" "+c.Name, c.Subcommands
 	}
 	return nil
+}
+
+// synonyms are words of other programs for what a command does.
+var synonyms = [][]string{
+	{"list", "ls", "dir"}, {"rm", "delete", "remove", "uninstall", "del"}, {"cp", "copy"}, {"mv", "move", "rename"},
+	{"get", "cat", "read", "download"}, {"show", "info", "describe", "inspect", "status"}, {"put", "write", "upload"},
+	{"stop", "kill", "terminate", "close", "end"}, {"start", "run", "exec", "up"}, {"install", "add"}, {"import", "load", "restore"}, {"export", "save", "dump"},
+}
+
+// synonym returns the name that says the same as a word; "" when none does.
+func synonym(word string, names []string) string {
+	for _, same := range synonyms {
+		if !slices.Contains(same, word) {
+			continue
+		}
+		for _, name := range same {
+			if slices.Contains(names, name) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // Nearest returns the name that a mistyped word is most like; "" when it is like
@@ -152,10 +205,21 @@ func distance(a, b string) int {
 }
 
 // plainly rewrites what people type by habit to what the program has: --version
-// and -v for version, and help COMMAND for COMMAND --help.
-func plainly(args []string) []string {
+// and -v for version, help COMMAND and COMMAND help for COMMAND --help, the latter where only
+// the name of another command can stand.
+func plainly(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
+	}
+	for commands, i := app.Commands, 0; i < len(args) && len(commands) > 0; i++ {
+		if i > 0 && args[i] == "help" {
+			return slices.Concat(args[:i], args[i+1:], []string{"--help"})
+		}
+		c := Find(commands, args[i])
+		if c == nil {
+			break
+		}
+		commands = c.Subcommands
 	}
 	switch args[0] {
 	case "--version", "-version", "-v":
