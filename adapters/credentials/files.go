@@ -68,10 +68,16 @@ func (f *file) find(path string) ([]Credential, error) {
 
 // load reads a file; nil when there is none.
 func load(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
+	case err != nil:
+		return nil, reason(err)
+	case !info.Mode().IsRegular(): // a pipe would be waited for
+		return nil, errors.New("it is no ordinary file")
 	}
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, reason(err)
 	}
@@ -104,7 +110,9 @@ func decode(content []byte, v any) error {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("it is no JSON, from byte %d on", syntax.Offset)
 	}
-	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field == "" {
+		return errors.New("it is no JSON object")
+	} else if ok {
 		return fmt.Errorf("%s is not what it should be", t.Field)
 	}
 	return errors.New("it cannot be understood")

@@ -51,7 +51,7 @@ func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
 	for i, o := range choices {
 		names[i] = rawjson.MemberString(o, "name")
 	}
-	if i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names); ok && i >= 0 {
+	if i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names, "reject"); ok && i >= 0 {
 		return selected(choices[i])
 	}
 	return decide(params, reject)
@@ -107,7 +107,7 @@ func (t *turn) question(ctx context.Context, params json.RawMessage) any {
 			answers = append(answers, []string{answer})
 			continue
 		}
-		picked, ok := t.asker.pick(ctx, "Question: "+text, labels, rawjson.MemberBool(q, "multiSelect"))
+		picked, ok := t.asker.pick(ctx, "Question: "+text, labels, rawjson.MemberBool(q, "multiSelect"), "reject")
 		if !ok || len(picked) == 0 {
 			return object{"outcome": "rejected"}
 		}

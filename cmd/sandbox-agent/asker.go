@@ -59,9 +59,9 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 	}
 }
 
-// choose asks for one of the options; the index is -1 for none of them.
-func (a *asker) choose(ctx context.Context, question string, options []string) (index int, ok bool) {
-	picked, ok := a.pick(ctx, question, options, false)
+// choose asks for one of the options; the index is -1 for none of them, which does what none says.
+func (a *asker) choose(ctx context.Context, question string, options []string, none string) (index int, ok bool) {
+	picked, ok := a.pick(ctx, question, options, false, none)
 	if !ok || len(picked) == 0 {
 		return -1, ok
 	}
@@ -70,15 +70,15 @@ func (a *asker) choose(ctx context.Context, question string, options []string) (
 
 // pick asks for options by their numbers until the answer makes sense. An empty
 // answer picks none.
-func (a *asker) pick(ctx context.Context, question string, options []string, several bool) (picked []int, ok bool) {
+func (a *asker) pick(ctx context.Context, question string, options []string, several bool, none string) (picked []int, ok bool) {
 	var b strings.Builder
 	b.WriteString(question)
 	for i, o := range options {
 		fmt.Fprintf(&b, "\n  %d) %s", i+1, cmdline.OneLine(o))
 	}
-	how := "a number, or nothing to reject"
+	how := "a number, or nothing to " + none
 	if several {
-		how = "numbers with blanks between them, or nothing to reject"
+		how = "numbers with blanks between them, or nothing to " + none
 	}
 	b.WriteString("\n" + how)
 	for {

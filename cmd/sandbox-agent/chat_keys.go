@@ -183,17 +183,14 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 			return cmd
 		}
 	}
+	asked := m.leaving
+	m.leaving = false
 	switch k.String() {
 	case "ctrl+c":
-		if m.running && !m.leaving && m.lost.IsZero() {
-			m.leaving = true
-			m.note("the agent goes on without this chat: Ctrl-C again leaves, Escape cancels what it does")
-			return nil
-		}
-		return tea.Quit
+		return m.leave(asked)
 	case "ctrl+d":
 		if m.input.Value() == "" {
-			return tea.Quit
+			return m.leave(asked)
 		}
 	case "esc":
 		if m.running || m.busy {
@@ -231,6 +228,37 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 	var cmd tea.Cmd
 	m.input, cmd = m.input.Update(k)
 	return cmd
+}
+
+// leave ends the chat. When something of it would be lost, or goes on, it says so in the status line
+// first, and ends with the next key that leaves.
+func (m *chatModel) leave(asked bool) tea.Cmd {
+	if asked || m.farewell() == "" {
+		return tea.Quit
+	}
+	m.leaving = true
+	return nil
+}
+
+// farewell is what is said to who wants to leave; "" when there is nothing to say.
+func (m *chatModel) farewell() string {
+	var lost []string
+	switch n := len(m.queue); {
+	case n == 1:
+		lost = append(lost, "a prompt that waits")
+	case n > 1:
+		lost = append(lost, fmt.Sprintf("%d prompts that wait", n))
+	}
+	if strings.TrimSpace(m.input.Value()) != "" {
+		lost = append(lost, "the text you write")
+	}
+	switch works := m.running && m.lost.IsZero(); {
+	case len(lost) > 0:
+		return "Ctrl-C again leaves, without sending " + strings.Join(lost, " and ")
+	case works:
+		return "Ctrl-C again leaves, and the agent goes on; Escape cancels"
+	}
+	return ""
 }
 
 // submit sends what was written, or lets it wait for the agent.

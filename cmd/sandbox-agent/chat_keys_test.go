@@ -1,6 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,4 +48,87 @@ func TestChat_DigitsOfATextAnswerNothing(t *testing.T) {
 	if len(m.asks) != 1 {
 		t.Error("a digit right behind a letter answered")
 	}
+}
+
+// Who leaves is told once of what would not be sent, and that the agent goes on; any other key
+// goes back to the chat.
+func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
+	quits := func(m *chatModel, k tea.KeyType) bool {
+		cmd := m.key(tea.KeyMsg{Type: k})
+		if cmd == nil {
+			return false
+		}
+		_, quit := cmd().(tea.QuitMsg)
+		return quit
+	}
+	for name, c := range map[string]struct {
+		prepare func(*chatModel)
+		says    string
+	}{
+		"nothing":            {func(*chatModel) {}, ""},
+		"a text":             {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
+		"a prompt":           {func(m *chatModel) { m.queue = []string{"one"}; m.running = true }, "without sending a prompt that waits"},
+		"prompts, a text":    {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
+		"a turn":             {func(m *chatModel) { m.running = true }, "the agent goes on"},
+		"a turn far away":    {func(m *chatModel) { m.running, m.lost = true, time.Now() }, ""},
+		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newChatModel(&chatSession{}, chatOptions{}, nil, true)
+			m.width = 120
+			c.prepare(m)
+			if c.says == "" {
+				if !quits(m, tea.KeyCtrlC) {
+					t.Error("it does not end")
+				}
+				return
+			}
+			if quits(m, tea.KeyCtrlC) || !strings.Contains(m.statusLine(), c.says) {
+				t.Errorf("it ended, or the status line is %q", m.statusLine())
+			}
+			m.key(tea.KeyMsg{Type: tea.KeyPgUp})
+			if strings.Contains(m.statusLine(), c.says) || quits(m, tea.KeyCtrlC) {
+				t.Error("another key does not go back")
+			}
+			if !quits(m, tea.KeyCtrlC) {
+				t.Error("the second one does not end it")
+			}
+			m.leaving, m.queue = false, []string{"one"}
+			m.input.SetValue("")
+			if quits(m, tea.KeyCtrlD) || !quits(m, tea.KeyCtrlD) {
+				t.Error("Ctrl-D is not asked once")
+			}
+		})
+	}
+}
+
+// Ctrl-C at the question for an agent is no wrong use.
+func TestPickAgent_IsInterrupted(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"agents":[{"id":"one","installed":true},{"id":"two","installed":true}]}`)
+	}))
+	t.Cleanup(srv.Close)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	keys := interrupts{cancel, t.Context().Done()}
+	var out bytes.Buffer
+	std := stdio{in: keys, out: &out, err: &out}
+	one := &turn{o: promptOptions{target: target{endpoint: srv.URL}, interactive: true}, std: std, view: newView(std, false, false)}
+	one.asker = newAsker(keys, one.view)
+	_, err := one.pickAgent(ctx)
+	if exitCode(err) != exitInterrupted || !strings.Contains(out.String(), "nothing to leave") {
+		t.Errorf("exit %d: %v, after %q", exitCode(err), err, out.String())
+	}
+}
+
+// interrupts is a terminal at which Ctrl-C is pressed when it is read.
+type interrupts struct {
+	press context.CancelCauseFunc
+	ended <-chan struct{}
+}
+
+func (i interrupts) Read([]byte) (int, error) {
+	i.press(errInterrupted)
+	<-i.ended
+	return 0, io.EOF
 }

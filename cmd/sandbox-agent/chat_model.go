@@ -55,7 +55,7 @@ type chatModel struct {
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	log           viewport.Model
 	width, height int
-	leaving       bool // Ctrl-C was pressed once while the agent works
+	leaving       bool // a key that leaves was pressed, and something is said to that
 }
 
 // chatConfig is something that can be chosen for a session: its mode or model.

@@ -111,6 +111,8 @@ func (m *chatModel) viewPicker() string {
 func (m *chatModel) statusLine() string {
 	state := "ready"
 	switch {
+	case m.leaving && m.farewell() != "":
+		state = m.farewell()
 	case !m.lost.IsZero():
 		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":

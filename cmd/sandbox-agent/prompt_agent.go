@@ -32,8 +32,11 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 		}
 	}
 	if t.o.interactive && len(ready) > 0 {
-		i, ok := t.asker.choose(ctx, "Which agent?", ready)
-		if ok && i >= 0 {
+		i, ok := t.asker.choose(ctx, "Which agent?", ready, "leave")
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case ok && i >= 0:
 			return ready[i], nil
 		}
 	}
