@@ -296,8 +296,9 @@ func TestCommands_Prompt(t *testing.T) {
 		{"no such agent", "", []string{"x", "--agent", "nope"}, cmdline.ExitNotFound, "", "agents list"},
 		{"no such session", "", []string{"x", "--session", "nope"}, cmdline.ExitNotFound, "", "error: "},
 		{"mode and model", "", []string{"hello", "--mode", "plan", "--model", "mock-large"}, cmdline.ExitOK, "mock agent", ""},
-		{"no such model", "", []string{"hello", "--model", "bogus"}, exitAgent, "", `"bogus"`},
-		{"no such mode", "", []string{"hello", "--mode", "bogus"}, exitAgent, "", `"bogus"`},
+		{"no such model", "", []string{"hello", "--model", "bogus"}, cmdline.ExitUsage, "", "--model bogus: the agent does not have it. There are mock-small, mock-large"},
+		{"no such mode", "", []string{"hello", "--mode", "bogus"}, cmdline.ExitUsage, "", "--mode bogus: the agent does not have it. There are ask, code, plan"},
+		{"nearly a mode", "", []string{"hello", "--mode", "pln"}, cmdline.ExitUsage, "", "did you mean plan? There are ask"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -307,6 +308,17 @@ func TestCommands_Prompt(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a value that is not there leaves no session", func(t *testing.T) {
+		list := func() int {
+			_, out, _ := tool(t, "", "sessions", "list", "--json")
+			return strings.Count(out, `"mock-`)
+		}
+		before := list()
+		tool(t, "", "prompt", "hello", "--mode", "bogus")
+		if after := list(); after != before || before == 0 {
+			t.Errorf("%d sessions became %d", before, after)
+		}
+	})
 	t.Run("json", func(t *testing.T) {
 		_, out, errOut := tool(t, "", "prompt", "--json", "--permission", "allow", "echo <x>")
 		if errOut != "" || !regexp.MustCompile(`^\{"jsonrpc":"2.0","id":\d+,"result":\{"sessionId":"mock-`).MatchString(out) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // turn is one run of the prompt command.
@@ -331,6 +333,7 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 	if t.o.acp == acpversion.Two { // all that can be chosen is an option there
 		name, method, params = "configId", acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": what, "type": "id", "value": value}
 	}
+	var values []string
 	for _, opt := range rawjson.Elements(options) {
 		if id := rawjson.MemberString(opt, name); id == what || rawjson.MemberString(opt, "category") == what {
 			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": id, "type": "id", "value": value}
@@ -338,16 +341,59 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 				delete(params, "type")
 			}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
+			values = valuesOf(opt)
 			break
 		}
 	}
 	if current == value || t.o.session == "" && !offered {
 		return nil
 	}
-	if _, err := t.link.call(ctx, method, params); err != nil {
-		return fmt.Errorf("set %s: %w", what, err)
+	_, err := t.link.call(ctx, method, params)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if _, refused := errors.AsType[*acp.Error](err); refused && len(values) > 0 && !slices.Contains(values, value) {
+		if t.o.session == "" { // it was made for this prompt only
+			t.o.ending = ending{delete: true}
+		}
+		return unknownValue(what, value, values)
+	}
+	return fmt.Errorf("set %s: %w", what, err)
+}
+
+// valuesOf are the values of an option, also of one that has them in groups.
+func valuesOf(option json.RawMessage) []string {
+	var values []string
+	list, _ := rawjson.Member(option, "options")
+	for _, one := range rawjson.Elements(list) {
+		if inner, ok := rawjson.Member(one, "options"); ok {
+			for _, v := range rawjson.Elements(inner) {
+				values = append(values, rawjson.MemberString(v, "value"))
+			}
+			continue
+		}
+		values = append(values, rawjson.MemberString(one, "value"))
+	}
+	return values
+}
+
+// mostNamed bounds the values that an error names: some agents have hundreds of models.
+const mostNamed = 20
+
+// unknownValue is the error of a value that an option does not have.
+func unknownValue(what, value string, values []string) error {
+	text := fmt.Sprintf("--%s %s: the agent does not have it", what, value)
+	if like := cmdline.Nearest(value, values); like != "" {
+		text += ": did you mean " + like + "?"
+	} else {
+		text += "."
+	}
+	if len(values) <= mostNamed {
+		text += " There are " + strings.Join(values, ", ")
+	} else {
+		text += fmt.Sprintf(" There are %s and %d more, which completion %ss AGENT lists", strings.Join(values[:mostNamed], ", "), len(values)-mostNamed, what)
+	}
+	return &cmdline.Usage{Text: text, Command: "sandbox-agent prompt"}
 }
 
 // outcome turns the end of a turn into the command's error.
