@@ -132,3 +132,50 @@ func (i interrupts) Read([]byte) (int, error) {
 	<-i.ended
 	return 0, io.EOF
 }
+
+// A chat that opens a session shows whether a turn goes on as its answer says, whatever order the
+// answer, the replay and the end of the request come in.
+func TestChat_AReplayIsNoTurn(t *testing.T) {
+	said := acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"hi"}}}}`))
+	ended := acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s"}}`))
+	for _, turn := range []string{"idle", "running"} {
+		answer := acp.NewResult(acp.IntID(1), []byte(`{"_meta":{"sandboxagent.dev":{"turn":"`+turn+`"}}}`))
+		opened := chatOpened{id: "s", agent: "mock", result: answer.Result()}
+		for at := range 3 {
+			m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil, true)
+			for i, f := range []acp.Message{said, answer} {
+				if at == i {
+					m.opened(opened)
+				}
+				m.take(f)
+			}
+			if at == 2 {
+				m.opened(opened)
+			}
+			if m.busy != (turn == "running") {
+				t.Errorf("%s, opened at %d: working %t", turn, at, m.busy)
+			}
+			if m.take(ended); m.busy {
+				t.Errorf("%s: it has ended", turn)
+			}
+		}
+	}
+}
+
+// A session that somebody has ended is not ready for prompts.
+func TestChat_TheSessionIsOver(t *testing.T) {
+	m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil, true)
+	m.width = 120
+	m.opened(chatOpened{id: "s", agent: "mock"})
+	end := func(session, reason string) {
+		m.take(acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"_sandboxagent/session/ended","params":{"sessionId":"` + session + `","data":{"reason":"` + reason + `"}}}`)))
+	}
+	end("s", "agent_process_exited") // the next prompt starts it again
+	if got := m.statusLine(); !strings.Contains(got, "ready") {
+		t.Errorf("its process ended: %q", got)
+	}
+	end("s", "terminated")
+	if got := m.statusLine(); strings.Contains(got, "ready") || !strings.Contains(got, "the session has ended") {
+		t.Errorf("it was terminated: %q", got)
+	}
+}

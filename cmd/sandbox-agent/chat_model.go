@@ -55,6 +55,7 @@ type chatModel struct {
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	log           viewport.Model
 	width, height int
+	over          bool // the session was ended, here or elsewhere
 	leaving       bool // a key that leaves was pressed, and something is said to that
 }
 
@@ -181,7 +182,6 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	for _, u := range rawjson.Elements(unsupported) {
 		m.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	m.busy = rawjson.MemberString(msg.result, "_meta", acp.MetaKey, "turn") == "running"
 	return m.next()
 }
 
@@ -267,6 +267,10 @@ func (m *chatModel) tick() tea.Cmd {
 // take takes a message of the gateway.
 func (m *chatModel) take(f acp.Message) {
 	if f.IsResponse() {
+		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
+		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" {
+			m.busy = turn == "running"
+		}
 		return
 	}
 	switch {
@@ -288,6 +292,12 @@ func (m *chatModel) take(f acp.Message) {
 		m.ask(f)
 	case f.Method() == "_sandboxagent/session/turn_ended":
 		m.busy = false
+	case f.Method() == "_sandboxagent/session/ended":
+		m.busy = false
+		if reason := rawjson.MemberString(f.Params(), "data", "reason"); reason == "terminated" && f.Session() == m.session.id {
+			m.over = true
+			m.note("the session was terminated, and takes no more prompts: Ctrl-S opens another")
+		}
 	default:
 		switch u := f.Update(); {
 		case u == nil:
@@ -479,9 +489,12 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 		if id == old {
 			return nil
 		}
+		if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
+			m.input.SetValue(strings.TrimSpace(strings.Join(append(m.queue, m.input.Value()), "\n")))
+		}
 		m.entries, m.tools, m.plan, m.asks, m.queue, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil, nil
 		m.second = newChatSecond()
-		m.open, m.running, m.busy, m.usage, m.status = false, false, false, "", "opening the session"
+		m.open, m.running, m.busy, m.over, m.usage, m.status = false, false, false, false, "", "opening the session"
 		m.session.id = id // what comes from now on is of that one
 		s := *m.session
 		return func() tea.Msg {

@@ -117,6 +117,8 @@ func (m *chatModel) statusLine() string {
 		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":
 		state = m.status
+	case m.over:
+		state = "the session has ended"
 	case len(m.asks) > 0:
 		state = "waits for you"
 	case m.running || m.busy:
