@@ -209,7 +209,7 @@ func TestCommands_Sessions(t *testing.T) {
 				t.Errorf("%v:\n%s", args, out)
 			}
 		}
-		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code == cmdline.ExitOK || !strings.Contains(errOut, `"asleep"`) {
+		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code != cmdline.ExitUsage || !strings.Contains(errOut, "--state asleep: use idle, running") {
 			t.Errorf("exit %d, %s", code, errOut)
 		}
 	})

@@ -58,9 +58,6 @@ func describe(err error) cmdline.Report {
 	case errors.As(err, &p):
 		r := cmdline.Report{Exit: cmdline.ExitFailure, Type: p.Kind.Type(), Title: p.Kind.Title(), Status: p.Kind.Status(), Detail: p.Detail}
 		r.Exit, r.Hint = ofKind(p.Kind)
-		if p.Kind == problem.InvalidRequest { // what was given on the command line cannot be asked for
-			r.Exit = cmdline.ExitUsage
-		}
 		return r
 	case errors.As(err, &rpc):
 		r := cmdline.Report{Exit: exitAgent, Title: "the agent answered with an error", Detail: rpc.Message, Code: rpc.Code, Data: rpc.Data, Stderr: rawjson.MemberString(rpc.Data, "stderr", "tail")}

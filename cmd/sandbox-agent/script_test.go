@@ -155,7 +155,7 @@ func attachmentsGoAlong(t *testing.T, speaks string) {
 		want string
 	}{
 		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitFailure, "nowhere: no such file"},
-		{[]string{"look", "--attach", dir}, cmdline.ExitFailure, "is a directory"},
+		{[]string{"look", "--attach", dir}, cmdline.ExitUsage, "is a folder"},
 		{[]string{"--attach", "-"}, cmdline.ExitUsage, "both the prompt and an attachment"},
 		{[]string{"--attach", notes}, cmdline.ExitOK, ""}, // the prompt is empty
 	} {
@@ -259,7 +259,7 @@ func TestPermissionRules_WrongOnes(t *testing.T) {
 		{"maybe", "use allow, reject or ask, or KIND=allow"},
 		{"edit=maybe", "use allow, reject or ask"},
 		{"write=allow", `there is no kind of tool "write"; use *, read, edit,`},
-		{"", "use allow"},
+		{"", "is empty"},
 		{"edit=allow,", "use allow"},
 	} {
 		if code, _, errOut := tool(t, "", "prompt", "x", "--permission", tt.rule); code != cmdline.ExitUsage || !strings.Contains(errOut, tt.want) {

@@ -145,9 +145,18 @@ func unknownCommand(app *cli.App, args []string) error {
 
 // synonyms are words of other programs for what a command does.
 var synonyms = [][]string{
-	{"list", "ls", "dir"}, {"rm", "delete", "remove", "uninstall", "del"}, {"cp", "copy"}, {"mv", "move", "rename"},
-	{"get", "cat", "read", "download"}, {"show", "info", "describe", "inspect", "status"}, {"put", "write", "upload"},
-	{"stop", "kill", "terminate", "close", "end"}, {"start", "run", "exec", "up"}, {"install", "add"}, {"import", "load", "restore"}, {"export", "save", "dump"},
+	{"list", "ls", "dir"},
+	{"rm", "delete", "remove", "uninstall", "del"},
+	{"cp", "copy"},
+	{"mv", "move", "rename"},
+	{"get", "cat", "read", "download"},
+	{"show", "info", "describe", "inspect", "status"},
+	{"put", "write", "upload"},
+	{"stop", "kill", "terminate", "close", "end"},
+	{"start", "run", "exec", "up"},
+	{"install", "add"},
+	{"import", "load", "restore"},
+	{"export", "save", "dump"},
 }
 
 // synonym returns the name that says the same as a word; "" when none does.
