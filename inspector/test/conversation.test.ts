@@ -105,7 +105,7 @@ test("what an agent says beside the conversation: a notice, and what becomes of 
 
 test("what goes on in the background is shown until it ends", async () => {
   const page = await world.open();
-  const id = await newSession(page, { agent: "mock2", prompt: "background 1000000" });
+  const id = await newSession(page, { agent: "mock2", prompt: "background 60000" });
   const background = page.getByRole("region", { name: "In the background" });
   await background.getByText("Run tick").waitFor();
   await settled(page);

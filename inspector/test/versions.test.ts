@@ -74,7 +74,7 @@ test("the state is what the session says, in each window and after a reload", as
 
 test("what goes on in the background is ended alone", async () => {
   const page = await world.open();
-  await newSession(page, { agent: "mock2", prompt: "background 1000000" });
+  await newSession(page, { agent: "mock2", prompt: "background 60000" });
   const background = page.getByRole("region", { name: "In the background" });
   await state(page, "idle, 1 in the background").waitFor();
   await bothThemes(page, "background-stop");
