@@ -237,6 +237,7 @@ func (m *chatModel) leave(asked bool) tea.Cmd {
 		return tea.Quit
 	}
 	m.leaving = true
+	m.note(m.farewell()) // it stays when the turn ends before it was seen
 	return nil
 }
 
