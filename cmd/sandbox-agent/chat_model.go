@@ -413,13 +413,9 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 			if id == "" { // version 2
 				id = rawjson.MemberString(o, "configId")
 			}
-			c := chatConfig{what: rawjson.MemberString(o, "category"), id: id, current: rawjson.MemberString(o, "currentValue")}
+			c := chatConfig{what: rawjson.MemberString(o, "category"), id: id, current: rawjson.MemberString(o, "currentValue"), values: choicesOf(o)}
 			if c.what == "" {
 				c.what = c.id
-			}
-			values, _ := rawjson.Member(o, "options")
-			for _, v := range rawjson.Elements(values) {
-				c.values = append(c.values, runtime.Choice{ID: rawjson.MemberString(v, "value"), Name: rawjson.MemberString(v, "name")})
 			}
 			m.configs = append(m.configs, c)
 		}

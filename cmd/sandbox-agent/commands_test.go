@@ -74,8 +74,6 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"daemon", "start", "--", "--default-agent", ""}, "the value of --default-agent is empty"},
 		{[]string{"prompt", "x", "--timeout", ""}, "the value of --timeout is empty"},
 		{[]string{"prompt", "x", "--attach", ""}, "the value of --attach is empty"},
-		{[]string{"sessions", "list", "--state", "foo"}, "foo"},
-		{[]string{"sessions", "list", "--sort", "x"}, "x"},
 		{[]string{"prompt", "x", "--attach", "/tmp"}, "folder"},
 		{[]string{"prompt", "x", "--attach", "ftp://x"}, "ftp"},
 		{[]string{"prompt", "x", "--instructions", "@"}, "--instructions"},
@@ -209,8 +207,10 @@ func TestCommands_Sessions(t *testing.T) {
 				t.Errorf("%v:\n%s", args, out)
 			}
 		}
-		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code != cmdline.ExitUsage || !strings.Contains(errOut, "--state asleep: use idle, running") {
-			t.Errorf("exit %d, %s", code, errOut)
+		for _, args := range [][]string{{"--state", "asleep"}, {"--sort", "asleep"}, {"--cursor", "asleep"}} {
+			if code, _, errOut := tool(t, "", append([]string{"sessions", "list"}, args...)...); code != cmdline.ExitUsage || !strings.Contains(errOut, strings.TrimPrefix(args[0], "--")) {
+				t.Errorf("%v: exit %d, %s", args, code, errOut)
+			}
 		}
 	})
 	t.Run("watch", func(t *testing.T) {

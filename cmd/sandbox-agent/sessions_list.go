@@ -2,12 +2,13 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -36,9 +37,6 @@ func sessionsListCommand(std stdio) *cli.Command {
 	}
 }
 
-// sessionStates are what --state takes.
-var sessionStates = []string{"idle", "running", "waiting", "dormant", "closed", "ended"}
-
 func sessionsList(c *cli.Context, std stdio) error {
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {
@@ -46,13 +44,7 @@ func sessionsList(c *cli.Context, std stdio) error {
 	}
 	defer cancel()
 	f := runtime.SessionFilter{Cwd: c.String("cwd"), Agent: c.String("agent"), Query: c.String("search"), Order: runtime.SessionOrder(c.String("sort")), Cursor: c.String("cursor"), Limit: c.Int("limit")}
-	if orders := []runtime.SessionOrder{runtime.ByActivity, runtime.ByCreation}; !slices.Contains(orders, f.Order) {
-		return cmdline.Usagef(c, "--sort %s: use %s", f.Order, anyOf(orders))
-	}
 	for _, state := range c.StringSlice("state") {
-		if !slices.Contains(sessionStates, state) {
-			return cmdline.Usagef(c, "--state %s: use %s", state, anyOf(sessionStates))
-		}
 		f.States = append(f.States, runtime.State(state))
 	}
 	if f.Limit < 1 || f.Limit > 1000 {
@@ -68,6 +60,9 @@ func sessionsList(c *cli.Context, std stdio) error {
 		f.Cursor = page.NextCursor
 		next, nextErr := api.Sessions(ctx, f)
 		page.Sessions, page.NextCursor, err = append(page.Sessions, next.Sessions...), next.NextCursor, nextErr
+	}
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.InvalidRequest { // a hub knows more states than a gateway
+		return cmdline.Usagef(c, "%s", p.Detail)
 	}
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // turn is one run of the prompt command.
@@ -341,7 +342,9 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 				delete(params, "type")
 			}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
-			values = valuesOf(opt)
+			for _, c := range choicesOf(opt) {
+				values = append(values, c.ID)
+			}
 			break
 		}
 	}
@@ -361,20 +364,18 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 	return fmt.Errorf("set %s: %w", what, err)
 }
 
-// valuesOf are the values of an option, also of one that has them in groups.
-func valuesOf(option json.RawMessage) []string {
-	var values []string
+// choicesOf are the values of a configuration option, also of one that has them in groups.
+func choicesOf(option json.RawMessage) []runtime.Choice {
+	var all []runtime.Choice
 	list, _ := rawjson.Member(option, "options")
 	for _, one := range rawjson.Elements(list) {
-		if inner, ok := rawjson.Member(one, "options"); ok {
-			for _, v := range rawjson.Elements(inner) {
-				values = append(values, rawjson.MemberString(v, "value"))
-			}
+		if _, group := rawjson.Member(one, "options"); group {
+			all = append(all, choicesOf(one)...)
 			continue
 		}
-		values = append(values, rawjson.MemberString(one, "value"))
+		all = append(all, runtime.Choice{ID: rawjson.MemberString(one, "value"), Name: rawjson.MemberString(one, "name")})
 	}
-	return values
+	return all
 }
 
 // mostNamed bounds the values that an error names: some agents have hundreds of models.
@@ -391,7 +392,7 @@ func unknownValue(what, value string, values []string) error {
 	if len(values) <= mostNamed {
 		text += " There are " + strings.Join(values, ", ")
 	} else {
-		text += fmt.Sprintf(" There are %s and %d more, which completion %ss AGENT lists", strings.Join(values[:mostNamed], ", "), len(values)-mostNamed, what)
+		text += fmt.Sprintf(" There are %s and %d more, which sandbox-agent completion %ss AGENT lists", strings.Join(values[:mostNamed], ", "), len(values)-mostNamed, what)
 	}
 	return &cmdline.Usage{Text: text, Command: "sandbox-agent prompt"}
 }
