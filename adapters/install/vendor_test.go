@@ -207,20 +207,23 @@ func TestVendor_WrongChecksum(t *testing.T) {
 func TestVendor_ProofFails(t *testing.T) {
 	m := newMaker(t)
 	m.putClaude("1.0.0", program("1.0.0"))
-	in := m.installer(t, Options{Sources: []Source{Vendor}, ProofTimeout: 200 * time.Millisecond})
-	in.proof = time.Minute
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
 	old := mustInstall(t, in, Request{Agent: "claude"})
-	in.proof = 200 * time.Millisecond
 
-	tests := []struct{ name, body, want string }{
-		{"it fails", "#!/bin/sh\necho 'GLIBC_2.34 not found' >&2\nexit 1\n", `exited with code 1 and wrote: "GLIBC_2.34 not found"`},
-		{"it hangs", "#!/bin/sh\nsleep 1000 & wait\n", "did not end within"},
-		{"no program", "<html>hello</html>", "another system"},
-		{"no loader", "#!/lib/ld-nowhere.so.1\n", "another C library or processor"},
+	tests := []struct {
+		name, body string
+		proof      time.Duration
+		want       string
+	}{
+		{"it fails", "#!/bin/sh\necho 'GLIBC_2.34 not found' >&2\nexit 1\n", time.Minute, `exited with code 1 and wrote: "GLIBC_2.34 not found"`},
+		{"it hangs", "#!/bin/sh\nsleep 1000 & wait\n", 200 * time.Millisecond, "did not end within"},
+		{"no program", "<html>hello</html>", time.Minute, "another system"},
+		{"no loader", "#!/lib/ld-nowhere.so.1\n", time.Minute, "another C library or processor"},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m.putClaude(fmt.Sprintf("2.0.%d", i), []byte(tt.body))
+			in.proof = tt.proof
 			_, err := in.Install(t.Context(), Request{Agent: "claude", Version: Latest})
 			wantProblem(t, err, problem.InstallFailed, tt.want)
 			wantOnly(t, in, old.Installation)
