@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -279,6 +280,15 @@ func TestProcesses_FollowLogs(t *testing.T) {
 	}
 }
 
+// narrow is a client whose sockets keep little that nobody reads.
+var narrow = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.(*net.TCPConn).SetReadBuffer(64 << 10)
+}}}
+
 // view opens a terminal and returns its first frame.
 func view(t *testing.T, target string, header ...string) (*websocket.Conn, TerminalFrame) {
 	t.Helper()
@@ -286,7 +296,7 @@ func view(t *testing.T, target string, header ...string) (*websocket.Conn, Termi
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
 	}
-	ws, resp, err := websocket.Dial(t.Context(), strings.Replace(target, "http", "ws", 1), &websocket.DialOptions{HTTPHeader: h, Subprotocols: h.Values("Sub")})
+	ws, resp, err := websocket.Dial(t.Context(), strings.Replace(target, "http", "ws", 1), &websocket.DialOptions{HTTPClient: narrow, HTTPHeader: h, Subprotocols: h.Values("Sub")})
 	if err != nil {
 		if resp != nil {
 			b, _ := io.ReadAll(resp.Body)
@@ -459,9 +469,9 @@ func TestTerminal_GuardAndShutdown(t *testing.T) {
 func TestTerminal_SlowAndFastViewers(t *testing.T) {
 	// More than the log and the buffers of sockets hold, and not much more: a viewer that answers
 	// no ping for half a minute is dropped, and the other one is done by then.
-	const total = 20_000_000
-	base, _ := processServer(t, Options{})
-	_, target := startOn(t, base, `{"command":"sh","args":["-c","stty -opost -echo; read go; head -c 20000000 /dev/zero | tr '\\0' x"],"tty":true}`)
+	const total = 6_000_000
+	base, _ := processServer(t, Options{}, func(l *process.Limits) { l.LogBytes = 256 << 10 })
+	_, target := startOn(t, base, `{"command":"sh","args":["-c","stty -opost -echo; read go; head -c 6000000 /dev/zero | tr '\\0' x"],"tty":true}`)
 	count := func(ws *websocket.Conn) (got, missed uint64) {
 		for {
 			b, f := next(t, ws)

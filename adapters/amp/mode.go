@@ -28,7 +28,7 @@ const (
 )
 
 // helpBound limits how long the program may take to tell of itself.
-const helpBound = 15 * time.Second
+const helpBound = 30 * time.Second
 
 // facts are what a program tells of itself.
 type facts struct {

@@ -45,17 +45,21 @@ func TestStuck_CancelIsEnforced(t *testing.T) {
 
 func TestStuck_StartIsBounded(t *testing.T) {
 	defer func(d time.Duration) { startBound = d }(startBound)
-	startBound = 300 * time.Millisecond
-	for script, want := range map[string]string{
-		"sleep 600":               "did not begin within",
-		"echo broken >&2; exit 3": "broken",
-		"echo no JSON; sleep 600": "did not begin within",
-		"echo 'visit https://ampcode.com/auth/cli-login?authToken=x'; sleep 600": "AMP_API_KEY",
-		"echo 'No API key found. Starting login flow...' >&2; sleep 600":         "AMP_API_KEY",
+	const never, soon, late = 300 * time.Millisecond, 5 * time.Second, time.Minute
+	for script, tt := range map[string]struct {
+		bound time.Duration
+		want  string
+	}{
+		"sleep 600":               {never, "did not begin within"},
+		"echo broken >&2; exit 3": {late, "broken"},
+		"echo no JSON; sleep 600": {never, "did not begin within"},
+		"echo 'visit https://ampcode.com/auth/cli-login?authToken=x'; sleep 600": {soon, "AMP_API_KEY"},
+		"echo 'No API key found. Starting login flow...' >&2; sleep 600":         {soon, "AMP_API_KEY"},
 	} {
+		startBound = tt.bound
 		c := program(t, help+script+"\n").open(nil)
 		_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []schema.MCPServer{}})
-		if e == nil || !strings.Contains(e.Message, want) {
+		if e == nil || !strings.Contains(e.Message, tt.want) {
 			t.Errorf("%s: %v", script, e)
 		}
 		c.Close()

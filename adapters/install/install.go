@@ -55,7 +55,7 @@ type Options struct {
 	MaxDownload      int64         // bytes of one download; default 2 GiB
 	MaxUnpacked      int64         // bytes that one archive may unpack to; default 6 GiB
 	Stall            time.Duration // a connection may be silent for so long; default 30 s
-	ProofTimeout     time.Duration // a program has so long to say its version; default 1 min
+	ProofTimeout     time.Duration // a program has so long to say its version; default 3 min
 	Platform         Platform      // default [Detect]
 	HTTP             *http.Client  // default: one of its own, with the proxy of the environment and no redirects away from TLS
 	Logger           *slog.Logger
@@ -99,7 +99,7 @@ func New(o Options) *Installer {
 		maxDownload:      or(o.MaxDownload, 2<<30),
 		maxUnpacked:      or(o.MaxUnpacked, 6<<30),
 		stall:            or(o.Stall, 30*time.Second),
-		proof:            or(o.ProofTimeout, time.Minute),
+		proof:            or(o.ProofTimeout, 3*time.Minute),
 		retry:            250 * time.Millisecond,
 		platform:         o.Platform,
 		http:             o.HTTP,
