@@ -92,17 +92,20 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 // than that ends the stream.
 const ignored = 64 << 10
 
+// survive, deferred, ends a connection that panics and no other, as the server does for requests.
+func (h *Handler) survive(conn net.Conn) {
+	if v := recover(); v != nil {
+		h.log.Error("connection panicked", "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+		_ = conn.Close()
+	}
+}
+
 // own serves a stream on a connection that is its own: between events it takes two small
 // goroutines, and not the request with its buffers, of which there would be two for each
 // client that waits.
 func (h *Handler) own(conn net.Conn, st acp.Stream) {
 	defer h.open.add(-1)
-	defer func() {
-		if v := recover(); v != nil { // as the server does for requests: the others go on
-			h.log.Error("event stream panicked", "err", fmt.Sprint(v), "stack", string(debug.Stack()))
-			_ = conn.Close()
-		}
-	}()
+	defer h.survive(conn)
 	ctx, gone := context.WithCancel(context.Background())
 	defer gone()
 	var reading sync.WaitGroup

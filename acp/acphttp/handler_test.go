@@ -370,3 +370,37 @@ func TestWebSocket_BrokenFramesAreNamed(t *testing.T) {
 func masked(text string) []byte {
 	return append([]byte{0x81, 0xfe, byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}, text...)
 }
+
+// panicking is a gateway that breaks when it is asked for an agent that does not exist.
+type panicking struct{ fakeGateway }
+
+func (g panicking) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptions) (acp.Client, acp.Reply, error) {
+	if o.Agent == "broken" {
+		panic("broken")
+	}
+	return g.fakeGateway.Connect(ctx, m, o)
+}
+
+// A panic ends the socket in which it is, and nothing else: not the next one, and no shutdown waits
+// for it.
+func TestWebSocket_PanicEndsItAlone(t *testing.T) {
+	h := New(panicking{fakeGateway{newFakeClient()}}, Options{})
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	for _, agent := range []string{"broken", "", "broken"} {
+		ws, _, err := websocket.Dial(t.Context(), srv.URL+"?agent="+agent, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ws.Write(t.Context(), websocket.MessageText, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, b, err := ws.Read(t.Context()); (err != nil) != (agent == "broken") {
+			t.Errorf("%q: %s, %v", agent, b, err)
+		}
+		_ = ws.CloseNow()
+	}
+	if err := h.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

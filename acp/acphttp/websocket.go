@@ -38,7 +38,9 @@ const (
 	memoryFull = "the messages of clients take all the memory that they may have"
 )
 
-// websocket serves a connection over WebSocket: one ordered stream both ways.
+// websocket serves a connection over WebSocket: one ordered stream both ways. It returns when the
+// connection is taken over: the stack and the buffers of a request would be kept for as long as
+// the client stays.
 func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(HeaderConnection) != "" || r.Header.Get(HeaderInlineConnection) != "" {
 		return problem.New(problem.InvalidRequest, "a WebSocket is a connection of its own: open it without a connection id")
@@ -56,32 +58,43 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 		h.log.Debug("websocket handshake", "err", err)
 		return nil // answered by Accept
 	}
-	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(drainFactor * h.o.MaxBody)
-	s := &socket{h: h, ws: ws, conn: hj.conn}
-	s.in, s.out = h.memory.Open(s.conn.drop), h.memory.Open(s.conn.drop)
-	defer s.in.Close()
-	defer s.out.Close()
-	s.serve(r, id)
+	s := &socket{h: h, ws: ws, conn: hj.conn, id: id, agent: r.URL.Query().Get("agent")}
+	ctx := context.WithoutCancel(r.Context())
+	h.open.add(1)
+	go s.run(ctx)
 	return nil
 }
 
 // socket is one WebSocket connection. The library does the handshake, reads,
 // and answers pings and closes; data frames are written here, many per write.
 type socket struct {
-	h    *Handler
-	ws   *websocket.Conn
-	conn *sharedConn
+	h     *Handler
+	ws    *websocket.Conn
+	conn  *sharedConn
+	id    string // of the connection
+	agent string // that the address names
 
 	in, out *memory.Share // of what arrives, and of what is being written
 
 	greeted bool // initialize was answered
 }
 
-func (s *socket) serve(r *http.Request, id string) {
-	ctx, cancel := context.WithCancel(r.Context())
+// run serves the socket to its end.
+func (s *socket) run(ctx context.Context) {
+	defer s.h.open.add(-1)
+	defer s.h.survive(s.conn)
+	defer func() { _ = s.ws.CloseNow() }()
+	s.in, s.out = s.h.memory.Open(s.conn.drop), s.h.memory.Open(s.conn.drop)
+	defer s.in.Close()
+	defer s.out.Close()
+	s.serve(ctx)
+}
+
+func (s *socket) serve(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := s.handshake(ctx, r, id)
+	client := s.handshake(ctx)
 	if client == nil {
 		return
 	}
@@ -106,7 +119,7 @@ func (s *socket) serve(r *http.Request, id string) {
 
 // handshake reads messages until one is a valid initialize. nil means that the
 // socket was closed.
-func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.Client {
+func (s *socket) handshake(ctx context.Context) acp.Client {
 	late := time.AfterFunc(s.h.o.Handshake, func() { _ = s.ws.CloseNow() })
 	defer late.Stop()
 	for {
@@ -122,7 +135,7 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 		}
 		late.Stop() // agents may take longer to start
 		client, reply, err := s.h.gw.Connect(ctx, m, acp.ConnectOptions{
-			ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent"),
+			ID: s.id, Shape: acp.OneStream, Agent: s.agent,
 			Notify: func(frame []byte) { _ = s.send(frame) }, // a dead socket shows at the reply
 		})
 		if refused, ok := errors.AsType[*acp.Error](err); ok {
