@@ -24,7 +24,7 @@ func endCommand(std stdio, name, usage, done string, end func(*client.Client, co
 		Name:      name,
 		Usage:     usage,
 		ArgsUsage: "SESSION",
-		Flags:     targetFlags(timeoutFlag(standardTimeout)),
+		Flags:     targetFlags(timeoutFlag(agentTimeout)),
 		Action: func(c *cli.Context) error {
 			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {

@@ -15,7 +15,7 @@ func sessionsTerminateCommand(std stdio) *cli.Command {
 		Usage:       "end a session for good; its events stay",
 		ArgsUsage:   "SESSION",
 		Description: "What it does is cancelled, its agent ends, and it cannot be opened again.",
-		Flags:       targetFlags(timeoutFlag(standardTimeout)),
+		Flags:       targetFlags(timeoutFlag(agentTimeout)),
 		Action: func(c *cli.Context) error {
 			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {

@@ -17,6 +17,10 @@ const (
 	defaultPort     = "2468"
 	defaultEndpoint = "http://127.0.0.1:" + defaultPort
 	standardTimeout = 30 * time.Second // of a single HTTP request
+
+	// Of one for which an agent may have to start, to let go of a session. The gateway gives that up
+	// before, and its answer says why.
+	agentTimeout = time.Minute
 )
 
 // targetFlags are the flags of commands that talk to a gateway.
