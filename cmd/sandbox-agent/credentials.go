@@ -47,6 +47,9 @@ func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []cre
 			return nil, nil, cmdline.Usagef(c, "--agent %s: credentials are known of %s", agent, strings.Join(credentials.Agents(), ", "))
 		}
 	}
+	if o.Home != "" && !isFolder(o.Home) {
+		return nil, nil, cmdline.Usagef(c, "--home-dir: there is no folder %s", o.Home)
+	}
 	found, problems := credentials.Find(o)
 	for _, p := range problems {
 		fmt.Fprintf(std.err, "%s: %s\n", p.File, p.Reason)

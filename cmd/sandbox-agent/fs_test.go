@@ -108,7 +108,7 @@ func TestFS_GetAndPut(t *testing.T) {
 		{[]string{"put", "a", "b", "--if-match", `"x"`}, cmdline.ExitFailure, "Precondition failed"},
 		{[]string{"put", "d", "b"}, cmdline.ExitUsage, "fs upload"},
 		{[]string{"put", "-", "d/"}, cmdline.ExitUsage, "no name"},
-		{[]string{"put", "no", "b"}, cmdline.ExitFailure, "no such file"},
+		{[]string{"put", "no", "b"}, cmdline.ExitUsage, "no such file"},
 		{[]string{"get", "n"}, cmdline.ExitFailure, "fs download"},
 		{[]string{"get", "no"}, cmdline.ExitNotFound, "no such file"},
 		{[]string{"get", "../x"}, cmdline.ExitFailure, "Path leads out of the root"},

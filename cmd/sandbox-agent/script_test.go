@@ -154,7 +154,7 @@ func attachmentsGoAlong(t *testing.T, speaks string) {
 		code int
 		want string
 	}{
-		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitFailure, "nowhere: no such file"},
+		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitUsage, "nowhere: there is no such file"},
 		{[]string{"look", "--attach", dir}, cmdline.ExitUsage, "is a folder"},
 		{[]string{"--attach", "-"}, cmdline.ExitUsage, "both the prompt and an attachment"},
 		{[]string{"--attach", notes}, cmdline.ExitOK, ""}, // the prompt is empty
