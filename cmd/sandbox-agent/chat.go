@@ -156,7 +156,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}
-	if model.failed == nil {
+	if model.failed == nil && !model.over {
 		fmt.Fprintf(std.err, "the session lives on: %s chat --session %s\n", programName(), c.id)
 	}
 	return model.failed

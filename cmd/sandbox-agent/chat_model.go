@@ -294,9 +294,9 @@ func (m *chatModel) take(f acp.Message) {
 		m.busy = false
 	case f.Method() == "_sandboxagent/session/ended":
 		m.busy = false
-		if reason := rawjson.MemberString(f.Params(), "data", "reason"); reason == "terminated" && f.Session() == m.session.id {
-			m.over = true
-			m.note("the session was terminated, and takes no more prompts: Ctrl-S opens another")
+		if reason := rawjson.MemberString(f.Params(), "data", "reason"); (reason == "terminated" || reason == "deleted") && f.Session() == m.session.id {
+			m.over, m.asks = true, nil
+			m.note("the session was " + reason + ", and takes no more prompts: Ctrl-S opens another")
 		}
 	default:
 		switch u := f.Update(); {

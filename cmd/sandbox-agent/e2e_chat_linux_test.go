@@ -270,6 +270,34 @@ func TestChat_TheGatewayIsGone(t *testing.T) {
 	}
 }
 
+// A chat says at once that another client has ended its session for good, also when it is idle.
+func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	for _, speaks := range []string{"1", "2"} {
+		for command, told := range map[string]string{"delete": "deleted", "terminate": "terminated"} {
+			t.Run(command+" in version "+speaks, func(t *testing.T) {
+				t.Parallel()
+				other := connect(t, g, wsocket, options{agent: "mock"})
+				session := other.newSession()
+				k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--acp", speaks, "--session", session)
+				k.sees(`ready · mock`)
+				c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+				if code, _, errOut := c.run("sessions", command, session); code != 0 {
+					t.Fatalf("exit %d, %s", code, errOut)
+				}
+				k.sees(`the session was `+told, `the session has ended`)
+				at := k.at
+				k.types("\x03")
+				k.ends()
+				if after := k.seen.String()[at:]; strings.Contains(after, "lives on") {
+					t.Errorf("it says that the session lives on:\n%s", after)
+				}
+			})
+		}
+	}
+}
+
 func TestChat_NeedsATerminal(t *testing.T) {
 	g := startGateway(t)
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
