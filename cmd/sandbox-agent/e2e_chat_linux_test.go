@@ -245,6 +245,26 @@ func attaches(t *testing.T, speaks string) {
 	k.ends()
 }
 
+// What one chat has begun goes on in another when the first is killed: it is asked there, and the turn ends.
+func TestChat_AnotherIsKilled(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	other := connect(t, g, wsocket, options{agent: "mock"})
+	session := other.newSession()
+	first := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--session", session)
+	first.sees(`ready · mock`)
+	k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--session", session)
+	k.sees(`ready · mock`)
+	first.types("permission\r")
+	k.asks(`1 Allow`)
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.done
+	k.types("1")
+	k.sees(`allow_once`, `ready · mock`)
+}
+
 // A chat whose gateway is gone says so in place of what the agent does, goes on when there is
 // one again, and can be left at once when there is not.
 func TestChat_TheGatewayIsGone(t *testing.T) {
