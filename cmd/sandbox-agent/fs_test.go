@@ -326,7 +326,7 @@ func TestFS_Git(t *testing.T) {
 	if out := mustTool(t, "", "fs", "git", "status"); !strings.Contains(out, "trunk") || !strings.Contains(out, "\n.M "+filepath.Join(root, "a")+"\n") || !strings.Contains(out, "\n?? "+filepath.Join(root, "b")+"\n") {
 		t.Errorf("status:\n%s", out)
 	}
-	if out := mustTool(t, "", "fs", "git", "diff"); !strings.Contains(out, "\n-one\n+two\n") {
+	if out := mustTool(t, "", "fs", "git", "diff"); !strings.Contains(out, "\n-one\n+two\n") || !strings.Contains(out, "\n+++ b/b\n@@ -0,0 +1 @@\n+new\n") {
 		t.Errorf("diff:\n%s", out)
 	}
 	if out := mustTool(t, "", "fs", "git", "diff", "--staged"); out != "" {
