@@ -612,6 +612,10 @@ func TestFiles_Git(t *testing.T) {
 	if w := a.get("/v2/fs/git/diff?path=f"); w.Code != 200 || !strings.Contains(w.Body.String(), "-one\n+two\n") {
 		t.Errorf("%d: %s", w.Code, w.Body)
 	}
+	put(t, dir+"/new", "text\n")
+	if w := a.get("/v2/fs/git/diff?path=."); !strings.Contains(w.Body.String(), "+++ b/new\n@@ -0,0 +1 @@\n+text\n") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
 	if w := a.get("/v2/fs/git/diff?path=.&staged=true"); !strings.Contains(w.Body.String(), "+one\n") {
 		t.Errorf("%d: %s", w.Code, w.Body)
 	}

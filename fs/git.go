@@ -99,8 +99,8 @@ type DiffOptions struct {
 	Base   string // a commit to compare the files with; "" is the index
 }
 
-// GitDiff returns a patch of what differs below path. cut says that it was
-// longer than what is returned.
+// GitDiff returns a patch of what differs below path, also of files that git does not know and
+// does not ignore: they are new. cut says that it was longer than what is returned.
 func (s *Service) GitDiff(ctx context.Context, path string, o DiffOptions) (patch []byte, cut bool, err error) {
 	if strings.HasPrefix(o.Base, "-") || strings.IndexByte(o.Base, 0) >= 0 {
 		return nil, false, failf(Invalid, "%q names no commit", o.Base)
@@ -118,6 +118,8 @@ func (s *Service) GitDiff(ctx context.Context, path string, o DiffOptions) (patc
 	args := []string{"diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty"}
 	if o.Staged {
 		args = append(args, "--cached")
+	} else if err := g.knowAll(ctx, spec); err != nil {
+		return nil, false, err
 	}
 	if o.Base != "" {
 		commit, err := g.commit(ctx, o.Base)

@@ -55,6 +55,13 @@ var hostile = map[string]func(t *testing.T, dir, run string){
 		config(t, dir, "submodule.sub.url", dir+"/sub", "submodule.sub.update", "!"+run, "diff.submodule", "diff", "status.submoduleSummary", "true", "submodule.recurse", "true", "diff.ignoreSubmodules", "none", "submodule.sub.active", "true")
 		arm(t, dir+"/sub", run)
 	},
+	"an embedded repository that git does not know": func(t *testing.T, dir, run string) {
+		embedded(t, dir+"/sub", run)
+		git(t, dir, "init", "-q", "empty")
+		arm(t, dir+"/sub", run)
+		arm(t, dir+"/empty", run)
+		config(t, dir, "diff.submodule", "diff", "diff.external", run)
+	},
 	"an embedded repository": func(t *testing.T, dir, run string) {
 		embedded(t, dir+"/sub", run)
 		git(t, dir, "-c", "advice.addEmbeddedRepo=false", "add", "-A")

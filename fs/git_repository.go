@@ -202,6 +202,54 @@ func (g *repository) refs(ctx context.Context) ([]byte, error) {
 	return []byte("# pack-refs with: sorted\n" + strings.Join(append(lines, ""), "\n")), nil
 }
 
+// knowAll has the git that looks at the repository take files that are not in the index for ones
+// that will be added. The index and the objects that this writes are its own.
+func (g *repository) knowAll(ctx context.Context, spec string) error {
+	index, objects := filepath.Join(g.fake, "index"), filepath.Join(g.fake, "objects")
+	if err := g.copyIndex(index); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(objects, "info"), 0o700); err != nil {
+		return explain(err, "look at the git repository at %s", g.root)
+	}
+	if err := os.WriteFile(filepath.Join(objects, "info", "alternates"), []byte(filepath.ToSlash(filepath.Join(g.found.common, "objects"))+"\n"), 0o600); err != nil {
+		return explain(err, "look at the git repository at %s", g.root)
+	}
+	g.env = append(g.env, "GIT_INDEX_FILE="+index, "GIT_OBJECT_DIRECTORY="+objects)
+	_, _, err := g.run(ctx, "add", "--intent-to-add", "--ignore-errors", "--", spec)
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == Failed {
+		return nil // of what cannot be added, such as a file that was removed, nothing is new
+	}
+	return err
+}
+
+// copyIndex copies the index. Its time stays: by that git knows which files may have changed in the
+// moment in which it was written.
+func (g *repository) copyIndex(to string) error {
+	from := filepath.Join(g.found.own, "index")
+	name, err := g.s.name(from)
+	if err != nil {
+		return failf(Escapes, "%s is outside of the root that this server is confined to", from)
+	}
+	in, info, err := g.s.open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was ever added
+	}
+	if err != nil {
+		return explain(err, "read %s", from)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return explain(err, "look at the index of the git repository at %s", g.root)
+	}
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return explain(err, "look at the index of the git repository at %s", g.root)
+	}
+	return os.Chtimes(to, info.ModTime(), info.ModTime())
+}
+
 // commit returns the id of a commit that the caller names. Names are looked up
 // in the real repository: the other has no tags and no history of refs.
 func (g *repository) commit(ctx context.Context, name string) (string, error) {

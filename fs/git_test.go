@@ -30,6 +30,9 @@ func TestGit(t *testing.T) {
 		put(t, dir+"/new\n\xff", "x")
 		git(t, dir, "mv", "old name", "ü")
 		git(t, dir, "rm", "-q", "m/b c")
+		put(t, dir+"/fresh", "nobody has added it\n")
+		put(t, dir+"/waste", "x")
+		put(t, dir+"/.git/info/exclude", "waste\n")
 		st, err := s.GitStatus(ctx, dir)
 		if err != nil {
 			t.Fatal(err)
@@ -38,11 +41,13 @@ func TestGit(t *testing.T) {
 			{Path: dir + "/a", Index: ".", WorkTree: "M"},
 			{Path: dir + "/m/b c", Index: "D", WorkTree: "."},
 			{Path: dir + "/ü", Index: "R", WorkTree: ".", From: dir + "/old name"},
+			{Path: dir + "/fresh", Index: "?", WorkTree: "?"},
 			{Path: dir + "/new\n\xff", RawPath: []byte(dir + "/new\n\xff"), Index: "?", WorkTree: "?"},
 		}}
 		if diff := cmp.Diff(want, st); diff != "" {
 			t.Errorf("status differs (-want +got):\n%s", diff)
 		}
+		before := contents(t, dir+"/.git")
 		for name, tt := range map[string]struct {
 			path string
 			o    DiffOptions
@@ -51,6 +56,9 @@ func TestGit(t *testing.T) {
 			"work tree":  {dir, DiffOptions{}, "-one\n+changed\n"},
 			"of a file":  {dir + "/a", DiffOptions{}, "-one\n+changed\n"},
 			"of another": {dir + "/ü", DiffOptions{}, ""},
+			"unknown":    {dir, DiffOptions{}, "new file mode 100644"},
+			"one such":   {dir + "/fresh", DiffOptions{}, "+nobody has added it\n"},
+			"ignored":    {dir + "/waste", DiffOptions{}, ""},
 			"staged":     {dir, DiffOptions{Staged: true}, "-two\n"},
 			"of a base":  {dir, DiffOptions{Base: "HEAD"}, "-two\n"},
 			"removed":    {dir + "/m", DiffOptions{Staged: true}, "not a directory|no such"},
@@ -65,6 +73,9 @@ func TestGit(t *testing.T) {
 			if err != nil || cut || !strings.Contains(string(patch), tt.want) || tt.want == "" && len(patch) > 0 {
 				t.Errorf("%s: %q, %v, %v", name, patch, cut, err)
 			}
+		}
+		if diff := cmp.Diff(before, contents(t, dir+"/.git")); diff != "" {
+			t.Errorf("to look at the repository has changed it (-before +after):\n%s", diff)
 		}
 		for _, base := range []string{"--output=x", "nope", "HEAD:a", "\x00"} {
 			_, _, err := s.GitDiff(ctx, dir, DiffOptions{Base: base})

@@ -42,6 +42,32 @@ func TestNotices_OnlyForThoseWhoAsked(t *testing.T) {
 	}
 }
 
+// Who is attached to a session that somebody else deletes is told.
+func TestNotices_OfADeletion(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch {
+		case m.Method() == "session/new":
+			c.newSession(m)
+		case m.IsRequest():
+			c.result(m, `{}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, plain, other := connect(t, r, ""), connect(t, r, `{}`), connect(t, r, "")
+	s := tc.session()
+	plain.call("session/resume", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)
+	other.call("session/delete", `{"sessionId":"`+s+`"}`)
+	m := tc.nextOf("_sandboxagent/session/ended")
+	if m.Session() != s || rawjson.MemberString(m.Params(), "data", "reason") != "deleted" {
+		t.Errorf("%s", m.Frame())
+	}
+	id := plain.request("session/list", `{}`)
+	if before, _ := plain.until(id); len(before) > 0 {
+		t.Errorf("who has not asked is told %s", before[0].Frame())
+	}
+}
+
 // Each client is told of notices and compactions as it knows them, whoever the agent was
 // started for: as they happen, in a replay, and again on a stream that broke.
 func TestNotices_AsEachClientKnowsThem(t *testing.T) {

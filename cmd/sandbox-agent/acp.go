@@ -61,7 +61,7 @@ The log goes to the standard error, or to --log-file.`,
 			// that would leave agents behind.
 			signal.Ignore(syscall.SIGPIPE)
 			if c.String("endpoint") == "" {
-				return serveEditor(c.Context, cfg, signals, std)
+				return unknownAgent(c, serveEditor(c.Context, cfg, signals, std))
 			}
 			t, err := targetOf(c)
 			if err != nil {

@@ -221,6 +221,13 @@ func TestCompletion_Bash(t *testing.T) {
 		{"sandbox-agent sessions list --cw", "--cwd"},
 		{"sandbox-agent prompt hello --att", "--attach"},
 		{"sandbox-agent completion z", "zsh"},
+		{"sandbox-agent prompt --permission-mode re", "readonly"},
+		{"sandbox-agent prompt --permission-mode ''", "default readonly write bypass"},
+		{"sandbox-agent hel", "help"},
+		{"sandbox-agent help ses", "sessions"},
+		{"sandbox-agent help sessions te", "terminate"},
+		{"sandbox-agent daemon start --default-a", "--default-agent"},
+		{"sandbox-agent daemon start --log-level wa", "warn"},
 	}
 	for _, tt := range tests {
 		line := script + "\nCOMP_WORDS=(" + tt.words + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _sandbox_agent; echo ${COMPREPLY[@]}"
@@ -311,6 +318,10 @@ func TestCompletion_OtherShells(t *testing.T) {
 		for line, want := range map[string]string{
 			"sandbox-agent sessions sho":                   "show",
 			"sandbox-agent sessions show ":                 "asked for completion sessions",
+			"sandbox-agent help ses":                       "sessions",
+			"sandbox-agent help sessions termin":           "terminate",
+			"sandbox-agent prompt --permission-mode ":      "readonly",
+			"sandbox-agent daemon start --default-ag":      "--default-agent",
 			"sandbox-agent prompt --agent ":                "asked for completion agents",
 			"sandbox-agent prompt --agent mock --model ":   "asked for completion models mock",
 			"sandbox-agent prompt --agent mock --session ": "asked for completion sessions",

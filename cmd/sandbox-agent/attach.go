@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -73,11 +74,24 @@ func readEnclosure(name string, in io.Reader) (enclosure, error) {
 
 // refusedEnclosure says what is wrong with a name that can be no attachment; "" for others.
 func refusedEnclosure(name string) string {
-	if isFolder(name) {
-		return fmt.Sprintf("--attach %s is a folder: name its files", name)
+	scheme, _, address := strings.Cut(name, "://")
+	switch {
+	case name == "-" || address && (scheme == "http" || scheme == "https"):
+		return ""
+	case address:
+		return "addresses begin with http or https"
 	}
-	if scheme, _, ok := strings.Cut(name, "://"); ok && scheme != "http" && scheme != "https" {
-		return fmt.Sprintf("--attach %s: addresses begin with http or https", name)
+	return refusedFile(name)
+}
+
+// refusedFile says what is wrong with a name that is not that of a file; "" for others.
+func refusedFile(name string) string {
+	_, err := os.Stat(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "there is no such file"
+	case isFolder(name):
+		return "it is a folder: name a file"
 	}
 	return ""
 }

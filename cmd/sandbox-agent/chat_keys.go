@@ -138,13 +138,45 @@ func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	return nil, false
 }
 
+// surprise is how long something asked has to be on the screen before keys are for it: who has
+// pressed one earlier has not read it.
+const surprise = 500 * time.Millisecond
+
+// asked is what is asked now: of several questions of one request, how many are answered.
+type asked struct {
+	ask      *chatAsk
+	answered int
+}
+
+// chatRead comes when something asked could have been read: the screen then says which keys answer.
+type chatRead struct{}
+
+// noteAsked notes since when what is asked now is on the screen.
+func (m *chatModel) noteAsked() tea.Cmd {
+	var now asked
+	if len(m.asks) > 0 {
+		now = asked{m.asks[0], len(m.asks[0].answers)}
+	}
+	if now == m.asked {
+		return nil
+	}
+	m.asked, m.askedAt = now, time.Now()
+	if now.ask == nil {
+		return nil
+	}
+	return tea.Tick(surprise, func(time.Time) tea.Msg { return chatRead{} })
+}
+
+// surprised reports whether what is asked has just appeared.
+func (m *chatModel) surprised() bool { return time.Since(m.askedAt) < surprise }
+
 // typing is how long after a letter the next one is taken for a part of the same text.
 const typing = 700 * time.Millisecond
 
 // writes reports whether a key goes on with a text that is being written: a digit in it answers
 // nothing.
 func (m *chatModel) writes(k tea.KeyMsg) bool {
-	return len(k.Runes) > 0 && !k.Alt && (m.input.Value() != "" || time.Since(m.typed) < typing)
+	return len(k.Runes) > 0 && (m.input.Value() != "" || time.Since(m.typed) < typing)
 }
 
 // answered notes the answer to a question, and answers the request with the last.
@@ -178,7 +210,7 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 	if m.picker != nil {
 		return m.pickKey(k)
 	}
-	if len(m.asks) > 0 && !k.Paste && !m.writes(k) {
+	if len(m.asks) > 0 && !k.Paste && (k.Alt || !m.writes(k) && !m.surprised()) {
 		if cmd, taken := m.askKey(k); taken {
 			return cmd
 		}

@@ -42,6 +42,24 @@ func TestChat_DigitsOfATextAnswerNothing(t *testing.T) {
 		t.Errorf("a number alone: %d questions are open, and %q was written", len(m.asks), m.input.Value())
 	}
 	m = asked()
+	m.noteAsked() // it has just appeared: nobody has read it
+	press(m, "2", false)
+	if len(m.asks) != 1 || m.input.Value() != "2" {
+		t.Errorf("a digit in the moment in which something is asked: %d questions are open, and %q was written", len(m.asks), m.input.Value())
+	}
+	m.input.SetValue("")
+	m.typed, m.askedAt = time.Time{}, time.Now().Add(-surprise)
+	press(m, "2", false)
+	if len(m.asks) != 0 {
+		t.Error("a digit a moment later answers nothing")
+	}
+	m = asked()
+	m.noteAsked()
+	press(m, "2", true)
+	if len(m.asks) != 0 {
+		t.Error("Alt and a number does not answer at once")
+	}
+	m = asked()
 	m.input.SetValue("")
 	m.typed = time.Now() // the last letter was taken back a moment ago
 	press(m, "2", false)

@@ -53,6 +53,8 @@ type chatModel struct {
 
 	input         textarea.Model
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
+	asked         asked     // what is on the screen
+	askedAt       time.Time // since when
 	log           viewport.Model
 	width, height int
 	over          bool // the session was ended, here or elsewhere
@@ -131,7 +133,7 @@ func (m *chatModel) listen() tea.Msg {
 
 func (m *chatModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	follow := m.log.AtBottom()
-	cmd := m.update(msg)
+	cmd := tea.Batch(m.update(msg), m.noteAsked())
 	m.layout(follow)
 	return m, cmd
 }
@@ -150,6 +152,7 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 		if msg.of == m.lost {
 			return m.tick()
 		}
+	case chatRead:
 	case chatOpened:
 		return m.opened(msg)
 	case chatDone:
@@ -294,9 +297,9 @@ func (m *chatModel) take(f acp.Message) {
 		m.busy = false
 	case f.Method() == "_sandboxagent/session/ended":
 		m.busy = false
-		if reason := rawjson.MemberString(f.Params(), "data", "reason"); reason == "terminated" && f.Session() == m.session.id {
-			m.over = true
-			m.note("the session was terminated, and takes no more prompts: Ctrl-S opens another")
+		if reason := rawjson.MemberString(f.Params(), "data", "reason"); (reason == "terminated" || reason == "deleted") && f.Session() == m.session.id {
+			m.over, m.asks = true, nil
+			m.note("the session was " + reason + ", and takes no more prompts: Ctrl-S opens another")
 		}
 	default:
 		switch u := f.Update(); {

@@ -76,14 +76,18 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 		lines = append(lines, m.styles.accent.Render(fmt.Sprint(i+1))+" "+mark+cmdline.Shorten(name, max(width-10, 10)))
 	}
 	how := "a number answers, Escape rejects"
+	writes := m.input.Value() != "" // digits are a part of it
 	switch {
+	case m.surprised():
+		how = "Alt and a number answers"
+	case writes && a.question:
+		how = "Enter answers with what you write, Alt and a number with that; Escape rejects"
+	case writes:
+		how = "Alt and a number answers, Escape rejects; what you write is sent later"
 	case several:
 		how = "numbers choose, Enter answers, Escape rejects; or write an answer"
 	case a.question:
 		how = "a number answers, Escape rejects; or write an answer"
-	}
-	if m.input.Value() != "" && !a.question { // digits are a part of it
-		how = "Alt and a number answers, Escape rejects; what you write is sent later"
 	}
 	if n := len(m.asks); n > 1 {
 		how += fmt.Sprintf("; %d more wait", n-1)

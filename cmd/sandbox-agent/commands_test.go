@@ -76,8 +76,23 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"prompt", "x", "--attach", ""}, "the value of --attach is empty"},
 		{[]string{"prompt", "x", "--attach", "/tmp"}, "folder"},
 		{[]string{"prompt", "x", "--attach", "ftp://x"}, "ftp"},
+		{[]string{"prompt", "x", "--attach", "/nope"}, "--attach /nope: there is no such file"},
 		{[]string{"prompt", "x", "--instructions", "@"}, "--instructions"},
-		{[]string{"prompt", "x", "--env", "=x"}, "--env"},
+		{[]string{"prompt", "x", "--instructions", "@/nope"}, "--instructions @/nope: there is no such file"},
+		{[]string{"prompt", "x", "--env", "=x"}, "--env: there is no name before the =: use NAME=VALUE"},
+		{[]string{"process", "run", "--env", "=x", "true"}, "--env: there is no name before the =: use NAME=VALUE"},
+		{[]string{"prompt", "x", "--endpoint", "localhost:99"}, `--endpoint: "localhost:99" is not an http or https address: did you mean http://localhost:99?`},
+		{[]string{"prompt", "x", "--endpoint", "127.0.0.1:99"}, "did you mean http://127.0.0.1:99?"},
+		{[]string{"teleport", "--to", "here:99"}, "did you mean http://here:99?"},
+		{[]string{"teleport", "--from", "here:99", "--to", "http://x"}, "--from: "},
+		{[]string{"sessions", "import", "/tmp"}, "/tmp: it is a folder: name a file"},
+		{[]string{"sessions", "import", "/nope"}, "/nope: there is no such file"},
+		{[]string{"fs", "put", "/nope", "x"}, "/nope: there is no such file"},
+		{[]string{"rpc", "call", "m", "@/nope"}, "@/nope: there is no such file"},
+		{[]string{"credentials", "extract", "--home-dir", "/nope"}, "--home-dir: there is no folder /nope"},
+		{[]string{"prompt", "x", "--cwd", "/tmp/\xff"}, "the value of --cwd is not UTF-8"},
+		{[]string{"acp", "--ephemeral", "--agent", "nope"}, `agent "nope" is unknown: the agents are `},
+		{[]string{"server", "--ephemeral", "--port", "0", "--default-agent", "nope"}, `agent "nope" is unknown: the agents are `},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -87,6 +102,25 @@ func TestCommands_Usage(t *testing.T) {
 			}
 			if !strings.HasPrefix(errOut, "error: wrong usage: ") || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "\nhint: see: sandbox-agent") || strings.Contains(errOut, "sandbox-agent sandbox-agent") {
 				t.Errorf("error output %q, want %q in it", errOut, tt.want)
+			}
+		})
+	}
+}
+
+// A server that cannot have what it needs says what to give it instead.
+func TestServer_SaysWhatItNeeds(t *testing.T) {
+	for _, tt := range []struct{ name, args, home, want string }{
+		{"an address of another machine", "--ephemeral --no-token --host 192.0.2.1", "/", "192.0.2.1 is no address of this machine: give --host one that is"},
+		{"no name", "--ephemeral --no-token --host here.invalid", "/", "the name here.invalid is not known: give --host an address of this machine"},
+		{"no home", "", "", "set HOME, or give --data-dir"},
+		{"a home that cannot be written to", "", "/dev/null", "give --data-dir a folder that this user can write to"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("HOME", tt.home)
+			t.Setenv("XDG_DATA_HOME", "")
+			args := append([]string{"server", "--port", "0"}, strings.Fields(tt.args)...)
+			if code, _, errOut := tool(t, "", args...); code != cmdline.ExitFailure || !strings.Contains(errOut, tt.want) {
+				t.Errorf("exit %d, %s", code, errOut)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ type word struct{ text, usage string }
 
 // completions lists every command's words.
 func completions(app *cli.App) []completion {
-	all := []completion{{words: append(commandWords(app.Commands), word{"--help", "show help"})}}
+	all := []completion{{words: append(commandWords(app.Commands), word{"help", "show the help of a command"}, word{"--help", "show help"})}}
 	return append(all, below("", app.Commands)...)
 }
 
@@ -65,7 +65,10 @@ func below(path string, commands []*cli.Command) []completion {
 	for _, c := range commands {
 		at := strings.TrimSpace(path + " " + c.Name)
 		words := commandWords(c.Subcommands)
-		for _, f := range c.Flags {
+		for _, f := range slices.Concat(c.Flags, behind(c).Passed) {
+			if slices.Contains(texts(words), "--"+f.Names()[0]) {
+				continue // its own goes before the one that it passes on
+			}
 			usage := ""
 			if d, ok := f.(cli.DocGenerationFlag); ok {
 				usage = d.GetUsage()
@@ -98,7 +101,7 @@ func bashScript(b *strings.Builder, app *cli.App) {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" agent="" before="" w
   for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$before" in --agent) agent="$w" ;; esac
-    case "$w" in -*) ;; *) path="${path:+$path }$w" ;; esac
+    case "$path $w" in *" -"*|" help") ;; *) path="${path:+$path }$w" ;; esac
     before="$w"
   done
   local words="" asked=""
@@ -107,7 +110,10 @@ func bashScript(b *strings.Builder, app *cli.App) {
 	for _, name := range slices.Sorted(maps.Keys(offeredFlags)) {
 		fmt.Fprintf(b, "    --%s) asked=%s ;;\n", name, offeredFlags[name])
 	}
-	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$path\" in\n")
+	for _, name := range slices.Sorted(maps.Keys(knownValues)) {
+		fmt.Fprintf(b, "    --%s) words=%q ;;\n", name, strings.Join(knownValues[name], " "))
+	}
+	b.WriteString("  esac\n  if [ -z \"$asked$words\" ]; then\n  case \"$path\" in\n")
 	for _, c := range deepestFirst(completions(app)) {
 		fmt.Fprintf(b, "    %s) words=%q ;;\n", shellPattern(c.path), strings.Join(texts(c.words), " "))
 	}
@@ -133,7 +139,7 @@ _sandbox_agent() {
   local -a entries
   for w in "${words[@]:1:$((CURRENT-2))}"; do
     case "$before" in --agent) agent="$w" ;; esac
-    case "$w" in -*) ;; *) at="${at:+$at }$w" ;; esac
+    case "$at $w" in *" -"*|" help") ;; *) at="${at:+$at }$w" ;; esac
     before="$w"
   done
   case "$before" in
@@ -141,7 +147,10 @@ _sandbox_agent() {
 	for _, name := range slices.Sorted(maps.Keys(offeredFlags)) {
 		fmt.Fprintf(b, "    --%s) asked=%s ;;\n", name, offeredFlags[name])
 	}
-	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$at\" in\n")
+	for _, name := range slices.Sorted(maps.Keys(knownValues)) {
+		fmt.Fprintf(b, "    --%s) entries=(%s) ;;\n", name, strings.Join(knownValues[name], " "))
+	}
+	b.WriteString("  esac\n  if [ -z \"$asked$entries\" ]; then\n  case \"$at\" in\n")
 	for _, c := range deepestFirst(completions(app)) {
 		fmt.Fprintf(b, "    %s) entries=(", shellPattern(c.path))
 		for _, w := range c.words {
@@ -165,6 +174,7 @@ compdef _sandbox_agent sandbox-agent
 func fishScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`function __sandbox_agent_at
   set -l words (commandline -opc | string match -v -- '-*')
+  test "$words[2]" = help; and set -e words[2]
   set -l path (string join ' ' $words[2..-1])
   if test "$path" = "$argv[1]"
     return 0
@@ -191,6 +201,8 @@ end
 				how = "-l " + long
 				if what := offeredFlags[long]; what != "" {
 					how += " -x -a " + quoteAlways("(sandbox-agent completion "+what+" (__sandbox_agent_named) 2>/dev/null)")
+				} else if values := knownValues[long]; values != nil {
+					how += " -x -a " + quoteAlways(strings.Join(values, " "))
 				}
 			}
 			fmt.Fprintf(b, "complete -c sandbox-agent -n %s %s -d %s\n", quoteAlways(fmt.Sprintf("__sandbox_agent_at %s %s", quoteAlways(c.path), kind)), how, quoteAlways(w.usage))

@@ -88,6 +88,11 @@ func offer(c *cli.Context, out io.Writer, what, agent string) {
 // offeredFlags are the flags whose values are offered.
 var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "model": "models", "mode": "modes"}
 
+// knownValues are the values of flags that have the same ones everywhere.
+var knownValues = map[string][]string{
+	"permission-mode": permissionModes, "acp": {"1", "2"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}, "fsync": fsyncs,
+}
+
 // offeredArgs are the arguments that are offered, by their names in ArgsUsage.
 var offeredArgs = map[string]string{"AGENT": "agents", "SESSION": "sessions"}
 

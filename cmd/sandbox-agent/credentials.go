@@ -47,6 +47,9 @@ func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []cre
 			return nil, nil, cmdline.Usagef(c, "--agent %s: credentials are known of %s", agent, strings.Join(credentials.Agents(), ", "))
 		}
 	}
+	if o.Home != "" && !isFolder(o.Home) {
+		return nil, nil, cmdline.Usagef(c, "--home-dir: there is no folder %s", o.Home)
+	}
 	found, problems := credentials.Find(o)
 	for _, p := range problems {
 		fmt.Fprintf(std.err, "%s: %s\n", p.File, p.Reason)
@@ -122,14 +125,19 @@ func extractEnvCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "extract-env",
 		Usage: "print keys and tokens as environment variables",
-		Description: `Prints the values themselves, one NAME=VALUE in each line, quoted for a shell where
-that is needed. With --export a shell can evaluate it:
+		Description: `Prints one NAME=VALUE in each line, quoted for a shell where that is needed. With
+--export a shell can evaluate it:
 
   eval "$(sandbox-agent credentials extract-env --export)"
 
+On a terminal values are shortened, unless --reveal is given: others may look on.
+
 Of several for the same variable the first counts: the environment, then agents'
 files. What has expired, or has no variable, is told of on the standard error.`,
-		Flags: credentialFlags(&cli.BoolFlag{Name: "export", Usage: "print export NAME=VALUE"}),
+		Flags: credentialFlags(
+			&cli.BoolFlag{Name: "export", Usage: "print export NAME=VALUE"},
+			&cli.BoolFlag{Name: "reveal", Usage: "show the values, also on a terminal"},
+		),
 		Action: func(c *cli.Context) error {
 			found, _, err := findCredentials(c, std)
 			if err != nil {
@@ -148,8 +156,15 @@ files. What has expired, or has no variable, is told of on the standard error.`,
 			if c.Bool("export") {
 				prefix = "export "
 			}
+			shorten := terminal(std.out) && !c.Bool("reveal")
 			for _, v := range vars {
+				if shorten {
+					v.Value = v.From.Redacted()
+				}
 				fmt.Fprintf(std.out, "%s%s=%s\n", prefix, v.Name, quoteWord(v.Value))
+			}
+			if shorten && len(vars) > 0 {
+				note(std, "values are shortened on a terminal: --reveal shows them; a file, a pipe and a shell get all of them")
 			}
 			return nil
 		},

@@ -87,6 +87,12 @@ func (k *talk) types(keys string) {
 	}
 }
 
+// asks waits until something is asked, and numbers are answers.
+func (k *talk) asks(patterns ...string) {
+	k.t.Helper()
+	k.sees(append(patterns, `│ (a number answers|numbers choose)`)...)
+}
+
 // leaves ends the chat with Ctrl-C, of which one more is needed while the turn has not ended yet.
 func (k *talk) leaves(last string) {
 	k.t.Helper()
@@ -134,17 +140,17 @@ func TestChat(t *testing.T) {
 		k.types("plan\r")
 		k.sees(`☑ Look around`)
 		k.types("permission\r")
-		k.sees(`1 Allow`)
+		k.asks(`1 Allow`)
 		k.types("1")
 		k.sees(`allow_once`)
 		k.types("permission\r")
-		k.sees(`3 Reject`)
+		k.asks(`3 Reject`)
 		k.types("\x1b")
 		k.sees(`reject_once`)
 		k.types("question 2\r")
-		k.sees(`1 Red`)
+		k.asks(`1 Red`)
 		k.types("2")
-		k.sees(`write an answer`)
+		k.asks()
 		k.types("a word of mine\r")
 		k.sees(`a word of mine`)
 		// What is sent meanwhile waits, and comes back when the turn is cancelled.
@@ -176,7 +182,7 @@ func TestChat_VersionTwoShowsMore(t *testing.T) {
 	k.sees(`✓ Run count`, `one`, `two`)
 	k.types("child-permission\r")
 	k.sees(`subagent Look around`, `1 Allow`)
-	k.types("1")
+	k.types("\x1b1") // at once
 	k.sees(`✓ subagent Look around`, `permission: allow_once`, `The child is done`)
 	k.types("upsert\r")
 	k.sees(`(?s)The final text\.`)
@@ -221,7 +227,7 @@ func attaches(t *testing.T, speaks string) {
 	}
 	turn := make(chan string, 1)
 	go func() { turn <- other.prompt(session, "permission") }()
-	k.sees(`1 Allow`)
+	k.asks(`1 Allow`)
 	k.types("1")
 	if r := <-turn; r != "end_turn" {
 		t.Errorf("the turn of the other client ended with %s", r)
@@ -237,6 +243,26 @@ func attaches(t *testing.T, speaks string) {
 	k.sees(`in another session`)
 	k.types("\x03")
 	k.ends()
+}
+
+// What one chat has begun goes on in another when the first is killed: it is asked there, and the turn ends.
+func TestChat_AnotherIsKilled(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	other := connect(t, g, wsocket, options{agent: "mock"})
+	session := other.newSession()
+	first := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--session", session)
+	first.sees(`ready · mock`)
+	k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--session", session)
+	k.sees(`ready · mock`)
+	first.types("permission\r")
+	k.asks(`1 Allow`)
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.done
+	k.types("1")
+	k.sees(`allow_once`, `ready · mock`)
 }
 
 // A chat whose gateway is gone says so in place of what the agent does, goes on when there is
@@ -267,6 +293,34 @@ func TestChat_TheGatewayIsGone(t *testing.T) {
 			k.sees(`no connection for`)
 			k.leaves(`the session lives on: .*chat --session mock-`)
 		})
+	}
+}
+
+// A chat says at once that another client has ended its session for good, also when it is idle.
+func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	for _, speaks := range []string{"1", "2"} {
+		for command, told := range map[string]string{"delete": "deleted", "terminate": "terminated"} {
+			t.Run(command+" in version "+speaks, func(t *testing.T) {
+				t.Parallel()
+				other := connect(t, g, wsocket, options{agent: "mock"})
+				session := other.newSession()
+				k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--acp", speaks, "--session", session)
+				k.sees(`ready · mock`)
+				c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+				if code, _, errOut := c.run("sessions", command, session); code != 0 {
+					t.Fatalf("exit %d, %s", code, errOut)
+				}
+				k.sees(`the session was `+told, `the session has ended`)
+				at := k.at
+				k.types("\x03")
+				k.ends()
+				if after := k.seen.String()[at:]; strings.Contains(after, "lives on") {
+					t.Errorf("it says that the session lives on:\n%s", after)
+				}
+			})
+		}
 	}
 }
 

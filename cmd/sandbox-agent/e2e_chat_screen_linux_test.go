@@ -189,7 +189,7 @@ func TestChat_OnAScreen(t *testing.T) {
 				s.sends("run")
 				s.shows(`The command failed`, ready)
 				s.sends("permission")
-				looks = append(looks, s.shows(`1 Allow`, `^waits for you`))
+				looks = append(looks, s.shows(`1 Allow`, `│ a number answers`, `^waits for you`))
 				s.asks("send-keys 3")
 				s.shows(`reject_once`, ready)
 				s.asks("send-keys C-o")

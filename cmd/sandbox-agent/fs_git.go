@@ -58,6 +58,8 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 		Name:      "diff",
 		Usage:     "print what differs, as a patch",
 		ArgsUsage: "[REMOTE]",
+		Description: "What changed in the files, against the index. Files that are new are in it, also when nobody has\n" +
+			"added them, but not those that git ignores. Nothing is changed in the repository.",
 		Flags: fsFlags(
 			&cli.BoolFlag{Name: "staged", Usage: "what is in the index, against the last commit"},
 			&cli.StringFlag{Name: "base", Usage: "a commit to compare the files with, instead of the index"},

@@ -41,6 +41,12 @@ folder to put it into. The file takes its place when all of it has arrived.`,
 func fsPut(c *cli.Context, std stdio, local, remote string) error {
 	in, size := std.in, int64(-1)
 	if local != "-" {
+		if isFolder(local) {
+			return cmdline.Usagef(c, "%s is a directory: use sandbox-agent fs upload", local)
+		}
+		if wrong := refusedFile(local); wrong != "" {
+			return cmdline.Usagef(c, "%s: %s", local, wrong)
+		}
 		f, err := os.Open(local)
 		if err != nil {
 			return fmt.Errorf("read the file: %w", err)
@@ -49,9 +55,6 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 		info, err := f.Stat()
 		if err != nil {
 			return fmt.Errorf("read the file: %w", err)
-		}
-		if info.IsDir() {
-			return cmdline.Usagef(c, "%s is a directory: use sandbox-agent fs upload", local)
 		}
 		if in = io.Reader(f); info.Mode().IsRegular() {
 			size = info.Size()

@@ -108,7 +108,7 @@ func TestFS_GetAndPut(t *testing.T) {
 		{[]string{"put", "a", "b", "--if-match", `"x"`}, cmdline.ExitFailure, "Precondition failed"},
 		{[]string{"put", "d", "b"}, cmdline.ExitUsage, "fs upload"},
 		{[]string{"put", "-", "d/"}, cmdline.ExitUsage, "no name"},
-		{[]string{"put", "no", "b"}, cmdline.ExitFailure, "no such file"},
+		{[]string{"put", "no", "b"}, cmdline.ExitUsage, "no such file"},
 		{[]string{"get", "n"}, cmdline.ExitFailure, "fs download"},
 		{[]string{"get", "no"}, cmdline.ExitNotFound, "no such file"},
 		{[]string{"get", "../x"}, cmdline.ExitFailure, "Path leads out of the root"},
@@ -326,7 +326,7 @@ func TestFS_Git(t *testing.T) {
 	if out := mustTool(t, "", "fs", "git", "status"); !strings.Contains(out, "trunk") || !strings.Contains(out, "\n.M "+filepath.Join(root, "a")+"\n") || !strings.Contains(out, "\n?? "+filepath.Join(root, "b")+"\n") {
 		t.Errorf("status:\n%s", out)
 	}
-	if out := mustTool(t, "", "fs", "git", "diff"); !strings.Contains(out, "\n-one\n+two\n") {
+	if out := mustTool(t, "", "fs", "git", "diff"); !strings.Contains(out, "\n-one\n+two\n") || !strings.Contains(out, "\n+++ b/b\n@@ -0,0 +1 @@\n+new\n") {
 		t.Errorf("diff:\n%s", out)
 	}
 	if out := mustTool(t, "", "fs", "git", "diff", "--staged"); out != "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -52,17 +51,8 @@ func program(c *cli.Context) (command string, args []string, env map[string]stri
 	if len(line) == 0 || line[0] == "" {
 		return "", nil, nil, cmdline.Usagef(c, "COMMAND is missing")
 	}
-	for _, kv := range c.StringSlice("env") {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok || name == "" {
-			return "", nil, nil, cmdline.Usagef(c, "--env %s is not NAME=VALUE", kv)
-		}
-		if env == nil {
-			env = map[string]string{}
-		}
-		env[name] = value
-	}
-	return line[0], line[1:], env, nil
+	env, err = variablesOf(c)
+	return line[0], line[1:], env, err
 }
 
 // onProcesses runs a command with a client and a context that ends with

@@ -184,7 +184,7 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	}
 	for _, name := range attach {
 		if wrong := refusedEnclosure(name); wrong != "" {
-			return o, cmdline.Usagef(c, "%s", wrong)
+			return o, cmdline.Usagef(c, "--attach %s: %s", name, wrong)
 		}
 		a, err := readEnclosure(name, std.in)
 		if err != nil {

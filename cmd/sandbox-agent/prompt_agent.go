@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -27,17 +29,31 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 			return "", nil
 		}
 		all = append(all, a.ID)
-		if readyToWork(a) {
+		if lacks(a) == "" {
 			ready = append(ready, a.ID)
 		}
 	}
-	if t.o.interactive && len(ready) > 0 {
-		i, ok := t.asker.choose(ctx, "Which agent?", ready, "leave")
+	if t.o.interactive && len(agents) > 0 {
+		steps := func(a runtime.AgentInfo) int { // until it works
+			switch {
+			case lacks(a) == "":
+				return 0
+			case a.Installed:
+				return 1
+			}
+			return 2
+		}
+		slices.SortStableFunc(agents, func(a, b runtime.AgentInfo) int { return cmp.Compare(steps(a), steps(b)) })
+		var shown []string
+		for _, a := range agents {
+			shown = append(shown, strings.TrimSuffix(a.ID+": "+lacks(a), ": "))
+		}
+		i, ok := t.asker.choose(ctx, "Which agent?", shown, "leave")
 		switch {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
 		case ok && i >= 0:
-			return ready[i], nil
+			return agents[i].ID, nil
 		}
 	}
 	text := "no agent is named, and the gateway has no default one: give --agent with one of " + strings.Join(all, ", ")
@@ -48,8 +64,13 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 	return "", &cmdline.Usage{Text: text, Command: "sandbox-agent prompt"}
 }
 
-// readyToWork reports whether an agent is likely to work without an installation
-// or a login.
-func readyToWork(a runtime.AgentInfo) bool {
-	return a.Installed && a.AuthState != runtime.AuthRequired
+// lacks says what an agent needs before it works, as far as that is known; "" for nothing.
+func lacks(a runtime.AgentInfo) string {
+	switch {
+	case !a.Installed:
+		return "not installed, which is done first"
+	case a.AuthState == runtime.AuthRequired:
+		return "needs a login, with " + programName() + " agents login " + a.ID
+	}
+	return ""
 }

@@ -43,8 +43,8 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 			if file == "" {
 				return o, cmdline.Usagef(c, "--instructions @ names no file")
 			}
-			if isFolder(file) {
-				return o, cmdline.Usagef(c, "--instructions @%s is a folder", file)
+			if wrong := refusedFile(file); wrong != "" {
+				return o, cmdline.Usagef(c, "--instructions @%s: %s", file, wrong)
 			}
 			b, err := os.ReadFile(file)
 			if err != nil {
@@ -54,13 +54,9 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 		}
 		o.own["instructions"] = text
 	}
-	env := object{}
-	for _, kv := range c.StringSlice("env") {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok || name == "" {
-			return o, cmdline.Usagef(c, "--env %s is not of the form NAME=VALUE", name)
-		}
-		env[name] = value
+	env, err := variablesOf(c)
+	if err != nil {
+		return o, err
 	}
 	if len(env) > 0 {
 		o.own["env"] = env
@@ -73,6 +69,24 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 		o.mcp = append(o.mcp, server)
 	}
 	return o, nil
+}
+
+// variablesOf returns the variables of --env; nil when it is not given. Errors name no value.
+func variablesOf(c *cli.Context) (map[string]string, error) {
+	var env map[string]string
+	for _, kv := range c.StringSlice("env") {
+		name, value, ok := strings.Cut(kv, "=")
+		switch {
+		case !ok:
+			return nil, cmdline.Usagef(c, "--env %s is not of the form NAME=VALUE", name)
+		case name == "":
+			return nil, cmdline.Usagef(c, "--env: there is no name before the =: use NAME=VALUE")
+		case env == nil:
+			env = map[string]string{}
+		}
+		env[name] = value
+	}
+	return env, nil
 }
 
 // mcpServer reads a value of --mcp.

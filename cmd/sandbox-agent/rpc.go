@@ -50,6 +50,9 @@ func readParams(c *cli.Context, std stdio, arg string) (json.RawMessage, error) 
 	case arg == "-":
 		b, err = io.ReadAll(std.in)
 	case strings.HasPrefix(arg, "@"):
+		if wrong := refusedFile(arg[1:]); wrong != "" {
+			return nil, cmdline.Usagef(c, "%s: %s", arg, wrong)
+		}
 		b, err = os.ReadFile(arg[1:])
 	}
 	if err != nil {

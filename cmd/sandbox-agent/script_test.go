@@ -154,7 +154,7 @@ func attachmentsGoAlong(t *testing.T, speaks string) {
 		code int
 		want string
 	}{
-		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitFailure, "nowhere: no such file"},
+		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitUsage, "nowhere: there is no such file"},
 		{[]string{"look", "--attach", dir}, cmdline.ExitUsage, "is a folder"},
 		{[]string{"--attach", "-"}, cmdline.ExitUsage, "both the prompt and an attachment"},
 		{[]string{"--attach", notes}, cmdline.ExitOK, ""}, // the prompt is empty
@@ -286,6 +286,42 @@ func TestPrompt_WithoutAnAgent(t *testing.T) {
 	}
 	if err := endOf(t, end); err != nil || !strings.Contains(asked.String(), "Which agent?") {
 		t.Errorf("%v\n%s", err, asked)
+	}
+}
+
+// Agents that are not ready can be chosen, too: they say what they lack, behind those that are.
+func TestPrompt_TheChoiceOfAnAgent(t *testing.T) {
+	const locked = `sh -c 'while read -r line; do id=$(printf %s "$line" | sed "s/.*\"id\":\([^,}]*\).*/\1/"); case $line in
+*initialize*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"protocolVersion\":1,\"agentCapabilities\":{},\"authMethods\":[]}}" ;;
+*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32000,\"message\":\"nobody is logged in\"}}" ;; esac; done'`
+	url, _ := start(t, "--require-preinstall", "--agent-command", "locked="+locked)
+	if code, _, errOut := tool(t, "", "prompt", "x", "--agent", "locked", "--endpoint", url); code != cmdline.ExitAuth {
+		t.Fatalf("exit %d, %s", code, errOut)
+	}
+	for _, tt := range []struct {
+		shown string
+		exit  int
+		says  string
+	}{
+		{`1\) mock\n`, cmdline.ExitOK, ""},
+		{`\d+\) locked: needs a login, with sandbox-agent agents login locked\n`, cmdline.ExitAuth, "nobody is logged in"},
+		{`\d+\) claude: not installed, which is done first\n`, cmdline.ExitNotFound, "not installed"},
+	} {
+		keys, typing := io.Pipe()
+		_, asked, _, end := startTurn(t, url, "hello", keys)
+		number, _, _ := strings.Cut(asked.await(t, tt.shown), ")")
+		asked.await(t, `or nothing to leave`)
+		if _, err := fmt.Fprintln(typing, number); err != nil {
+			t.Fatal(err)
+		}
+		code, says := cmdline.ExitOK, ""
+		if err := endOf(t, end); err != nil {
+			code, says = exitCode(err), err.Error()
+		}
+		if code != tt.exit || !strings.Contains(says, tt.says) {
+			t.Errorf("%s: exit %d, %s\n%s", tt.shown, code, says, asked)
+		}
+		_ = typing.Close()
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
@@ -60,9 +61,17 @@ within 10 seconds; a second one ends it at once.`,
 					signals <- syscall.SIGTERM
 				}()
 			}
-			return serve(c.Context, cfg, signals, std)
+			return unknownAgent(c, serve(c.Context, cfg, signals, std))
 		},
 	}
+}
+
+// unknownAgent makes the error of a default agent that there is not one of wrong use.
+func unknownAgent(c *cli.Context, err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.UnsupportedAgent {
+		return cmdline.Usagef(c, "%s", p.Detail)
+	}
+	return err
 }
 
 // serve runs the gateway until ctx ends or a signal comes.

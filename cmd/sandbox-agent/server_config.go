@@ -167,6 +167,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	return cfg, nil
 }
 
+var fsyncs = []string{"turn", "always", "interval", "never"}
+
 // gatewayConfigOf returns what the flags say about the gateway itself.
 func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg := serverConfig{
@@ -178,8 +180,8 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		requirePreinstall: c.Bool("require-preinstall"),
 	}
 	switch {
-	case !slices.Contains([]string{"turn", "always", "interval", "never"}, cfg.fsync):
-		return cfg, cmdline.Usagef(c, "--fsync %s: use turn, always, interval or never", cfg.fsync)
+	case !slices.Contains(fsyncs, cfg.fsync):
+		return cfg, cmdline.Usagef(c, "--fsync %s: use %s", cfg.fsync, anyOf(fsyncs))
 	case cfg.requestTimeout <= 0:
 		return cfg, cmdline.Usagef(c, "--request-timeout must be more than 0")
 	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0 || cfg.unattachedTimeout < 0 || cfg.backgroundTimeout < 0:

@@ -41,6 +41,9 @@ func sessionsImportCommand(std stdio) *cli.Command {
 			}
 			var in io.Reader = std.in
 			if args[0] != "-" {
+				if wrong := refusedFile(args[0]); wrong != "" {
+					return cmdline.Usagef(c, "%s: %s", args[0], wrong)
+				}
 				f, err := os.Open(args[0])
 				if err != nil {
 					return err

@@ -54,10 +54,7 @@ func targetOf(c *cli.Context) (target, error) {
 			return target{}, err
 		}
 	}
-	if _, err := client.New(t.endpoint, client.Options{}); err != nil {
-		return target{}, cmdline.Usagef(c, "%s", err)
-	}
-	return t, nil
+	return t, cmdline.Endpoint(c, "endpoint", t.endpoint)
 }
 
 // ofDaemon takes the address of the gateway that daemon start left running, and

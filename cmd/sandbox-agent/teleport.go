@@ -90,11 +90,14 @@ func sourceOf(c *cli.Context) (target, *client.Client, error) {
 		return t, nil, err
 	}
 	if from := c.String("from"); from != "" {
+		if err := cmdline.Endpoint(c, "from", from); err != nil {
+			return t, nil, err
+		}
 		t.endpoint = from
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return t, nil, cmdline.Usagef(c, "--from: %v", err)
+		return t, nil, err
 	}
 	return t, api, nil
 }
@@ -106,6 +109,9 @@ func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 	if t.endpoint == "" {
 		return nil, t, "", cmdline.Usagef(c, "name the gateway that the session goes to with --to")
 	}
+	if err := cmdline.Endpoint(c, "to", t.endpoint); err != nil {
+		return nil, t, "", err
+	}
 	if file := c.String("to-token-file"); file != "" && t.token == "" {
 		var err error
 		if t.token, err = cmdline.TokenIn(file); err != nil {
@@ -114,11 +120,11 @@ func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return nil, t, "", cmdline.Usagef(c, "--to: %v", err)
+		return nil, t, "", err
 	}
 	u, err := url.Parse(t.endpoint)
 	if err != nil {
-		return nil, t, "", cmdline.Usagef(c, "--to: %v", err)
+		return nil, t, "", err
 	}
 	u.User = nil
 	return api, t, u.String(), nil

@@ -34,9 +34,12 @@ func hubOf(c *cli.Context) (context.Context, context.CancelFunc, *client.Client,
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if err := cmdline.Endpoint(c, "endpoint", c.String("endpoint")); err != nil {
+		return nil, nil, nil, err
+	}
 	hub, err := client.New(c.String("endpoint"), token)
 	if err != nil {
-		return nil, nil, nil, cmdline.Usagef(c, "--endpoint: %s", err)
+		return nil, nil, nil, err
 	}
 	if c.Duration("timeout") <= 0 {
 		return nil, nil, nil, cmdline.Usagef(c, "--timeout must be more than 0")

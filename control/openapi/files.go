@@ -154,7 +154,7 @@ func findOperations(path, session *openapi3.Parameter) []operation {
 			params:      params(path, flag("recent", "Also name commits by which another repository finds what this one has.")), responses: one(200, jsonResponse("The state of the work tree.", "GitStatus")), problems: with(problem.NotARepository, problem.Timeout),
 		},
 		{
-			method: http.MethodGet, path: "/v2/fs/git/diff", id: "getGitDiff", summary: "What differs, as a patch", description: "Of a folder or a file, against the index.",
+			method: http.MethodGet, path: "/v2/fs/git/diff", id: "getGitDiff", summary: "What differs, as a patch", description: "Of a folder or a file, against the index. Files that git does not know and does not ignore are in it, as new ones.",
 			params:    params(path, flag("staged", "What is in the index, against the last commit."), word("base", "A commit to compare with instead.")),
 			responses: one(200, patch), problems: with(problem.NotARepository, problem.Timeout),
 		},

@@ -32,11 +32,11 @@ func DirSoon(dir string) (unlock func(), err error) {
 // Dir creates a data directory and claims it until unlock.
 func Dir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create data directory: %w", err)
+		return nil, fmt.Errorf("create data directory: %w: give --data-dir a folder that this user can write to", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open lock of data directory: %w", err)
+		return nil, fmt.Errorf("open lock of data directory: %w: give --data-dir a folder that this user can write to", err)
 	}
 	if err := File(f); err != nil {
 		defer f.Close()

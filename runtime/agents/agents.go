@@ -83,7 +83,7 @@ func NewSet(o Options) (*Set, error) {
 	set.ctx, set.stop = context.WithCancelCause(context.Background())
 	if o.Default != "" && set.Find(o.Default) == nil {
 		set.stop(nil)
-		return nil, fmt.Errorf("default agent %q is unknown: the agents are %s", o.Default, strings.Join(set.names, ", "))
+		return nil, set.unknown(o.Default)
 	}
 	return set, nil
 }
@@ -137,7 +137,11 @@ func (set *Set) Named(name string) (*Agent, error) {
 		return nil, problem.New(problem.InvalidRequest, `no agent was named: set params._meta["%s"].agent, or ?agent= in the URL, or start the gateway with --default-agent; the agents are %s`,
 			acp.MetaKey, strings.Join(set.names, ", ")).With("agents", set.names)
 	}
-	return nil, problem.New(problem.UnsupportedAgent, "agent %q is unknown: the agents are %s", name, strings.Join(set.names, ", ")).With("agents", set.names)
+	return nil, set.unknown(name)
+}
+
+func (set *Set) unknown(name string) error {
+	return problem.New(problem.UnsupportedAgent, "agent %q is unknown: the agents are %s", name, strings.Join(set.names, ", ")).With("agents", set.names)
 }
 
 // Used returns the agents that may have processes.

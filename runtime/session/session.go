@@ -472,14 +472,16 @@ func (s *Session) noteLossLocked(cause error, x *after) {
 
 // noteEndLocked tells the clients that the session, or its process, has ended.
 func (s *Session) noteEndLocked(end EndInfo, x *after) {
-	b, err := schema.Encode(struct {
+	s.Log().Append(journal.Notice, journal.Everyone, s.endFrame(end))
+	x.flush = true
+}
+
+// endFrame is the notification that tells clients of an end.
+func (s *Session) endFrame(end EndInfo) []byte {
+	b, _ := schema.Encode(struct { // it has no values that cannot be encoded
 		SessionID string  `json:"sessionId"`
 		Data      EndInfo `json:"data"`
 	}{s.id, end})
-	if err != nil {
-		return // it has no values that cannot be encoded
-	}
 	n := acp.NewNotification("_sandboxagent/session/ended", b)
-	s.Log().Append(journal.Notice, journal.Everyone, n.Frame())
-	x.flush = true
+	return n.Frame()
 }

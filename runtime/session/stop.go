@@ -108,8 +108,10 @@ func (s *Session) persist(durably bool) error {
 	return l.Flush()
 }
 
-// remove removes what is left of a deleted session.
+// remove removes what is left of a deleted session. Its log goes with it, so that those who are
+// attached are told beside it.
 func (s *Session) remove() error {
+	s.post(s.endFrame(EndInfo{Reason: "deleted", TerminatedBy: "client", At: time.Now().UTC()}))
 	s.retire()
 	s.stopRaw()
 	s.saving.Lock() // a write of the record that is under way ends first

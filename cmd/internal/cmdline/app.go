@@ -89,7 +89,7 @@ func Run(ctx context.Context, app *cli.App, args []string, behind func(*cli.Comm
 	}
 	app.Metadata = map[string]any{behindKey: behind}
 	args = FlagsFirst(app, args, behind)
-	if err := emptyValue(app, args, behind); err != nil {
+	if err := badValue(app, args, behind); err != nil {
 		return err
 	}
 	return app.RunContext(ctx, append([]string{app.Name}, args...))

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/urfave/cli/v2"
@@ -112,5 +114,13 @@ func TestNotReached_SaysWhatHelps(t *testing.T) {
 	}
 	if cmdline.Unreachable(errors.Join(&os.PathError{Op: "open", Path: "x", Err: os.ErrNotExist})) {
 		t.Error("a file that is missing is taken for a network")
+	}
+}
+
+// A port that only an administrator may have is not told as a failure of the network.
+func TestExplainListen_NotAllowed(t *testing.T) {
+	err := &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}
+	if got := cmdline.ExplainListen(t.Context(), cmdline.Gateway, "127.0.0.1", "80", err).Error(); !strings.Contains(got, "may not listen on port 80: give --port one from 1024 on") {
+		t.Error(got)
 	}
 }

@@ -22,10 +22,19 @@ const (
 // ExplainListen says who has the address that a gateway or a hub wants, and what can be
 // done. err is that of listening.
 func ExplainListen(ctx context.Context, self, host, port string, err error) error {
-	if !errors.Is(err, syscall.EADDRINUSE) {
+	address := net.JoinHostPort(host, port)
+	var lookup *net.DNSError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listen on %s: %s is no address of this machine: give --host one that is, such as 127.0.0.1, or 0.0.0.0 for all of them", address, host)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("listen on %s: this user may not listen on port %s: give --port one from 1024 on; 0 is any free one", address, port)
+	case errors.As(err, &lookup):
+		return fmt.Errorf("listen on %s: the name %s is not known: give --host an address of this machine, such as 127.0.0.1", address, host)
+	default:
 		return fmt.Errorf("listen: %w", err)
 	}
-	address := net.JoinHostPort(host, port)
 	who := ""
 	if pid, name := listener(port); pid != 0 {
 		who = fmt.Sprintf(" by %s (process %d)", name, pid)

@@ -3,6 +3,7 @@ package cmdline
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 )
@@ -79,10 +80,15 @@ func FlagsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) [
 // nothing is looked for.
 var mayBeEmpty = []string{"title", "note", "content", "search", "query"}
 
-// emptyValue is the error of the first flag that was given an empty value, as "$NAME" is in a
-// script when NAME is not set: taken for no value it would be another command. args are in
-// the order of FlagsFirst. What comes from the environment is not looked at, where empty is unset.
-func emptyValue(app *cli.App, args []string, behind func(*cli.Command) Behind) error {
+// mustBeText are flags whose value the gateway is told, which can be told UTF-8 only. Names of
+// files of this machine may be any bytes.
+var mustBeText = []string{"cwd", "agent-cwd"}
+
+// badValue is the error of the first flag that was given a value which none can be: an empty one,
+// as "$NAME" is in a script when NAME is not set, which taken for no value would be another command,
+// or one that the gateway would be told otherwise. args are in the order of FlagsFirst. What comes
+// from the environment is not looked at, where empty is unset.
+func badValue(app *cli.App, args []string, behind func(*cli.Command) Behind) error {
 	command, path := &cli.Command{Subcommands: app.Commands, Flags: app.Flags}, app.Name
 	for len(args) > 0 {
 		c := Find(command.Subcommands, args[0])
@@ -113,6 +119,9 @@ func emptyValue(app *cli.App, args []string, behind func(*cli.Command) Behind) e
 		}
 		if value == "" && !slices.Contains(mayBeEmpty, name) {
 			return &Usage{"the value of " + dashes(name) + " is empty", path}
+		}
+		if !utf8.ValidString(value) && slices.Contains(mustBeText, name) {
+			return &Usage{"the value of " + dashes(name) + " is not UTF-8: the gateway can be told no other names", path}
 		}
 	}
 	return nil

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/urfave/cli/v2"
 )
 
 // Words splits values at commas, for variables that hold several.
@@ -29,9 +32,26 @@ func DataDir(program string) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
+		return "", fmt.Errorf("the data directory is in the home directory, which is not known: set HOME, or give --data-dir (%w)", err)
 	}
 	return filepath.Join(home, ".local", "share", program), nil
+}
+
+// Endpoint is the error of a value that is no address of a server; nil for one.
+func Endpoint(c *cli.Context, flag, value string) error {
+	if isEndpoint(value) {
+		return nil
+	}
+	meant := ""
+	if like := "http://" + value; !strings.Contains(value, "//") && isEndpoint(like) {
+		meant = ": did you mean " + like + "?"
+	}
+	return Usagef(c, "--%s: %q is not an http or https address%s", flag, value, meant)
+}
+
+func isEndpoint(value string) bool {
+	u, err := url.Parse(value)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // LocalURL is the address, good on this machine, of a server for host and port. The port

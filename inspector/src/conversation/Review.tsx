@@ -27,8 +27,10 @@ async function changesIn(cwd: string, signal: AbortSignal): Promise<Changes> {
   const status = await gateway.machine.fs.gitStatus(cwd, { signal });
   // Before the first commit there is nothing to compare with but what is staged.
   const answer = await gateway.machine.api.fetch("GET", "v2/fs/git/diff", { path: cwd, ...(status.commit === undefined ? {} : { base: "HEAD" }) }, { signal });
+  const files = filesOf(await answer.text());
+  const shown = new Set(files.map((f) => `${status.root}/${f.path}`)); // gateways of before leave out files that are not in the index
   return {
-    root: status.root, files: filesOf(await answer.text()), untracked: status.files.filter((f) => f.index === "?").map((f) => f.path),
+    root: status.root, files, untracked: status.files.filter((f) => f.index === "?" && !shown.has(f.path)).map((f) => f.path),
     cut: status.truncated || answer.headers.get("Sandbox-Agent-Truncated") === "true",
   };
 }

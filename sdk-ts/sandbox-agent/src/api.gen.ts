@@ -233,7 +233,7 @@ export interface paths {
         };
         /**
          * What differs, as a patch
-         * @description Of a folder or a file, against the index.
+         * @description Of a folder or a file, against the index. Files that git does not know and does not ignore are in it, as new ones.
          */
         get: operations["getGitDiff"];
         put?: never;
