@@ -111,7 +111,7 @@ func behind(command []string) []string {
 // all that it said.
 func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 	// The linters vet the tests, too.
-	args := slices.Concat([]string{"go", "test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
+	args := slices.Concat([]string{"go", "test", "-json", "-vet=off"}, run.args, run.packages)
 	if run.behind {
 		args = behind(args)
 	}
