@@ -20,6 +20,7 @@ type versionBody struct {
 	GoVersion       string `json:"goVersion"`
 	OS              string `json:"os"`
 	Arch            string `json:"arch"`
+	Instance        string `json:"instance"`
 }
 
 var healthy = []byte(`{"status":"ok"}` + "\n")
@@ -48,6 +49,6 @@ func (s *Server) getReady(c echo.Context) error {
 func (s *Server) getVersion(c echo.Context) error {
 	return writeJSON(c, versionBody{
 		Version: s.o.Version, ProtocolVersion: 1,
-		GoVersion: goruntime.Version(), OS: goruntime.GOOS, Arch: goruntime.GOARCH,
+		GoVersion: goruntime.Version(), OS: goruntime.GOOS, Arch: goruntime.GOARCH, Instance: s.instance,
 	})
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"io"
 	iofs "io/fs"
 	"iter"
@@ -80,6 +81,7 @@ type Server struct {
 	// wait as long as their clients do.
 	examining chan struct{}
 	draining  atomic.Bool
+	instance  string          // tells this server from others, whatever its addresses
 	stop      context.Context // done when event streams must end
 	end       context.CancelFunc
 }
@@ -88,7 +90,7 @@ var _ http.Handler = (*Server)(nil)
 
 // New returns a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{o: o, log: o.Logger, examining: make(chan struct{}, 1)}
+	s := &Server{o: o, log: o.Logger, examining: make(chan struct{}, 1), instance: rand.Text()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

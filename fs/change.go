@@ -38,8 +38,8 @@ func (s *Service) Delete(path string, recursive bool) error {
 	if err != nil {
 		return err
 	}
-	if s.top(path) {
-		return failf(Denied, "%s is the root, which cannot be deleted", path)
+	if err := s.mayBe("deleted", path); err != nil {
+		return err
 	}
 	// RemoveAll is content with nothing.
 	info, err := s.tree.Lstat(name)
@@ -65,6 +65,9 @@ type PlaceOptions struct {
 // Move renames from to to. Across file systems it copies and then deletes.
 func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (Entry, error) {
 	src, dst, err := s.both(from, to, "move")
+	if err == nil {
+		err = s.mayBe("moved", from)
+	}
 	if err != nil {
 		return Entry{}, err
 	}
@@ -156,7 +159,7 @@ func (s *Service) free(dst, to string, o PlaceOptions) error {
 	case !o.Overwrite:
 		return failf(Exists, "%s is there already: ask for overwrite to replace it", to)
 	}
-	return nil
+	return s.mayBe("replaced", to)
 }
 
 // replace renames src to dst, over what is there.

@@ -680,6 +680,48 @@ func TestMkdirAndDelete(t *testing.T) {
 	})
 }
 
+// A gateway's own folders stay, and what they are in: whatever way, and over links.
+func TestKeep(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir+"/home/data/sessions/x", "1")
+	put(t, dir+"/home/other/y", "2")
+	put(t, dir+"/away/z", "3")
+	link(t, "home", dir+"/l")
+	for _, o := range []Options{{Home: dir}, {Root: dir}} {
+		o.Keep = []string{dir + "/l/data"}
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, p := range []string{"/home", "/home/data", "/l/data"} {
+			wantCode(t, s.Delete(dir+p, true), Denied, "the gateway needs", "cannot be deleted")
+			_, err := s.Move(t.Context(), dir+p, dir+"/gone", PlaceOptions{})
+			wantCode(t, err, Denied, "cannot be moved")
+			_, err = s.Move(t.Context(), dir+"/home/other/y", dir+p, PlaceOptions{Overwrite: true})
+			if p != "/home" { // which it is in
+				wantCode(t, err, Denied, "cannot be replaced")
+			}
+			_, err = s.Copy(t.Context(), dir+"/away", dir+p, PlaceOptions{Overwrite: true})
+			wantCode(t, err, Denied, "cannot be replaced")
+		}
+	}
+	want(t, dir, "away/", "away/z=3", "home/", "home/data/", "home/data/sessions/", "home/data/sessions/x=1", "home/other/", "home/other/y=2", "l -> home")
+	s, err := New(Options{Home: dir, Keep: []string{dir + "/home/data"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"/home/data/sessions", "/home/other", "/l", "/away"} { // the link, not what it leads to
+		if err := s.Delete(dir+p, true); err != nil {
+			t.Error(err)
+		}
+	}
+	want(t, dir, "home/", "home/data/")
+}
+
 func TestMove(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		ctx := t.Context()

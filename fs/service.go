@@ -19,6 +19,8 @@ type Options struct {
 	// Home is what relative paths belong to when the caller names no folder: the
 	// root if there is one, else by default the user's home directory.
 	Home string
+	// Keep are folders that are not deleted, moved or replaced, and nothing that they are in.
+	Keep []string
 
 	Unpack UnpackLimits
 	Search SearchLimits
@@ -37,6 +39,7 @@ type Service struct {
 	root *os.Root // nil without one
 	// dirs are the root's names: as given, and with its symbolic links resolved.
 	dirs  []string
+	keep  []string // with symbolic links resolved, too
 	seed  maphash.Seed
 	locks [64]sync.Mutex // by path: held from checking a precondition to renaming
 
@@ -57,6 +60,12 @@ func New(o Options) (*Service, error) {
 		o.Watches = 16384
 	}
 	s := &Service{o: o, tree: machine{}, seed: maphash.MakeSeed()}
+	for _, dir := range o.Keep {
+		s.keep = append(s.keep, filepath.Clean(dir))
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			s.keep = append(s.keep, real)
+		}
+	}
 	if o.Root == "" {
 		if s.o.Home == "" {
 			home, err := os.UserHomeDir()
@@ -149,6 +158,30 @@ func (s *Service) name(path string) (string, error) {
 func (s *Service) top(path string) bool {
 	path = filepath.Clean(path)
 	return slices.Contains(s.dirs, path) || filepath.Dir(path) == path
+}
+
+// mayBe returns an error when path is the root, or has in it what is kept: it cannot be done,
+// as deleted, then.
+func (s *Service) mayBe(done, path string) error {
+	if s.top(path) {
+		return failf(Denied, "%s is the root, which cannot be %s", path, done)
+	}
+	path = filepath.Clean(path)
+	names := []string{path}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		names = append(names, filepath.Join(dir, filepath.Base(path)))
+	}
+	for _, dir := range s.keep {
+		for _, name := range names {
+			if name == dir {
+				return failf(Denied, "%s is a folder that the gateway needs, which cannot be %s", path, done)
+			}
+			if within(filepath.ToSlash(dir), filepath.ToSlash(name)) {
+				return failf(Denied, "%s has the folder %s in it, which the gateway needs: it cannot be %s", path, dir, done)
+			}
+		}
+	}
+	return nil
 }
 
 // mkdirAll makes folders. Where something else is in the way, it says so.

@@ -65,6 +65,9 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 	if went != "" && went != m.address {
 		return none, fmt.Errorf("session %s went to %s: move it from there", id, went)
 	}
+	if err := m.apart(ctx); err != nil {
+		return none, err
+	}
 	there, err := m.to.Session(ctx, id)
 	p, _ := errors.AsType[*problem.Error](err)
 	switch {
@@ -100,6 +103,23 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 		return runtime.Imported{Session: there, LeftOut: []string{}}, nil
 	}
 	return m.leave(ctx, runtime.Imported{Session: there, LeftOut: []string{}})
+}
+
+// apart returns an error when both addresses are those of one gateway: a session that left it for
+// itself would open nowhere.
+func (m *move) apart(ctx context.Context) error {
+	here, err := m.from.Version(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := m.to.Version(ctx)
+	if err != nil {
+		return during(err, "ask %s", m.address)
+	}
+	if m.source.endpoint == m.target.endpoint || here.Instance != "" && here.Instance == there.Instance {
+		return &cmdline.Usage{Text: m.address + " is the gateway that has the session already: name another one with --to", Command: "sandbox-agent teleport"}
+	}
+	return nil
 }
 
 func (m *move) other(id string) error {

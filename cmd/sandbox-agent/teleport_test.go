@@ -180,6 +180,16 @@ func TestTeleport(t *testing.T) {
 		t.Errorf("what has gone is moved: exit %d, %s", code, errOut)
 	}
 
+	// To where it is already nothing goes, by whatever name that is called.
+	for _, same := range []string{one, strings.Replace(one, "127.0.0.1", "localhost", 1)} {
+		if code, _, errOut := tool(t, "", "teleport", "--from", one, "--to", same, id); code != cmdline.ExitUsage || !strings.Contains(errOut, "is the gateway that has the session already") {
+			t.Errorf("to itself: exit %d, %s", code, errOut)
+		}
+	}
+	if s := session(one, id); s.State == runtime.StateClosed {
+		t.Errorf("after it was to go to itself: %s, %s", s.State, s.Metadata)
+	}
+
 	// A copy leaves it open; one that goes on at both is not overwritten.
 	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--close", "echo another"); code != cmdline.ExitOK {
 		t.Fatal(errOut)

@@ -3,6 +3,7 @@ package main
 import (
 	iofs "io/fs"
 	"log/slog"
+	"os"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
@@ -40,7 +41,11 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 	if err != nil {
 		return nil, err
 	}
-	files, err := fs.New(fs.Options{Root: cfg.fsRoot})
+	keep := []string{cfg.dataDir} // also of one that is ephemeral: agents are installed there
+	if home, err := os.UserHomeDir(); err == nil {
+		keep = append(keep, home)
+	}
+	files, err := fs.New(fs.Options{Root: cfg.fsRoot, Keep: keep})
 	if err != nil {
 		return nil, err
 	}

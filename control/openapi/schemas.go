@@ -31,7 +31,8 @@ func schemas() openapi3.Schemas {
 		"Status": {Value: object(fields{"status": enum(none, "ok", "ready")})},
 		"Version": {Value: object(fields{
 			"version": text(none), "protocolVersion": number("The version of ACP."), "goVersion": text(none), "os": text(none), "arch": text(none),
-		})},
+			"instance": text("This run of the gateway: addresses that answer with the same one lead to the same gateway."),
+		}, "instance")},
 		"Process": {Value: object(fields{
 			"pid": number(none), "startedAt": date(), "uptimeMs": number(none), "sessions": number("Sessions that use the process."),
 			"restarts": number(none), "lastError": text("Why the process before it ended."), "rssBytes": number("Resident memory."),

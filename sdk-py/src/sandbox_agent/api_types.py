@@ -570,6 +570,7 @@ class Verification(TypedDict):
 class Version(TypedDict):
     arch: str
     goVersion: str
+    instance: NotRequired[str]
     os: str
     protocolVersion: int
     version: str

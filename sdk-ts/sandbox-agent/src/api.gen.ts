@@ -1825,6 +1825,8 @@ export interface components {
         Version: {
             arch: string;
             goVersion: string;
+            /** @description This run of the gateway: addresses that answer with the same one lead to the same gateway. */
+            instance?: string;
             os: string;
             /**
              * Format: int64
