@@ -242,8 +242,9 @@ func TestMetrics(t *testing.T) {
 			`updates_total{agent="metered"}`:                                  4,
 			`turns_ended_total{agent="metered",outcome="end_turn"}`:           2,
 			`connections{transport="websocket"}`:                              1,
-			`http_requests_open`:                                              1,
+			`http_requests_total{method="GET",route="/v2/rpc",status="101"}`:  1,
 			`http_requests_total{method="GET",route="/metrics",status="200"}`: 1,
+			`http_requests_open`:                                              0, // a WebSocket is counted as a connection
 		})
 		// An agent that has begun anew counts from nothing.
 		if _, err := m.call("session/prompt", promptParams(ms, "die")); err == nil {
