@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters/install/signature"
@@ -345,7 +346,7 @@ func TestVerification_WithNPMItself(t *testing.T) {
 	t.Setenv("NPM_CONFIG_REGISTRY", m.URL+"/npm/")
 	t.Setenv("NPM_CONFIG_CACHE", t.TempDir())
 	t.Setenv("NPM_CONFIG_USERCONFIG", "/dev/null")
-	in := m.installer(t, Options{Sources: []Source{NPM}})
+	in := m.installer(t, Options{Sources: []Source{NPM}, Stall: 2 * time.Minute})
 	in.trust.registryKeys = []signature.RegistryKey{registry.Key}
 
 	publish(pack(string(program("codex 3.2.1"))), func(integrity string) signature.PackageSignature {
