@@ -1,7 +1,10 @@
 package fleet_test
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -52,6 +55,30 @@ func (w *stuckWriter) wait() {
 		case <-w.r.Context().Done():
 		}
 	}
+}
+
+// Hijack implements http.Hijacker.
+func (w *stuckWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	ctx, cancel := context.WithCancel(context.Background())
+	return &stuckConn{conn, &stuckWriter{b: w.b, r: w.r.WithContext(ctx)}, cancel}, buffered, err
+}
+
+// stuckConn is the same for a connection that goes on with pages.
+type stuckConn struct {
+	net.Conn
+	w      *stuckWriter
+	cancel func()
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	c.w.wait()
+	return c.Conn.Write(p)
+}
+
+func (c *stuckConn) Close() error {
+	c.cancel()
+	return c.Conn.Close()
 }
 
 func (w *stuckWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

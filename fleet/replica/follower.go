@@ -398,10 +398,15 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	f.mu.Unlock()
 	var noting sync.WaitGroup
 	noting.Go(func() { f.noteNews(ctx, cancel, id, e) })
+	var on *line
+	if wait > 0 {
+		on = &line{}
+		defer on.close()
+	}
 	var err error
 	for any := true; any && err == nil && ctx.Err() == nil; {
 		entered := false
-		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, room: func() error {
+		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, line: on, room: func() error {
 			if entered = t.enter(); !entered {
 				return context.Cause(t.ctx)
 			}
