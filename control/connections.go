@@ -20,6 +20,9 @@ type Connections struct {
 	// guard. Beyond it the oldest is closed: one that wants something is let in
 	// at once.
 	Strangers int
+	// Direct has connections read and written as package socket does, which is for programs that do
+	// little else.
+	Direct bool
 
 	mu        sync.Mutex
 	open      int
@@ -54,11 +57,13 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if !ok {
 			return conn, nil
 		}
-		known, err := socket.New(tcp)
-		if err != nil {
-			return nil, err
+		passed := socket.Plain(tcp)
+		if b.c.Direct {
+			if passed, err = socket.New(tcp); err != nil {
+				return nil, err
+			}
 		}
-		if p := b.c.admit(known); p != nil {
+		if p := b.c.admit(passed); p != nil {
 			return p, nil
 		}
 		_ = tcp.SetLinger(0) // nothing is kept of it

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -400,11 +398,6 @@ func Wire(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 		below, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
-		}
-		if tcp, ok := below.(*net.TCPConn); ok {
-			if below, err = socket.New(tcp); err != nil {
-				return nil, err
-			}
 		}
 		w := &wire{Conn: below}
 		if wanted, ok := ctx.Value(wireKey{}).(*atomic.Pointer[wire]); ok {

@@ -19,7 +19,7 @@ const most = 256 << 10 // bytes
 // Conn is a TCP connection.
 type Conn struct {
 	*net.TCPConn
-	raw     syscall.RawConn
+	raw     syscall.RawConn // nil for one that is plain
 	in, out direction
 }
 
@@ -31,6 +31,9 @@ type direction struct {
 	errno syscall.Errno
 	try   func(fd uintptr) (done bool)
 }
+
+// Plain returns a connection that owns c, and is no more than that.
+func Plain(c *net.TCPConn) *Conn { return &Conn{TCPConn: c} }
 
 // New returns a connection that owns c.
 func New(c *net.TCPConn) (*Conn, error) {
@@ -76,7 +79,10 @@ func (d *direction) moveLocked(p []byte, when func(func(fd uintptr) bool) error,
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
-	if len(p) == 0 {
+	switch {
+	case c.raw == nil:
+		return c.TCPConn.Read(p)
+	case len(p) == 0:
 		return 0, nil
 	}
 	c.in.mu.Lock()
@@ -93,6 +99,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (c *Conn) Write(p []byte) (n int, err error) {
+	if c.raw == nil {
+		return c.TCPConn.Write(p)
+	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	for n < len(p) {
@@ -106,6 +115,9 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 
 // ReadFrom implements [io.ReaderFrom]. What the system can move by itself it does.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	if c.raw == nil {
+		return c.TCPConn.ReadFrom(r)
+	}
 	from := r
 	if l, ok := r.(*io.LimitedReader); ok {
 		from = l.R
@@ -119,6 +131,9 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 
 // WriteTo implements [io.WriterTo].
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	if c.raw == nil {
+		return c.TCPConn.WriteTo(w)
+	}
 	return io.Copy(w, struct{ io.Reader }{c})
 }
 

@@ -181,6 +181,31 @@ func TestConn_WriteFails(t *testing.T) {
 	}
 }
 
+// A plain one is a TCPConn.
+func TestConn_Plain(t *testing.T) {
+	own, other := pair(t)
+	into, back := pair(t)
+	plain := Plain(own.TCPConn)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if n, err := io.Copy(Plain(into.TCPConn), plain); n != 10 || err != nil {
+			t.Errorf("Copy = %d, %v", n, err)
+		}
+		_ = into.CloseWrite()
+	})
+	if _, err := other.Write([]byte("0123456789")); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.CloseWrite()
+	if got, err := io.ReadAll(Plain(back)); string(got) != "0123456789" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	wg.Wait()
+	if n, err := plain.Write([]byte("answer")); n != 6 || err != nil {
+		t.Errorf("Write = %d, %v", n, err)
+	}
+}
+
 func TestConn_DoesNotAllocate(t *testing.T) {
 	own, other := pair(t)
 	b := make([]byte, 10)

@@ -5,6 +5,9 @@
 // program that passes small messages on, and is idle in between, it takes a fifth of all time. A socket of Go
 // never blocks, so here the scheduler is not told of its reads and writes.
 //
+// That is for a program that does little else. One that writes files and talks to child processes is watched over anyway, and
+// a processor that writes to a socket could be doing something else meanwhile: there messages take a tenth longer.
+//
 // # Guarantees
 //
 // A [Conn] behaves as a [net.TCPConn] does, deadlines, errors and concurrent use included. On
