@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // Connections bounds the connections of clients, so that peers cannot use up
@@ -18,6 +20,9 @@ type Connections struct {
 	// guard. Beyond it the oldest is closed: one that wants something is let in
 	// at once.
 	Strangers int
+	// Direct has connections read and written as package socket does, which is for programs that do
+	// little else.
+	Direct bool
 
 	mu        sync.Mutex
 	open      int
@@ -27,7 +32,7 @@ type Connections struct {
 
 // peer is a connection that was accepted.
 type peer struct {
-	*net.TCPConn
+	*socket.Conn
 	from    *Connections
 	addr    netip.Addr
 	once    sync.Once
@@ -52,7 +57,13 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if !ok {
 			return conn, nil
 		}
-		if p := b.c.admit(tcp); p != nil {
+		passed := socket.Plain(tcp)
+		if b.c.Direct {
+			if passed, err = socket.New(tcp); err != nil {
+				return nil, err
+			}
+		}
+		if p := b.c.admit(passed); p != nil {
 			return p, nil
 		}
 		_ = tcp.SetLinger(0) // nothing is kept of it
@@ -61,8 +72,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 }
 
 // admit counts a connection, nil when there is no room for it.
-func (c *Connections) admit(tcp *net.TCPConn) *peer {
-	p := &peer{TCPConn: tcp, from: c}
+func (c *Connections) admit(tcp *socket.Conn) *peer {
+	p := &peer{Conn: tcp, from: c}
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		p.addr = a.AddrPort().Addr().Unmap().WithZone("")
 	}
@@ -112,7 +123,7 @@ func (p *peer) Close() error {
 			delete(c.addresses, p.addr)
 		}
 	})
-	return p.TCPConn.Close()
+	return p.Conn.Close()
 }
 
 type peerKey struct{}

@@ -112,6 +112,12 @@ func cleaned(message json.RawMessage, without func(text string) string) json.Raw
 
 // writeEvents answers with a page of events. upTo is nil but for who stores them.
 func writeEvents(c echo.Context, events []runtime.Event, hasMore bool, upTo *uint64) error {
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return writeDocument(c, pageOf(events, hasMore, upTo))
+}
+
+// pageOf returns a page of events as JSON, with a newline behind it.
+func pageOf(events []runtime.Event, hasMore bool, upTo *uint64) []byte {
 	size := 64
 	for _, ev := range events {
 		size += len(ev.Message) + 128
@@ -128,8 +134,7 @@ func writeEvents(c echo.Context, events []runtime.Event, hasMore bool, upTo *uin
 	if upTo != nil {
 		b = strconv.AppendUint(append(b, `,"upTo":`...), *upTo, 10)
 	}
-	c.Response().Header().Set("Cache-Control", "no-store")
-	return writeDocument(c, append(b, "}\n"...))
+	return append(b, "}\n"...)
 }
 
 // appendEvent writes an event with its message's own bytes.

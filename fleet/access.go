@@ -18,7 +18,7 @@ import (
 // caller is who sent a request.
 type caller struct {
 	token store.Token
-	over  <-chan struct{} // closed when the token is worth nothing any more; nil is never
+	over  context.Context // ends when the token is worth nothing any more; nil for nobody
 }
 
 type callerKey struct{}
@@ -48,11 +48,11 @@ func (h *Hub) callerOf(text string) (caller, bool) {
 	if h.admin != nil {
 		sum := sha256.Sum256([]byte(text))
 		if subtle.ConstantTimeCompare(sum[:], h.admin[:]) == 1 {
-			return caller{token: store.Token{ID: "admin-token-file", Kind: store.KindClient, Scope: store.ScopeAdmin}}, true
+			return caller{store.Token{ID: "admin-token-file", Kind: store.KindClient, Scope: store.ScopeAdmin}, context.Background()}, true
 		}
 	}
 	if subtle.ConstantTimeCompare([]byte(text), []byte(h.o.Store.Secret())) == 1 {
-		return caller{token: store.Token{ID: "peer", Kind: store.KindPeer}}, true
+		return caller{store.Token{ID: "peer", Kind: store.KindPeer}, context.Background()}, true
 	}
 	token, over, ok := h.o.Store.Verify(text)
 	return caller{token, over}, ok

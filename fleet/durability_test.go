@@ -1,9 +1,16 @@
 package fleet_test
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +33,11 @@ type syncBox struct {
 	url   string
 	stuck atomic.Bool
 	freed chan struct{} // closed when those that are stuck go on
+	// handler is the gateway.
+	handler http.Handler
+	older   bool         // it is of a version that knows no lines
+	breaks  bool         // each line ends with its third page, and of that the half comes
+	lines   atomic.Int64 // that were begun
 }
 
 // stuckWriter is an answer that does not begin while its node is stuck.
@@ -54,11 +66,43 @@ func (w *stuckWriter) wait() {
 	}
 }
 
+// Hijack implements http.Hijacker.
+func (w *stuckWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.b.lines.Add(1)
+	return &stuckConn{Conn: conn, w: &stuckWriter{b: w.b, r: w.r.WithContext(ctx)}, cancel: cancel}, buffered, err
+}
+
+// stuckConn is the same for a connection that goes on with pages.
+type stuckConn struct {
+	net.Conn
+	w      *stuckWriter
+	cancel func()
+	pages  int
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	c.w.wait()
+	if c.pages++; c.w.b.breaks && c.pages == 3 {
+		_, _ = c.Conn.Write(p[:len(p)/2])
+		return len(p) / 2, c.Close()
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stuckConn) Close() error {
+	c.cancel()
+	return c.Conn.Close()
+}
+
 func (w *stuckWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (h *hub) syncBox(name string) *syncBox {
+func (h *hub) syncBox(name string) *syncBox { return h.syncBoxOf(name, &syncBox{}) }
+
+func (h *hub) syncBoxOf(name string, b *syncBox) *syncBox {
 	h.t.Helper()
-	b := &syncBox{freed: make(chan struct{})}
+	b.freed = make(chan struct{})
 	joined := make(chan struct{})
 	box := newBoxTold(h.t, session.Sync, func(bound time.Duration) error {
 		<-joined
@@ -68,8 +112,12 @@ func (h *hub) syncBox(name string) *syncBox {
 		if r.Header.Get(control.HeaderStored) != "" {
 			w = &stuckWriter{w, b, r}
 		}
+		if b.older && r.Header.Get("Upgrade") == control.ProtocolAttend {
+			r.Header.Del("Upgrade")
+		}
 		box.ServeHTTP(w, r)
 	})
+	b.handler = box
 	srv := httptest.NewServer(handler)
 	h.t.Cleanup(srv.Close)
 	b.url = srv.URL
@@ -81,8 +129,13 @@ func (h *hub) syncBox(name string) *syncBox {
 // startSync starts a hub with the gateway box, a client of it, and a session.
 func startSync(t *testing.T) (h *hub, b *syncBox, c *client, session string) {
 	t.Helper()
+	return startSyncOf(t, &syncBox{})
+}
+
+func startSyncOf(t *testing.T, of *syncBox) (h *hub, b *syncBox, c *client, session string) {
+	t.Helper()
 	h = startCopier(t)
-	b = h.syncBox("box")
+	b = h.syncBoxOf("box", of)
 	c = dial(t, b.url, "")
 	c.must("initialize", numbered)
 	return h, b, c, rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
@@ -100,7 +153,13 @@ const numbered = `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxag
 // Whenever a client is shown an event, the hub has it, also those that stand before it. That
 // there is a session at all is one of the things that it has.
 func TestSync_ShownWhenStored(t *testing.T) {
-	h, _, c, s := startSync(t)
+	for name, of := range map[string]*syncBox{"a line": {}, "an older node": {older: true}, "lines that break": {breaks: true}} {
+		t.Run(name, func(t *testing.T) { shownWhenStored(t, of) })
+	}
+}
+
+func shownWhenStored(t *testing.T, of *syncBox) {
+	h, b, c, s := startSyncOf(t, of)
 	if !slices.ContainsFunc(h.store.Sessions(), func(r *store.Session) bool { return r.Session == s }) {
 		t.Fatal("a client knows a session that the hub does not")
 	}
@@ -131,6 +190,9 @@ func TestSync_ShownWhenStored(t *testing.T) {
 		t.Fatalf("%s", m.Frame())
 	}
 	stored(last + 1) // the answer
+	if n := b.lines.Load(); of.older != (n == 0) || n > 1 != of.breaks {
+		t.Errorf("%d lines were begun", n)
+	}
 	if list := h.list(adminToken, "").Sessions; len(list) != 1 || list[0].Durability != session.Sync {
 		t.Errorf("the list: %+v", list)
 	}
@@ -320,6 +382,51 @@ func TestSync_StoreIsFull(t *testing.T) {
 	}
 }
 
+// A line ends when it says what cannot be. What was not given is stored nowhere.
+func TestSync_LineSaysWhatCannotBe(t *testing.T) {
+	h, b, c, s := startSync(t)
+	c.must("session/prompt", prompt(s, "echo x"))
+	h.await("all of it is stored", func() bool { return h.session(s).Unstored == 0 })
+	srv := httptest.NewUnstartedServer(b.handler)
+	srv.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return control.Vouch(ctx) }
+	srv.Start()
+	defer srv.Close()
+	for name, said := range map[string]func(upTo uint64) string{
+		"more than was given": func(upTo uint64) string { return fmt.Sprintf("%d\n", upTo+1) },
+		"no number":           func(upTo uint64) string { return fmt.Sprintf("x%d\n", upTo) },
+		"no end":              func(uint64) string { return strings.Repeat("1", 8<<10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = fmt.Fprintf(conn, "GET /v2/sessions/%s/events?after=0&limit=100 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: 0\r\nPrefer: wait=60\r\n\r\n", s, control.ProtocolAttend, control.HeaderStored)
+			in := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("%v, %v", resp, err)
+			}
+			page, err := in.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			var given struct{ UpTo uint64 }
+			if err := json.Unmarshal(page, &given); err != nil || given.UpTo == 0 {
+				t.Fatalf("%s: %v", page, err)
+			}
+			if _, err := io.WriteString(conn, said(given.UpTo)); err != nil {
+				t.Fatal(err)
+			}
+			if rest, err := io.ReadAll(in); len(rest) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("then it gives %s, %v", rest, err)
+			}
+		})
+	}
+}
+
 // Nobody but the hub can say that something is stored.
 func TestSync_OthersCannotConfirm(t *testing.T) {
 	h, b, c, s := startSync(t)
@@ -328,6 +435,8 @@ func TestSync_OthersCannotConfirm(t *testing.T) {
 		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v2/sessions/"+s+"/events?after=0", nil))
 		req.Header.Set(control.HeaderStored, "1000")
 		req.Header.Set("Prefer", "wait=30")
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", control.ProtocolAttend)
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}

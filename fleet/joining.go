@@ -61,7 +61,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 		})
 	}
 	held = true
-	over, token := c.over, c.token.ID
+	over, token := c.over.Done(), c.token.ID
 	h.serving.Go(func() { // it is not waited for yet: this request is being served
 		defer leave()
 		h.hold(l, over, token, leave)

@@ -32,18 +32,12 @@ const (
 func (h *Hub) during(r *http.Request, c call) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	unhook := context.AfterFunc(h.stop, func() { cancel(errEnding) })
-	served := make(chan struct{})
+	unlet := func() bool { return false }
 	if c.over != nil {
-		go func() {
-			select {
-			case <-c.over:
-				cancel(errOver)
-			case <-served:
-			}
-		}()
+		unlet = context.AfterFunc(c.over, func() { cancel(errOver) })
 	}
 	return ctx, func() {
-		close(served)
+		unlet()
 		unhook()
 		cancel(nil)
 	}

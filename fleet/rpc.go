@@ -45,8 +45,11 @@ var _ relay.Fleet = nodes{}
 
 // Caller implements [relay.Fleet].
 func (n nodes) Caller(ctx context.Context) (store.Token, <-chan struct{}) {
-	c, _ := ctx.Value(callerKey{}).(caller)
-	return c.token, c.over
+	c, ok := ctx.Value(callerKey{}).(caller)
+	if !ok {
+		return store.Token{}, nil
+	}
+	return c.token, c.over.Done()
 }
 
 // Nodes implements [relay.Fleet].

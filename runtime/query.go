@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -184,31 +185,88 @@ func readEvents(ctx context.Context, s *session.Session, cur *journal.Cursor, li
 // are shown that then, and who copies is given the rest, too. If there is nothing behind after it
 // is waited for, up to the time given. upTo is the entry up to which the page goes.
 func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored uint64, trouble string, limit int, wait time.Duration) (events []Event, upTo uint64, hasMore bool, err error) {
-	s := r.sessions.Find(id)
-	if s == nil {
-		return nil, 0, false, noSession(id)
-	}
-	if limit < 1 || limit > maxPage {
-		return nil, 0, false, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
-	}
-	if err := s.Readable(); err != nil {
+	a, err := r.attendance(id, after, limit)
+	if err != nil {
 		return nil, 0, false, err
 	}
-	s.EndLostCalls()
-	l := s.Log()
-	if s.Held() {
-		s.Attend(stored, trouble)
-		if !r.awaitSaved(ctx, s, l, after, wait) {
-			s.Unattended()
-			return []Event{}, after, false, context.Cause(ctx)
-		}
+	if a.s.Held() {
+		a.s.Attend(stored, trouble)
 	}
-	events, upTo, err = readEvents(ctx, s, l.Whole(after), limit, asLogged)
-	if err != nil && s.Held() {
-		s.Unattended()
-	}
-	return events, upTo, err == nil && upTo < l.Saved(), err
+	events, hasMore, err = a.Next(ctx, wait)
+	return events, a.after, hasMore, err
 }
+
+// Attendance gives the events of a session whose durability is sync to who copies it, page by page.
+// Its methods may be called at the same time, each by one goroutine.
+type Attendance struct {
+	r     *Runtime
+	s     *session.Session
+	limit int
+	after uint64 // of Next
+	given atomic.Uint64
+}
+
+// Attend begins with what EventsToStore would give. It returns nil for a session of which all is shown at
+// once.
+func (r *Runtime) Attend(id string, after, stored uint64, trouble string, limit int) (*Attendance, error) {
+	a, err := r.attendance(id, after, limit)
+	if err != nil || !a.s.Held() {
+		return nil, err
+	}
+	a.given.Store(stored)
+	a.s.Attend(stored, trouble)
+	return a, nil
+}
+
+func (r *Runtime) attendance(id string, after uint64, limit int) (*Attendance, error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	if limit < 1 || limit > maxPage {
+		return nil, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
+	}
+	if err := s.Readable(); err != nil {
+		return nil, err
+	}
+	return &Attendance{r: r, s: s, limit: limit, after: after}, nil
+}
+
+// Next returns the next page of events. If there is nothing it is waited for, up to the time given. Then there may
+// be none, and nobody counts as waiting any more.
+func (a *Attendance) Next(ctx context.Context, wait time.Duration) (events []Event, hasMore bool, err error) {
+	a.s.EndLostCalls()
+	l := a.s.Log()
+	if a.s.Held() && !a.r.awaitSaved(ctx, a.s, l, a.after, wait) {
+		a.s.Unattended()
+		return []Event{}, false, context.Cause(ctx)
+	}
+	events, upTo, err := readEvents(ctx, a.s, l.Whole(a.after), a.limit, asLogged)
+	if err != nil {
+		if a.s.Held() {
+			a.s.Unattended()
+		}
+		return nil, false, err
+	}
+	a.after = upTo
+	a.given.Store(max(upTo, a.given.Load()))
+	return events, a.after < l.Saved(), nil
+}
+
+// UpTo returns the entry up to which Next has given all. It is called by who calls that.
+func (a *Attendance) UpTo() uint64 { return a.after }
+
+// Stored notes that the store has what was given, up to an entry. False says that so much was not given.
+func (a *Attendance) Stored(upTo uint64) bool {
+	if upTo > a.given.Load() {
+		return false
+	}
+	a.s.Attend(upTo, "")
+	return true
+}
+
+// End says that nobody waits any more. It is called last.
+func (a *Attendance) End() { a.s.Unattended() }
 
 // awaitSaved waits until the log has something behind an entry that it has, and reports whether
 // it does. In the place of a log that has lost that entry others are asked for.

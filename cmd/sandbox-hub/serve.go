@@ -239,7 +239,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		h.Run(running)
 	}()
 	defer func() { stopRunning(); <-ran }()
-	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
+	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers, Direct: true}
 	srv := cmdline.HTTPServer(h, log)
 	srv.ConnContext = connections.Context
 	bounded := connections.Listen(ln)

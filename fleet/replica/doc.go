@@ -10,8 +10,8 @@
 // the node nor its clients.
 //
 // A session whose node shows its clients only what is stored is attended while something
-// happens in it: each request says up to where the store has it. Nothing is said to be stored
-// before the store has acknowledged it.
+// happens in it: its node gives a page when there is something new and the page before is stored, and is
+// told up to where the store has the session. Nothing is said to be stored before the store has acknowledged it.
 //
 // A replica is a beginning of what the node has, in its order. What the node let go of before
 // it could be copied is marked as a gap. A node that says something else than it said before,

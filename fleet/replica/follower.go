@@ -378,9 +378,9 @@ func (f *Follower) served(ctx context.Context, id string, out outcome) {
 	}
 }
 
-// attend follows a session whose node shows its clients only what is stored: each request for
-// what comes next says what is, and waits. It returns when nothing came for a time: then the node
-// tells of the session when there is something. It is called without a turn.
+// attend follows a session whose node shows its clients only what is stored: on a line, or by
+// requests of which each says what is stored, and waits for what comes next. It returns when nothing came for a time: then
+// the node tells of the session when there is something. It is called without a turn.
 func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -398,10 +398,15 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	f.mu.Unlock()
 	var noting sync.WaitGroup
 	noting.Go(func() { f.noteNews(ctx, cancel, id, e) })
+	var on *line
+	if wait > 0 {
+		on = &line{}
+		defer on.close()
+	}
 	var err error
 	for any := true; any && err == nil && ctx.Err() == nil; {
 		entered := false
-		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, room: func() error {
+		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, line: on, room: func() error {
 			if entered = t.enter(); !entered {
 				return context.Cause(t.ctx)
 			}

@@ -48,7 +48,7 @@ func (f *Follower) ask(ctx context.Context, path string, query url.Values, heade
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if asked := header.Get("Upgrade") != ""; resp.StatusCode != http.StatusOK && !(asked && resp.StatusCode == http.StatusSwitchingProtocols) {
 		defer resp.Body.Close()
 		return nil, fmt.Errorf("the node answers: %w", acphttp.ReadProblem(resp))
 	}
@@ -96,6 +96,8 @@ type wanted struct {
 	// trouble is why the store takes no more of such a session; its clients are told.
 	trouble string
 	wait    time.Duration // for the next one of such a session
+	// line, if there is one, is where pages come that are waited for.
+	line *line
 	// room is asked before the answer is read; nil when there is room.
 	room func() error
 }
@@ -125,15 +127,33 @@ type answered struct {
 	upTo uint64 // what was looked at for them; 0 when the node does not say
 }
 
-// page asks for events of a session and gives each one to take.
+// page asks for events of a session, unless there is a line on which they come, and gives each one to take.
 func (f *Follower) page(ctx context.Context, id string, w wanted, take func(event) error) (a answered, err error) {
+	if w.line != nil && w.line.conn != nil {
+		if a, err := w.line.page(w, take); !errors.Is(err, errEnded) {
+			return a, err
+		}
+		w.line.close()
+	}
+	begins, header := w.line != nil && !w.line.failed, w.header()
+	if begins {
+		w.line.ask(header)
+	}
+	all := ctx
 	ctx, cancel := context.WithTimeout(ctx, pageBound)
 	defer cancel()
 	still := time.AfterFunc(stall, cancel)
 	defer still.Stop()
-	resp, err := f.ask(ctx, "/v2/sessions/"+url.PathEscape(id)+"/events", w.query(), w.header())
+	resp, err := f.ask(ctx, "/v2/sessions/"+url.PathEscape(id)+"/events", w.query(), header)
 	if err != nil {
 		return a, err
+	}
+	if conn, ok := resp.Body.(io.ReadWriteCloser); begins && ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		w.line.open(all, conn, f.o.Share.large)
+		return f.page(all, id, w, take)
+	}
+	if w.line != nil {
+		w.line.failed = true
 	}
 	defer resp.Body.Close()
 	if w.room != nil {
@@ -144,9 +164,13 @@ func (f *Follower) page(ctx context.Context, id string, w wanted, take func(even
 	}
 	body := &gauge{r: resp.Body, ctx: ctx, still: still, large: f.o.Share.large}
 	defer body.release()
-	page := &values{r: body}
-	err = page.list('{', '}', func() error {
-		name, err := page.value()
+	return (&values{r: body}).events(body.release, take)
+}
+
+// events reads a page of events and gives each one to take. Taken is called behind each.
+func (v *values) events(taken func(), take func(event) error) (a answered, err error) {
+	err = v.list('{', '}', func() error {
+		name, err := v.value()
 		if err != nil {
 			return err
 		}
@@ -158,12 +182,12 @@ func (f *Follower) page(ctx context.Context, id string, w wanted, take func(even
 		case `"upTo"`:
 			to = &a.upTo
 		}
-		if err := page.mark(':'); err != nil {
+		if err := v.mark(':'); err != nil {
 			return err
 		}
 		if of == `"events"` {
-			return page.list('[', ']', func() error {
-				ev, err := page.event()
+			return v.list('[', ']', func() error {
+				ev, err := v.event()
 				if err != nil {
 					return err
 				}
@@ -171,11 +195,11 @@ func (f *Follower) page(ctx context.Context, id string, w wanted, take func(even
 				if err := take(ev); err != nil {
 					return err
 				}
-				body.release()
+				taken()
 				return nil
 			})
 		}
-		value, err := page.value()
+		value, err := v.value()
 		if err == nil && to != nil && json.Unmarshal(value, to) != nil {
 			err = badAnswer("%s of a page of events is %.40s", of, value)
 		}

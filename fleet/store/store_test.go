@@ -135,13 +135,13 @@ func TestStore_SeveralHubs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var over <-chan struct{}
+	var over context.Context
 	await(t, "the token at the other hub", func() (ok bool) { _, over, ok = b.Verify(text); return ok })
 	if err := a.RevokeToken(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-over:
+	case <-over.Done():
 	case <-time.After(patience):
 		t.Fatal("what was begun with the token at the other hub goes on")
 	}

@@ -126,8 +126,8 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 	return nil
 }
 
-// Verify returns the token of a text. Over is closed when it is revoked or expires.
-func (s *Store) Verify(text string) (t Token, over <-chan struct{}, ok bool) {
+// Verify returns the token of a text. Over ends when it is revoked or expires.
+func (s *Store) Verify(text string) (t Token, over context.Context, ok bool) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "-")
 	g := s.gates.of(id)
 	if g == nil || subtle.ConstantTimeCompare([]byte(g.kept.Hash), []byte(hashOf(text))) != 1 || expired(g.kept.Token) {
@@ -146,7 +146,8 @@ func expired(t Token) bool { return t.Expires != nil && !time.Now().Before(*t.Ex
 // gate lets in with one token, until it is over.
 type gate struct {
 	kept  kept
-	over  chan struct{}
+	over  context.Context // until then
+	end   context.CancelFunc
 	timer *time.Timer // nil without an end
 }
 
@@ -175,7 +176,8 @@ func (g *gates) changed(id string, has bool, k kept) {
 	if g.byID == nil {
 		g.byID = map[string]*gate{}
 	}
-	n := &gate{kept: k, over: make(chan struct{})}
+	n := &gate{kept: k}
+	n.over, n.end = context.WithCancel(context.Background())
 	g.byID[id] = n
 	if k.Expires != nil {
 		n.timer = time.AfterFunc(time.Until(*k.Expires), func() {
@@ -192,7 +194,7 @@ func (g *gates) endLocked(id string, old *gate) {
 	if old.timer != nil {
 		old.timer.Stop()
 	}
-	close(old.over)
+	old.end()
 	delete(g.byID, id)
 }
 

@@ -44,11 +44,11 @@ type heard struct {
 	opens               int64 // what it allows the peer to send in all
 }
 
-// socket makes the hub's end write large data from where it is.
-type socket struct{ net.Conn }
+// rawSocket makes the hub's end write large data from where it is.
+type rawSocket struct{ net.Conn }
 
 // SyscallConn implements [syscall.Conn].
-func (socket) SyscallConn() (syscall.RawConn, error) { return nil, syscall.EINVAL }
+func (rawSocket) SyscallConn() (syscall.RawConn, error) { return nil, syscall.EINVAL }
 
 // hijackable is the answer to a request whose connection is taken over.
 type hijackable struct {
@@ -89,7 +89,7 @@ func withPeer(t *testing.T, node bool) (*Tunnel, *peer) {
 		for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==", "Sec-WebSocket-Protocol": Subprotocol} {
 			r.Header.Set(k, v)
 		}
-		end, err = Accept(hijackable{httptest.NewRecorder(), socket{own}}, r)
+		end, err = Accept(hijackable{httptest.NewRecorder(), rawSocket{own}}, r)
 	}
 	if err != nil {
 		t.Fatal(err)
