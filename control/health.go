@@ -20,7 +20,7 @@ type versionBody struct {
 	GoVersion       string `json:"goVersion"`
 	OS              string `json:"os"`
 	Arch            string `json:"arch"`
-	Instance        string `json:"instance"`
+	Instance        string `json:"instance,omitempty"`
 }
 
 var healthy = []byte(`{"status":"ok"}` + "\n")

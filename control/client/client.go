@@ -69,7 +69,7 @@ type Version struct {
 	GoVersion       string `json:"goVersion"`
 	OS              string `json:"os"`
 	Arch            string `json:"arch"`
-	Instance        string `json:"instance"` // a run of a gateway; "" of versions that do not tell
+	Instance        string `json:"instance,omitempty"` // a run of a gateway; "" of versions that do not tell
 }
 
 // Health returns nil when the server answers.
