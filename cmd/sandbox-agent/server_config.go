@@ -148,7 +148,10 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, err
 	}
 	noToken := c.Bool("no-token")
-	if cfg.token == "" && !noToken && c.Bool("new-token") {
+	if noToken && c.Bool("new-token") {
+		return cfg, cmdline.Usagef(c, "--no-token and --new-token are both given: remove one, or unset SANDBOX_AGENT_NEW_TOKEN or SANDBOX_AGENT_NO_TOKEN")
+	}
+	if cfg.token == "" && c.Bool("new-token") {
 		cfg.token, cfg.newToken = rand.Text(), true
 	}
 	anySite := slices.Contains(cfg.cors.Origins, "*")
