@@ -252,7 +252,7 @@ func checkServerArgs(ctx context.Context, args []string) error {
 // that one is stopped, too.
 func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, std stdio) error {
 	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
-		return fmt.Errorf("make the daemon's folder: %w", err)
+		return fmt.Errorf("make the daemon's folder: %w: give --data-dir a folder that this user can write to", err)
 	}
 	done, err := d.exclusive(ctx)
 	if err != nil {
