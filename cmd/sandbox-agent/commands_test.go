@@ -97,6 +97,12 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"prompt", "x", "--cwd", "/tmp/\xff"}, "the value of --cwd is not UTF-8"},
 		{[]string{"acp", "--ephemeral", "--agent", "nope"}, `agent "nope" is unknown: the agents are `},
 		{[]string{"server", "--ephemeral", "--port", "0", "--default-agent", "nope"}, `agent "nope" is unknown: the agents are `},
+		{[]string{"prompt", "x", "--token-file", "/nope"}, "--token-file: read token: open /nope: no such file"},
+		{[]string{"prompt", "x", "--token", "a", "--token-file", "b"}, "--token and --token-file are both given"},
+		{[]string{"server", "--new-token", "--no-token"}, "--no-token and --new-token are both given"},
+		{[]string{"server", "--cors-allow-origin", "foo"}, "--cors-allow-origin foo is not an origin"},
+		{[]string{"server", "--allowed-host", "http://x/"}, "--allowed-host http://x/ is not a host"},
+		{[]string{"daemon", "logs", "--tail", "-1"}, "--tail cannot be negative"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -117,6 +123,8 @@ func TestServer_SaysWhatItNeeds(t *testing.T) {
 		{"an address of another machine", "--ephemeral --no-token --host 192.0.2.1", "/", "192.0.2.1 is no address of this machine: give --host one that is"},
 		{"no name", "--ephemeral --no-token --host here.invalid", "/", "the name here.invalid is not known: give --host an address of this machine"},
 		{"no home", "", "", "set HOME, or give --data-dir"},
+		{"no root", "--ephemeral --no-token --fs-root /nope", "/", "give --fs-root a folder that is there"},
+		{"no log file", "--ephemeral --no-token --log-file /nope/x", "/", "give --log-file a file in a folder that is there"},
 		{"a home that cannot be written to", "", "/dev/null", "give --data-dir a folder that this user can write to"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,6 +135,14 @@ func TestServer_SaysWhatItNeeds(t *testing.T) {
 				t.Errorf("exit %d, %s", code, errOut)
 			}
 		})
+	}
+}
+
+// A variable that is not what its flag takes is told with what it takes.
+func TestCommands_Variable(t *testing.T) {
+	t.Setenv("SANDBOX_AGENT_EPHEMERAL", "maybe")
+	if code, _, errOut := tool(t, "", "server"); code != cmdline.ExitUsage || !strings.Contains(errOut, `invalid value "maybe" of the variable SANDBOX_AGENT_EPHEMERAL: it is true or false`) {
+		t.Errorf("exit %d, %q", code, errOut)
 	}
 }
 
@@ -171,6 +187,14 @@ func TestCommands_Answers(t *testing.T) {
 		{"fs mkdir a/b/c", cmdline.ExitNotFound, "\nhint: --parents makes the folders that are missing"},
 		{"fs upload - x", cmdline.ExitUsage, "the standard input is empty: it must be a tar archive"},
 		{"fs get full/b - extra", cmdline.ExitUsage, `unexpected argument "extra"`},
+		{"sessions export -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"sessions report -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"sessions show --format markdown -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"fs get full/b /nope/d", cmdline.ExitFailure, "there is no folder /nope\n"},
+		{"journal cat b", cmdline.ExitFailure, "it holds nothing that this version can read"},
+		{"journal repair b", cmdline.ExitFailure, "it holds nothing that this version can read"},
+		{"daemon status --data-dir d", cmdline.ExitUnreachable, "sandbox-agent daemon start --data-dir "},
+		{"daemon start --data-dir b", cmdline.ExitFailure, "give --data-dir a folder"},
 		{"process stdin nope", cmdline.ExitNotFound, "nope"},
 		{"agents remove nope", cmdline.ExitNotFound, "no agent nope is known"},
 		{"teleport --to http://127.0.0.1:1 " + session, cmdline.ExitUnreachable, "--to"},

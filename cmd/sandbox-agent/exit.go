@@ -68,13 +68,13 @@ func describe(err error) cmdline.Report {
 	if a, ok := errors.AsType[*advice](err); ok {
 		hint = a.hint
 	}
-	r := described(err, cmp.Or(hint, noGateway))
+	r := described(err, hint)
 	r.Hint = cmp.Or(r.Hint, hint)
 	return r
 }
 
-// described is describe but for advice; unreached is the hint where nothing answers.
-func described(err error, unreached string) cmdline.Report {
+// described is describe with the hint of an advice, for errors that have another without it.
+func described(err error, hint string) cmdline.Report {
 	var (
 		use *cmdline.Usage
 		end *programExit
@@ -87,7 +87,7 @@ func described(err error, unreached string) cmdline.Report {
 	case errors.As(err, &end):
 		return cmdline.Report{Exit: end.code, Title: "the program failed"}
 	case errors.Is(err, acphttp.ErrForeign):
-		return cmdline.NotReached("the gateway", err, unreached)
+		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	case errors.As(err, &p):
 		r := cmdline.Report{Exit: cmdline.ExitFailure, Type: p.Kind.Type(), Title: p.Kind.Title(), Status: p.Kind.Status(), Detail: p.Detail}
 		r.Exit, r.Hint = ofKind(p.Kind)
@@ -120,7 +120,7 @@ func described(err error, unreached string) cmdline.Report {
 	case errors.Is(err, errInterrupted):
 		return cmdline.Report{Exit: exitInterrupted, Title: "interrupted"}
 	case errors.Is(err, errNotRunning):
-		return cmdline.Report{Exit: cmdline.ExitUnreachable, Title: "not running", Detail: err.Error(), Hint: "start one with: sandbox-agent daemon start"}
+		return cmdline.Report{Exit: cmdline.ExitUnreachable, Title: "not running", Detail: err.Error(), Hint: cmp.Or(hint, "start one with: sandbox-agent daemon start")}
 	case errors.Is(err, errRefused):
 		return cmdline.Report{Exit: exitRefused, Title: "refused", Detail: err.Error()}
 	case errors.Is(err, errEndedEarly):
@@ -132,7 +132,7 @@ func described(err error, unreached string) cmdline.Report {
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "--timeout sets how long to wait"}
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
-		return cmdline.NotReached("the gateway", err, unreached)
+		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	iofs "io/fs"
 	"log/slog"
 
@@ -41,6 +42,9 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 		return nil, err
 	}
 	files, err := fs.New(fs.Options{Root: cfg.fsRoot})
+	if err != nil && cfg.fsRoot != "" {
+		err = fmt.Errorf("%w: give --fs-root a folder that is there", err)
+	}
 	if err != nil {
 		return nil, err
 	}
