@@ -2,6 +2,7 @@ package control
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -30,6 +31,15 @@ var (
 )
 
 const corsExposed = problem.RequestIDHeader + ", Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, Accept-Idempotency-Key, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
+
+// IsOrigin reports whether a browser could send this as the Origin of a page, or it is "*".
+func IsOrigin(o string) bool {
+	if o == "*" || o == "null" {
+		return true
+	}
+	u, err := url.Parse(normalOrigin(o))
+	return err == nil && u.Scheme != "" && u.Host != "" && !strings.Contains(u.Host, "*") && u.Scheme+"://"+u.Host == normalOrigin(o)
+}
 
 // cors is a CORS prepared for use.
 type cors struct {

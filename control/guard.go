@@ -240,6 +240,12 @@ func (c *check) origin(r *http.Request) (cross bool, err error) {
 	return false, problem.New(problem.PermissionDenied, "pages of %s may not use this server; start it with --cors-allow-origin %s to allow that", o, o)
 }
 
+// IsHost reports whether a Host header could name this, or it is "*".
+func IsHost(h string) bool {
+	name, ok := hostName(h)
+	return h == "*" || ok && !strings.ContainsAny(name, "/*@ ")
+}
+
 // hostName returns the lower case name in a Host header.
 func hostName(hostport string) (string, bool) {
 	host, port := hostport, ""

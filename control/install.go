@@ -197,7 +197,7 @@ func (s *Server) removeInstall(c echo.Context) error {
 	ctx, cancel := s.bounded(c.Request().Context())
 	defer cancel()
 	if err := in.Remove(ctx, agent); err != nil {
-		return err
+		return noSuchAgent(err)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

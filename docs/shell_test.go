@@ -111,10 +111,6 @@ func TestShell_Runs(t *testing.T) {
 				runPage(t, p, s)
 				return
 			}
-			// There is something to work with.
-			if err := os.MkdirAll(filepath.Join(home, "project"), 0o755); err != nil {
-				t.Fatal(err)
-			}
 			runPage(t, p, stage{dir: home, home: home, env: append(environment(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))})
 		})
 	}

@@ -71,7 +71,7 @@ func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (En
 	if err != nil {
 		return Entry{}, err
 	}
-	unlock, err := s.prepare(src, dst, to, o)
+	unlock, err := s.prepare(src, dst, from, to, o)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -96,7 +96,7 @@ func (s *Service) Copy(ctx context.Context, from, to string, o PlaceOptions) (En
 	if err != nil {
 		return Entry{}, err
 	}
-	unlock, err := s.prepare(src, dst, to, o)
+	unlock, err := s.prepare(src, dst, from, to, o)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -130,9 +130,9 @@ func (s *Service) both(from, to, verb string) (src, dst string, err error) {
 }
 
 // prepare makes the way to dst and holds its lock.
-func (s *Service) prepare(src, dst, to string, o PlaceOptions) (unlock func(), err error) {
+func (s *Service) prepare(src, dst, from, to string, o PlaceOptions) (unlock func(), err error) {
 	if _, err := s.tree.Lstat(src); err != nil {
-		return nil, explain(err, "find the source")
+		return nil, explain(err, "find %s", from)
 	}
 	if o.Parents {
 		dir, _ := split(dst)

@@ -1,6 +1,7 @@
 package acphttp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -144,9 +145,13 @@ func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, ReadProblem(resp)
 }
 
+// ErrForeign is in the chain of errors of servers that do not speak this API.
+var ErrForeign = errors.New("this is no Sandbox Agent gateway or hub")
+
 // ReadProblem returns what an HTTP answer that is an error says. It reads the
 // body and leaves closing it to the caller. For an answer that is no problem
-// document, as of a proxy, it chooses the kind by the status.
+// document, as of a proxy, it chooses the kind by the status; a status that
+// proxies do not make up is that of another server, see [ErrForeign].
 func ReadProblem(resp *http.Response) *problem.Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, problemMax)) // a part of it may do
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -168,6 +173,14 @@ func ReadProblem(resp *http.Response) *problem.Error {
 		if of == resp.StatusCode {
 			kind = k
 		}
+	}
+	switch resp.StatusCode {
+	case http.StatusBadRequest:
+		if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
+			return problem.New(kind, "the server speaks TLS: use https:// in its address")
+		}
+	case http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return problem.Wrap(kind, ErrForeign, "the server answered %s", resp.Status)
 	}
 	return problem.New(kind, "the server answered %s without saying why", resp.Status)
 }

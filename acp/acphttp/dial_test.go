@@ -112,6 +112,10 @@ func TestDial_Refusals(t *testing.T) {
 			problem.Write(w, problem.New(problem.TokenInvalid, "%s", long).With("oldest", 7))
 		}, problem.TokenInvalid, long},
 		{"no problem", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }, problem.Unavailable, "502 Bad Gateway"},
+		{"another server", http.NotFound, problem.NotFound, "404 Not Found: this is no Sandbox Agent gateway"},
+		{"TLS", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "Client sent an HTTP request to an HTTPS server.", http.StatusBadRequest)
+		}, problem.InvalidRequest, "use https://"},
 		{"no answer at all", func(http.ResponseWriter, *http.Request) {}, problem.Internal, "200 OK"},
 		{"unknown type", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", problem.ContentType)

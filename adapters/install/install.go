@@ -284,13 +284,16 @@ func (in *Installer) entryRecipe(e Entry) recipe {
 
 // Remove removes every installed version of an agent. What is in PATH stays.
 // The error is a *problem.Error, of kind agent_not_installed when there was
-// nothing to remove.
+// nothing to remove, and of kind unsupported_agent when no such agent is known.
 func (in *Installer) Remove(ctx context.Context, agent string) error {
 	if !agentID.MatchString(agent) {
 		return badID(agent)
 	}
 	dir := filepath.Join(in.root, agent)
 	if _, err := os.Stat(dir); err != nil {
+		if !in.known(agent) {
+			return in.unheardOf(agent)
+		}
 		return problem.New(problem.AgentNotInstalled, "agent %s is not installed in %s, so there is nothing to remove", agent, in.root)
 	}
 	unlock, err := in.lock(ctx, agent, nil)

@@ -36,7 +36,7 @@ func (in *Installer) Status(agent string) (Status, error) {
 		s.InUse = &i
 	}
 	if s.InUse == nil && len(s.Installed) == 0 && !in.known(agent) {
-		return s, problem.New(problem.UnsupportedAgent, "no agent %s is known: nothing of it is installed, it is none of %s, and no stored copy of the ACP registry lists it", agent, strings.Join(Known(), ", "))
+		return s, in.unheardOf(agent)
 	}
 	return s, nil
 }
@@ -53,6 +53,11 @@ func (in *Installer) known(agent string) bool {
 	}
 	_, ok := index.entry(agent)
 	return ok
+}
+
+// unheardOf is the problem of an agent that is not known and not installed.
+func (in *Installer) unheardOf(agent string) *problem.Error {
+	return problem.New(problem.UnsupportedAgent, "no agent %s is known: nothing of it is installed, it is none of %s, and no stored copy of the ACP registry lists it", agent, strings.Join(Known(), ", "))
 }
 
 func badID(agent string) *problem.Error {

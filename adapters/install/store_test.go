@@ -81,6 +81,7 @@ func TestStore_VersionsAndPruning(t *testing.T) {
 	}
 	want()
 	wantProblem(t, in.Remove(t.Context(), "claude"), problem.AgentNotInstalled, "nothing to remove")
+	wantProblem(t, in.Remove(t.Context(), "nope"), problem.UnsupportedAgent, "no agent nope is known")
 	wantProblem(t, in.Remove(t.Context(), "../x"), problem.InvalidRequest)
 }
 

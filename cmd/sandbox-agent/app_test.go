@@ -152,7 +152,7 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		{problem.New(problem.UnsupportedAgent, "s"), cmdline.ExitNotFound, "error: Unsupported agent: s"},
 		{problem.New(problem.AgentProcessExited, "s"), exitAgent, "error: Agent process exited: s"},
 		{problem.New(problem.Unavailable, "s"), cmdline.ExitUnreachable, "error: Service unavailable: s"},
-		{problem.New(problem.InvalidRequest, "s"), cmdline.ExitFailure, "error: Invalid request: s"},
+		{problem.New(problem.InvalidRequest, "s"), cmdline.ExitUsage, "error: Invalid request: s"},
 		{acp.Errorf(acp.CodeInternal, "broken"), exitAgent, "error: the agent answered with an error: broken"},
 		{acp.Errorf(acp.CodeResourceNotFound, "gone"), cmdline.ExitNotFound, "error: not found: gone"},
 		{acp.Errorf(acp.CodeAuthRequired, "log in"), cmdline.ExitAuth, "error: the agent needs a login: log in"},

@@ -81,8 +81,8 @@ func (a *asker) pick(ctx context.Context, question string, options []string, sev
 		how = "numbers with blanks between them, or nothing to " + none
 	}
 	b.WriteString("\n" + how)
-	for {
-		answer, ok := a.line(ctx, b.String())
+	for ask := b.String(); ; {
+		answer, ok := a.line(ctx, ask)
 		if !ok || answer == "" {
 			return nil, ok
 		}
@@ -96,5 +96,6 @@ func (a *asker) pick(ctx context.Context, question string, options []string, sev
 		if len(picked) == len(fields) && (several || len(picked) == 1) {
 			return picked, true
 		}
+		ask = fmt.Sprintf("%s is none of 1 to %d: %s", cmdline.OneLine(answer), len(options), how)
 	}
 }

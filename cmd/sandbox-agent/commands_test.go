@@ -2,6 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -93,6 +97,12 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"prompt", "x", "--cwd", "/tmp/\xff"}, "the value of --cwd is not UTF-8"},
 		{[]string{"acp", "--ephemeral", "--agent", "nope"}, `agent "nope" is unknown: the agents are `},
 		{[]string{"server", "--ephemeral", "--port", "0", "--default-agent", "nope"}, `agent "nope" is unknown: the agents are `},
+		{[]string{"prompt", "x", "--token-file", "/nope"}, "--token-file: read token: open /nope: no such file"},
+		{[]string{"prompt", "x", "--token", "a", "--token-file", "b"}, "--token and --token-file are both given"},
+		{[]string{"server", "--new-token", "--no-token"}, "--no-token and --new-token are both given"},
+		{[]string{"server", "--cors-allow-origin", "foo"}, "--cors-allow-origin foo is not an origin"},
+		{[]string{"server", "--allowed-host", "http://x/"}, "--allowed-host http://x/ is not a host"},
+		{[]string{"daemon", "logs", "--tail", "-1"}, "--tail cannot be negative"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -113,6 +123,8 @@ func TestServer_SaysWhatItNeeds(t *testing.T) {
 		{"an address of another machine", "--ephemeral --no-token --host 192.0.2.1", "/", "192.0.2.1 is no address of this machine: give --host one that is"},
 		{"no name", "--ephemeral --no-token --host here.invalid", "/", "the name here.invalid is not known: give --host an address of this machine"},
 		{"no home", "", "", "set HOME, or give --data-dir"},
+		{"no root", "--ephemeral --no-token --fs-root /nope", "/", "give --fs-root a folder that is there"},
+		{"no log file", "--ephemeral --no-token --log-file /nope/x", "/", "give --log-file a file in a folder that is there"},
 		{"a home that cannot be written to", "", "/dev/null", "give --data-dir a folder that this user can write to"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,6 +135,101 @@ func TestServer_SaysWhatItNeeds(t *testing.T) {
 				t.Errorf("exit %d, %s", code, errOut)
 			}
 		})
+	}
+}
+
+// A variable that is not what its flag takes is told with what it takes.
+func TestCommands_Variable(t *testing.T) {
+	t.Setenv("SANDBOX_AGENT_EPHEMERAL", "maybe")
+	if code, _, errOut := tool(t, "", "server"); code != cmdline.ExitUsage || !strings.Contains(errOut, `invalid value "maybe" of the variable SANDBOX_AGENT_EPHEMERAL: it is true or false`) {
+		t.Errorf("exit %d, %q", code, errOut)
+	}
+}
+
+// What only the gateway can tell to be wrong usage is that too, and what its answers do not
+// say in the words of the command line, a hint does.
+func TestCommands_Answers(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock", "--fs-root", t.TempDir())
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	t.Chdir(t.TempDir())
+	write(t, "b", "x")
+	for _, args := range [][]string{{"fs", "mkdir", "full"}, {"fs", "put", "b", "full/b"}, {"fs", "mkdir", "repo"}} {
+		mustTool(t, "", args...)
+	}
+	git := mustTool(t, "", "process", "run", "git", "init", "--quiet", "repo")
+	if git != "" {
+		t.Fatal(git)
+	}
+	id := strings.TrimSpace(mustTool(t, "", "process", "start", "sleep", "100"))
+	mustTool(t, "", "prompt", "hello", "--cwd", t.TempDir())
+	session := strings.Fields(mustTool(t, "", "completion", "sessions"))[0]
+	for _, tt := range []struct {
+		args string
+		exit int
+		text string
+	}{
+		{"fs put b a --mode 999", cmdline.ExitUsage, "permissions in octal"},
+		{"fs mkdir x --mode abc", cmdline.ExitUsage, "permissions in octal"},
+		{"fs ls --sort bogus", cmdline.ExitUsage, "name, size or modified"},
+		{"fs search --content ( --regexp", cmdline.ExitUsage, "regular expression"},
+		{"fs git diff --base nope repo", cmdline.ExitUsage, "names no commit"},
+		{"process run --limit 100h true", cmdline.ExitUsage, "\nhint: the longest --limit is maxRunMs of: sandbox-agent process limits"},
+		{"process kill " + id + " --signal FOO", cmdline.ExitUsage, `there is no signal "FOO"`},
+		{"process limits foo=1", cmdline.ExitUsage, "there is no limit foo: there are running, ended, endedMs, logBytes, runMs, maxRunMs, runBytes, maxRunBytes, inputBytes, stopMs"},
+		{"agents install mock --agent-version 9 --endpoint " + url, cmdline.ExitUsage, "has no versions of its own"},
+		{"process attach " + id, cmdline.ExitFailure, "\nhint: only a process that was started with --tty has a terminal; its output: sandbox-agent process logs -f " + id},
+		{"fs rm full", cmdline.ExitFailure, "\nhint: --recursive"},
+		{"fs put b full/b --new", cmdline.ExitFailure, "\nhint: it exists already: without --new it is replaced"},
+		{"sessions raw " + session, cmdline.ExitNotFound, "\nhint: traffic is recorded from the start of a session that is made with: sandbox-agent prompt --include-raw"},
+		{"fs mv nope x", cmdline.ExitNotFound, "/nope: no such file"},
+		{"fs cp nope x", cmdline.ExitNotFound, "/nope: no such file"},
+		{"fs put b nodir/x", cmdline.ExitNotFound, "\nhint: --parents makes the folders that are missing"},
+		{"fs mkdir a/b/c", cmdline.ExitNotFound, "\nhint: --parents makes the folders that are missing"},
+		{"fs upload - x", cmdline.ExitUsage, "the standard input is empty: it must be a tar archive"},
+		{"fs get full/b - extra", cmdline.ExitUsage, `unexpected argument "extra"`},
+		{"sessions export -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"sessions report -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"sessions show --format markdown -o /nope/x " + session, cmdline.ExitFailure, "to /nope/x: there is no folder /nope\n"},
+		{"fs get full/b /nope/d", cmdline.ExitFailure, "there is no folder /nope\n"},
+		{"journal cat b", cmdline.ExitFailure, "it holds nothing that this version can read"},
+		{"journal repair b", cmdline.ExitFailure, "it holds nothing that this version can read"},
+		{"daemon status --data-dir d", cmdline.ExitUnreachable, "sandbox-agent daemon start --data-dir "},
+		{"daemon start --data-dir b", cmdline.ExitFailure, "give --data-dir a folder"},
+		{"process stdin nope", cmdline.ExitNotFound, "nope"},
+		{"agents remove nope", cmdline.ExitNotFound, "no agent nope is known"},
+		{"teleport --to http://127.0.0.1:1 " + session, cmdline.ExitUnreachable, "--to"},
+	} {
+		if code, _, errOut := tool(t, "", strings.Fields(tt.args)...); code != tt.exit || !strings.Contains(errOut, tt.text) {
+			t.Errorf("%s: exit %d, %q, want %d, %q", tt.args, code, errOut, tt.exit, tt.text)
+		}
+	}
+}
+
+// Another server is told from a gateway that does not have what is asked for.
+func TestCommands_AnotherServer(t *testing.T) {
+	missing, page := httptest.NewServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for _, s := range []*httptest.Server{missing, page, secure} {
+		defer s.Close()
+	}
+	const foreign = "error: cannot reach the gateway: "
+	for _, tt := range []struct {
+		endpoint   string
+		exit       int
+		start, say string
+	}{
+		{missing.URL, cmdline.ExitUnreachable, foreign, "this is no Sandbox Agent gateway"},
+		{page.URL, cmdline.ExitUnreachable, foreign, "this is no Sandbox Agent gateway"},
+		{strings.Replace(page.URL, "http:", "https:", 1), cmdline.ExitUnreachable, foreign, "hint: the server speaks no TLS: use http:// in its address"},
+		{strings.Replace(secure.URL, "https:", "http:", 1), cmdline.ExitUsage, "error: ", "the server speaks TLS: use https:// in its address"},
+	} {
+		for _, args := range []string{"health", "prompt x --agent mock", "sessions list", "rpc call m"} {
+			code, _, errOut := tool(t, "", append(strings.Fields(args), "--endpoint", tt.endpoint)...)
+			if code != tt.exit || !strings.HasPrefix(errOut, tt.start) || !strings.Contains(errOut, tt.say) {
+				t.Errorf("%s at %s: exit %d, %q", args, tt.endpoint, code, errOut)
+			}
+		}
 	}
 }
 
@@ -196,7 +303,7 @@ func TestCommands_Folder(t *testing.T) {
 		{[]string{"prompt", "--cwd", "file", "hello"}, cmdline.ExitFailure, "error: Not a directory: cwd " + file + " is not a directory"},
 		{[]string{"prompt", "--acp", "2", "--cwd", "/nope", "hello"}, cmdline.ExitNotFound, "error: Not found: cwd /nope cannot be used"},
 		{[]string{"prompt", "--session", "s", "--cwd", "/", "hello"}, cmdline.ExitUsage, "error: wrong usage: --session continues a session: its cwd cannot be chosen"},
-		{[]string{"rpc", "call", "session/new", `{"cwd":"here","mcpServers":[]}`}, cmdline.ExitFailure, "error: Invalid request: cwd must be an absolute path"},
+		{[]string{"rpc", "call", "session/new", `{"cwd":"here","mcpServers":[]}`}, cmdline.ExitUsage, "error: Invalid request: cwd must be an absolute path"},
 		{[]string{"process", "run", "--cwd", "/nope", "true"}, cmdline.ExitNotFound, "error: Not found"},
 		{[]string{"process", "run", "--cwd", file, "true"}, cmdline.ExitFailure, "error: Not a directory"},
 	} {

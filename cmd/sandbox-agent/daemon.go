@@ -252,7 +252,7 @@ func checkServerArgs(ctx context.Context, args []string) error {
 // that one is stopped, too.
 func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, std stdio) error {
 	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
-		return fmt.Errorf("make the daemon's folder: %w", err)
+		return fmt.Errorf("make the daemon's folder: %w: give --data-dir a folder that this user can write to", err)
 	}
 	done, err := d.exclusive(ctx)
 	if err != nil {
@@ -491,6 +491,14 @@ func (d *daemon) stop(s *daemonState, bound time.Duration) error {
 // errNotRunning is the error of daemon status without a daemon.
 var errNotRunning = errors.New("no daemon runs for this data directory")
 
+// startable gives errNotRunning the command that starts the daemon which c is about.
+func (d *daemon) startable(c *cli.Context, err error) error {
+	if !c.IsSet("data-dir") {
+		return err
+	}
+	return &advice{err, "start one with: sandbox-agent daemon start --data-dir " + quoteWord(d.dataDir)}
+}
+
 func daemonStatusCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "status",
@@ -515,7 +523,7 @@ func daemonStatusCommand(std stdio) *cli.Command {
 				return err
 			}
 			if s == nil {
-				return fmt.Errorf("%w: %s", errNotRunning, d.dataDir)
+				return d.startable(c, fmt.Errorf("%w: %s", errNotRunning, d.dataDir))
 			}
 			if err := d.show(s, c.Bool("json"), std); err != nil {
 				return err
@@ -544,13 +552,16 @@ func daemonLogsCommand(std stdio) *cli.Command {
 			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
+			if c.Int("tail") < 0 {
+				return cmdline.Usagef(c, "--tail cannot be negative")
+			}
 			d, err := daemonOf(c)
 			if err != nil {
 				return err
 			}
 			f, err := os.Open(d.file("log"))
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("no daemon was started with this data directory, so there is no log: %w", errNotRunning)
+				return d.startable(c, fmt.Errorf("no daemon was started with this data directory, so there is no log: %w", errNotRunning))
 			}
 			if err != nil {
 				return fmt.Errorf("open the daemon's log: %w", err)

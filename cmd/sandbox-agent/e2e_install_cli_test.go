@@ -157,7 +157,7 @@ func TestInstallCLI_WithoutGateway(t *testing.T) {
 	if code, out, _ := c.run("agents", "remove", "gadget"); code != 0 || out != "removed gadget\n" {
 		t.Errorf("remove: exit %d\n%s", code, out)
 	}
-	if code, _, errOut := c.run("agents", "remove", "gadget"); code != 5 || !strings.Contains(errOut, "nothing to remove") {
+	if code, _, errOut := c.run("agents", "remove", "gadget"); code != 5 || !strings.Contains(errOut, "nothing of it is installed") {
 		t.Errorf("remove again: exit %d\n%s", code, errOut)
 	}
 }
@@ -308,7 +308,7 @@ func TestInstallCLI_Vendor(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s%s", args, code, out, errOut)
 		}
 	}
-	if code, _, errOut := c.run("agents", "install", "opencode", "--agent-version", "9.9.9", "--source", "vendor"); code != 1 || !strings.Contains(errOut, "no such version as 9.9.9") {
+	if code, _, errOut := c.run("agents", "install", "opencode", "--agent-version", "9.9.9", "--source", "vendor"); code != 2 || !strings.Contains(errOut, "no such version as 9.9.9") {
 		t.Errorf("an unknown version: exit %d\n%s", code, errOut)
 	}
 }

@@ -61,3 +61,34 @@ func TestPrompt_IsLeft(t *testing.T) {
 		})
 	}
 }
+
+// Ctrl-C is how a stream ends.
+func TestStream_EndsWithCtrlC(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+	_, _, said := c.run("prompt", "--agent", "mock", "hello")
+	_, id, ok := strings.Cut(strings.TrimSpace(strings.SplitN(said, "\n", 2)[0]), "session ")
+	if !ok {
+		t.Fatalf("it says %q", said)
+	}
+	cmd := c.command(t.Context(), "rpc", "stream", "--session", id, "--after", "0")
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it streams
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || errOut.Len() > 0 {
+		t.Errorf("%v, %q", err, &errOut)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -42,8 +43,38 @@ var (
 // exitCode maps an error to the program's exit code.
 func exitCode(err error) int { return describe(err).Exit }
 
+// advice is an error with what its user can do about it, in the words of the command.
+type advice struct {
+	error
+	hint string
+}
+
+func (a *advice) Unwrap() error { return a.error }
+
+// parentsHint is for paths whose folder is not there.
+const parentsHint = "--parents makes the folders that are missing"
+
+// advise gives a problem of one kind a hint; other errors stay what they are.
+func advise(err error, k problem.Kind, hint string) error {
+	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != k {
+		return err
+	}
+	return &advice{err, hint}
+}
+
 // describe is the only place that decides how an error is shown.
 func describe(err error) cmdline.Report {
+	hint := ""
+	if a, ok := errors.AsType[*advice](err); ok {
+		hint = a.hint
+	}
+	r := described(err, hint)
+	r.Hint = cmp.Or(r.Hint, hint)
+	return r
+}
+
+// described is describe with the hint of an advice, for errors that have another without it.
+func described(err error, hint string) cmdline.Report {
 	var (
 		use *cmdline.Usage
 		end *programExit
@@ -55,6 +86,8 @@ func describe(err error) cmdline.Report {
 		return cmdline.WrongUse(use)
 	case errors.As(err, &end):
 		return cmdline.Report{Exit: end.code, Title: "the program failed"}
+	case errors.Is(err, acphttp.ErrForeign):
+		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	case errors.As(err, &p):
 		r := cmdline.Report{Exit: cmdline.ExitFailure, Type: p.Kind.Type(), Title: p.Kind.Title(), Status: p.Kind.Status(), Detail: p.Detail}
 		r.Exit, r.Hint = ofKind(p.Kind)
@@ -87,7 +120,7 @@ func describe(err error) cmdline.Report {
 	case errors.Is(err, errInterrupted):
 		return cmdline.Report{Exit: exitInterrupted, Title: "interrupted"}
 	case errors.Is(err, errNotRunning):
-		return cmdline.Report{Exit: cmdline.ExitUnreachable, Title: "not running", Detail: err.Error(), Hint: "start one with: sandbox-agent daemon start"}
+		return cmdline.Report{Exit: cmdline.ExitUnreachable, Title: "not running", Detail: err.Error(), Hint: cmp.Or(hint, "start one with: sandbox-agent daemon start")}
 	case errors.Is(err, errRefused):
 		return cmdline.Report{Exit: exitRefused, Title: "refused", Detail: err.Error()}
 	case errors.Is(err, errEndedEarly):
@@ -99,10 +132,12 @@ func describe(err error) cmdline.Report {
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "--timeout sets how long to wait"}
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
-		return cmdline.NotReached("the gateway", err, "start one with: sandbox-agent daemon start, or in another terminal: sandbox-agent server; or name one with --endpoint")
+		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }
+
+const noGateway = "start one with: sandbox-agent daemon start, or in another terminal: sandbox-agent server; or name one with --endpoint"
 
 // plainKind reports whether a kind without a detail says no more than the error's code.
 func plainKind(k problem.Kind) bool {
@@ -116,6 +151,8 @@ func plainKind(k problem.Kind) bool {
 
 func ofKind(k problem.Kind) (exit int, hint string) {
 	switch k {
+	case problem.InvalidRequest:
+		return cmdline.ExitUsage, ""
 	case problem.TokenInvalid:
 		return cmdline.ExitAuth, "set SANDBOX_AGENT_TOKEN or --token-file to the gateway's token"
 	case problem.PermissionDenied:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,11 @@ func fsUpload(c *cli.Context, std stdio, locals []string, remote string) error {
 
 func upload(ctx context.Context, std stdio, here *fs.Service, files client.Files, locals []string, remote string, m *meter) (fs.Unpacked, error) {
 	if len(locals) == 1 && locals[0] == "-" {
-		return files.Upload(ctx, remote, m.reader(std.in))
+		in := bufio.NewReader(std.in)
+		if _, err := in.Peek(1); err == io.EOF {
+			return fs.Unpacked{}, problem.New(problem.InvalidRequest, "the standard input is empty: it must be a tar archive")
+		}
+		return files.Upload(ctx, remote, m.reader(in))
 	}
 	paths := make([]string, len(locals))
 	for i, l := range locals {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
@@ -30,7 +31,7 @@ func fsMkdirCommand(std stdio) *cli.Command {
 				if err == nil && c.Bool("json") {
 					cmdline.WriteJSON(std.out, e)
 				}
-				return err
+				return advise(err, problem.NotFound, parentsHint)
 			})
 		},
 	}
@@ -78,7 +79,7 @@ func fsRemoveCommand(stdio) *cli.Command {
 				return err
 			}
 			return onFiles(c, func(ctx context.Context, files client.Files) error {
-				return files.Delete(ctx, args[0], c.Bool("recursive"))
+				return advise(files.Delete(ctx, args[0], c.Bool("recursive")), problem.DirectoryNotEmpty, "--recursive deletes it with all that is in it")
 			})
 		},
 	}

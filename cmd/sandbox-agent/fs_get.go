@@ -51,6 +51,9 @@ func oneOrTwo(c *cli.Context, first, second string) (a, b string, err error) {
 		}
 		return args[0], args[1], nil
 	}
+	if c.NArg() > 2 {
+		return "", "", cmdline.Usagef(c, "unexpected argument %q", c.Args().Get(2))
+	}
 	args, err := cmdline.Exactly(c, first)
 	if err != nil {
 		return "", "", err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
@@ -76,6 +77,9 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 		if err == nil && c.Bool("json") {
 			cmdline.WriteJSON(std.out, e)
 		}
-		return err
+		if c.Bool("new") {
+			err = advise(err, problem.PreconditionFailed, "it exists already: without --new it is replaced")
+		}
+		return advise(err, problem.NotFound, parentsHint)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -77,7 +78,7 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 		}
 		return m.bringAll(ctx, &here, nil)
 	case err != nil:
-		return none, during(err, "ask %s", m.address)
+		return none, during(ofDestination(err), "ask %s", m.address)
 	case there.Agent != here.Agent || !there.CreatedAt.Equal(here.CreatedAt):
 		return none, m.other(id)
 	case went != "" && there.State != runtime.StateClosed: // it was moved before
@@ -184,7 +185,7 @@ func (m *move) bring(ctx context.Context, here, there *runtime.SessionInfo) (run
 				in.Cwd = st.Root
 			}
 		} else if _, answered := errors.AsType[*problem.Error](err); !answered {
-			return runtime.Imported{}, during(err, "ask %s what it has of the files", m.address)
+			return runtime.Imported{}, during(ofDestination(err), "ask %s what it has of the files", m.address)
 		}
 	}
 	body, shown, err := m.lacking(ctx, here.ID, cmp.Or(in.Cwd, here.Cwd), out)
@@ -198,7 +199,7 @@ func (m *move) bring(ctx context.Context, here, there *runtime.SessionInfo) (run
 		return got, fmt.Errorf("the session could not be read to its end: %w", whole.err)
 	}
 	if err != nil {
-		return got, withConflicts(during(err, "bring the session to %s", m.address))
+		return got, withConflicts(during(ofDestination(err), "bring the session to %s", m.address))
 	}
 	return got, nil
 }
@@ -214,11 +215,19 @@ func (m *move) lacking(ctx context.Context, id, there string, o client.ExportOpt
 			defer sums.Close()
 			o.Checksums = sums
 		} else if _, answered := errors.AsType[*problem.Error](err); !answered {
-			return nil, nil, during(err, "ask %s which files it has", m.address)
+			return nil, nil, during(ofDestination(err), "ask %s which files it has", m.address)
 		}
 	}
 	body, err = m.from.ExportSession(ctx, id, o)
 	return body, shown, err
+}
+
+// ofDestination gives the error of a gateway that is not there the flag that named it.
+func ofDestination(err error) error {
+	if errors.Is(err, acphttp.ErrForeign) || cmdline.Unreachable(err) {
+		return &advice{err, "start one there with: sandbox-agent server; or name another with --to"}
+	}
+	return err
 }
 
 // during says at what an error has come. One of a gateway keeps its kind.
@@ -279,7 +288,7 @@ func (m *move) leave(ctx context.Context, got runtime.Imported) (runtime.Importe
 		return got, during(err, "open session %s at %s, where it is", id, m.address)
 	}
 	if got.Session, err = m.to.Session(ctx, id); err != nil {
-		return got, during(err, "ask %s", m.address)
+		return got, during(ofDestination(err), "ask %s", m.address)
 	}
 	return got, nil
 }

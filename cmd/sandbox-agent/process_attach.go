@@ -82,7 +82,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
 	view, err := api.Terminal(ctx, id, 0)
 	if err != nil {
-		return err
+		return advise(err, problem.Conflict, "only a process that was started with --tty has a terminal; its output: sandbox-agent process logs -f "+id)
 	}
 	restore := func() {}
 	if f, ok := std.in.(*os.File); ok && terminal(f) {

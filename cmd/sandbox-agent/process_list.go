@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,6 +162,9 @@ func processStdinCommand(std stdio) *cli.Command {
 	return onProcess(std, "stdin", "give a process the standard input as its input", "",
 		[]cli.Flag{&cli.BoolFlag{Name: "close", Usage: "then end the process's input"}, timeoutFlag(0)},
 		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
+			if _, err := api.Process(ctx, id); err != nil { // also when there is nothing to give it
+				return err
+			}
 			b := make([]byte, inputPart)
 			for {
 				n, err := io.ReadFull(std.in, b)
@@ -199,6 +203,11 @@ func processLimitsCommand(std stdio) *cli.Command {
 			}
 			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
 				l, err := api.ProcessLimits(ctx)
+				for name := range change {
+					if names := limitNames(l); err == nil && !slices.Contains(names, name) {
+						return cmdline.Usagef(c, "there is no limit %s: there are %s", name, strings.Join(names, ", "))
+					}
+				}
 				if err == nil && len(change) > 0 {
 					l, err = api.ChangeProcessLimits(ctx, change)
 				}
@@ -209,11 +218,25 @@ func processLimitsCommand(std stdio) *cli.Command {
 					cmdline.WriteJSON(std.out, l)
 					return nil
 				}
-				n := func(n int64) string { return strconv.FormatInt(n, 10) }
-				cmdline.List(std.out, "running", n(int64(l.Running)), "ended", n(int64(l.Ended)), "endedMs", n(l.EndedMs), "logBytes", n(l.LogBytes), "runMs", n(l.RunMs), "maxRunMs", n(l.MaxRunMs),
-					"runBytes", n(l.RunBytes), "maxRunBytes", n(l.MaxRunBytes), "inputBytes", n(l.InputBytes), "stopMs", n(l.StopMs))
+				cmdline.List(std.out, limitPairs(l)...)
 				return nil
 			})
 		},
 	}
+}
+
+// limitPairs are the names of the limits, each with its value behind it.
+func limitPairs(l process.Limits) []string {
+	n := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{
+		"running", n(int64(l.Running)), "ended", n(int64(l.Ended)), "endedMs", n(l.EndedMs), "logBytes", n(l.LogBytes), "runMs", n(l.RunMs), "maxRunMs", n(l.MaxRunMs),
+		"runBytes", n(l.RunBytes), "maxRunBytes", n(l.MaxRunBytes), "inputBytes", n(l.InputBytes), "stopMs", n(l.StopMs),
+	}
+}
+
+func limitNames(l process.Limits) (names []string) {
+	for pair := range slices.Chunk(limitPairs(l), 2) {
+		names = append(names, pair[0])
+	}
+	return names
 }

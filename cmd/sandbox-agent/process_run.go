@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/process"
@@ -55,6 +56,9 @@ ends the program. Of a long output the beginning is printed. With --json the out
 
 func processRun(ctx context.Context, c *cli.Context, std stdio, api *client.Client, r client.ProcessRun) error {
 	result, err := api.Run(ctx, r)
+	if r.TimeoutMs > 0 {
+		err = advise(err, problem.InvalidRequest, "the longest --limit is maxRunMs of: sandbox-agent process limits")
+	}
 	if err != nil {
 		return err
 	}

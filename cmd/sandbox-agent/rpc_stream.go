@@ -81,7 +81,10 @@ func rpcStream(c *cli.Context, std stdio) error {
 	}
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		if err := context.Cause(ctx); !errors.Is(err, errInterrupted) { // which is how it ends
+			return err
+		}
+		return nil
 	case <-l.ended:
 		if errors.Is(l.err, errConnectionLost) {
 			return errConnectionLost

@@ -281,10 +281,14 @@ func TestPrompt_WithoutAnAgent(t *testing.T) {
 	defer typing.Close()
 	_, asked, _, end := startTurn(t, url, "hello", keys)
 	number := strings.TrimSuffix(asked.await(t, `\d+\) mock`), ") mock")
+	if _, err := fmt.Fprintln(typing, "mick"); err != nil {
+		t.Fatal(err)
+	}
+	asked.await(t, `mick is none of 1 to \d+: a number, or nothing to leave\n> `)
 	if _, err := fmt.Fprintln(typing, number); err != nil {
 		t.Fatal(err)
 	}
-	if err := endOf(t, end); err != nil || !strings.Contains(asked.String(), "Which agent?") {
+	if err := endOf(t, end); err != nil || strings.Count(asked.String(), "Which agent?") != 1 {
 		t.Errorf("%v\n%s", err, asked)
 	}
 }

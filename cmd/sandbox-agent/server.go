@@ -230,7 +230,7 @@ func openLog(cfg serverConfig, w io.Writer) (*slog.Logger, func(), error) {
 	if cfg.logFile != "" {
 		f, err := os.OpenFile(cfg.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open log file: %w", err)
+			return nil, nil, fmt.Errorf("open log file: %w: give --log-file a file in a folder that is there, and that this user can write", err)
 		}
 		w, closeLog = f, func() { _ = f.Close() }
 	}

@@ -128,6 +128,16 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		Origins: cmdline.Words(c.StringSlice("cors-allow-origin")), Methods: cmdline.Words(c.StringSlice("cors-allow-method")),
 		Headers: cmdline.Words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
 	}
+	for _, h := range cfg.allowedHosts {
+		if !control.IsHost(h) {
+			return cfg, cmdline.Usagef(c, "--allowed-host %s is not a host: give a name as box.example, without http:// and path, or *", h)
+		}
+	}
+	for _, o := range cfg.cors.Origins {
+		if !control.IsOrigin(o) {
+			return cfg, cmdline.Usagef(c, "--cors-allow-origin %s is not an origin: give scheme, host and port, as https://app.example.com or http://localhost:3000, or *", o)
+		}
+	}
 	cfg.defaultAgent = c.String("default-agent")
 	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")
 	cfg.fsRoot, cfg.noProcesses = c.String("fs-root"), c.Bool("no-processes")
@@ -148,7 +158,10 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, err
 	}
 	noToken := c.Bool("no-token")
-	if cfg.token == "" && !noToken && c.Bool("new-token") {
+	if noToken && c.Bool("new-token") {
+		return cfg, cmdline.Usagef(c, "--no-token and --new-token are both given: remove one, or unset SANDBOX_AGENT_NEW_TOKEN or SANDBOX_AGENT_NO_TOKEN")
+	}
+	if cfg.token == "" && c.Bool("new-token") {
 		cfg.token, cfg.newToken = rand.Text(), true
 	}
 	anySite := slices.Contains(cfg.cors.Origins, "*")

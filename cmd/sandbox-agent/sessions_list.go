@@ -2,13 +2,11 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -60,9 +58,6 @@ func sessionsList(c *cli.Context, std stdio) error {
 		f.Cursor = page.NextCursor
 		next, nextErr := api.Sessions(ctx, f)
 		page.Sessions, page.NextCursor, err = append(page.Sessions, next.Sessions...), next.NextCursor, nextErr
-	}
-	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.InvalidRequest { // a hub knows more states than a gateway
-		return cmdline.Usagef(c, "%s", p.Detail)
 	}
 	if err != nil {
 		return err

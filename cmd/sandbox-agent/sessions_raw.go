@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -29,7 +30,7 @@ func sessionsRawCommand(std stdio) *cli.Command {
 			defer cancel()
 			raw, err := api.Raw(ctx, args[0])
 			if err != nil {
-				return err
+				return advise(err, problem.NotFound, "traffic is recorded from the start of a session that is made with: sandbox-agent prompt --include-raw TEXT")
 			}
 			defer raw.Close()
 			return saveBody(std, raw, c.String("output"), "the recording")

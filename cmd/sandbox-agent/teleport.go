@@ -115,7 +115,7 @@ func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 	if file := c.String("to-token-file"); file != "" && t.token == "" {
 		var err error
 		if t.token, err = cmdline.TokenIn(file); err != nil {
-			return nil, t, "", err
+			return nil, t, "", cmdline.Usagef(c, "--to-token-file: %s", err)
 		}
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})

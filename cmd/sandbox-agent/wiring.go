@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	iofs "io/fs"
 	"log/slog"
 	"os"
@@ -46,6 +47,9 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 		keep = append(keep, home)
 	}
 	files, err := fs.New(fs.Options{Root: cfg.fsRoot, Keep: keep})
+	if err != nil && cfg.fsRoot != "" {
+		err = fmt.Errorf("%w: give --fs-root a folder that is there", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"node remove a --endpoint nowhere", "is not an http or https address", cmdline.ExitUsage},
 		{"node list --bogus", "-bogus", cmdline.ExitUsage},
 		{"node list --timeout 0s", "--timeout must be more than 0", cmdline.ExitUsage},
-		{"node list --token-file " + filepath.Join(dir, "none"), "read token", cmdline.ExitFailure},
+		{"node list --token-file " + filepath.Join(dir, "none"), "read token", cmdline.ExitUsage},
 		{"node list --endpoint http://127.0.0.1:9", "cannot reach the hub", cmdline.ExitUnreachable},
 		{"session", "a command is missing: list, show, transcript, move, export, remove", cmdline.ExitUsage},
 		{"session show", "SESSION is missing", cmdline.ExitUsage},

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net/http"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
+
+const noHub = "start one with: sandbox-hub serve, or name another with --endpoint"
 
 // describe is the only place that decides how an error is shown.
 func describe(err error) cmdline.Report {
@@ -16,9 +19,13 @@ func describe(err error) cmdline.Report {
 	switch {
 	case errors.As(err, &use):
 		return cmdline.WrongUse(use)
+	case errors.Is(err, acphttp.ErrForeign):
+		return cmdline.NotReached("the hub", err, noHub)
 	case errors.As(err, &p):
 		r := cmdline.Report{Exit: cmdline.ExitFailure, Type: p.Kind.Type(), Title: p.Kind.Title(), Status: p.Kind.Status(), Detail: p.Detail}
 		switch {
+		case p.Kind == problem.InvalidRequest:
+			r.Exit = cmdline.ExitUsage
 		case p.Kind == problem.TokenInvalid:
 			r.Exit, r.Hint = cmdline.ExitAuth, "set SANDBOX_HUB_TOKEN or --token-file to a token of the hub"
 		case p.Kind == problem.PermissionDenied:
@@ -30,7 +37,7 @@ func describe(err error) cmdline.Report {
 		}
 		return r
 	case errors.Is(err, context.DeadlineExceeded), cmdline.Unreachable(err):
-		return cmdline.NotReached("the hub", err, "start one with: sandbox-hub serve, or name another with --endpoint")
+		return cmdline.NotReached("the hub", err, noHub)
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -174,6 +175,9 @@ func decode(resp *http.Response, v any) error {
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
+		if errors.As(err, new(*json.SyntaxError)) { // as of a page; one that broke off is another error
+			err = fmt.Errorf("%w: %w", acphttp.ErrForeign, err)
+		}
 		return fmt.Errorf("read answer of %s: %w", resp.Request.URL.Path, err)
 	}
 	return nil

@@ -36,7 +36,7 @@ func installOperations() []operation {
 			method: http.MethodDelete, path: path, id: "removeAgentInstall", summary: "Remove every installed version of an agent's program",
 			description: "Programs in the server's PATH stay, and so do processes that run.",
 			params:      []*openapi3.Parameter{agent}, responses: one(204, openapi3.NewResponse().WithDescription("Done.")),
-			problems: []problem.Kind{problem.InvalidRequest, problem.AgentNotInstalled, problem.InstallFailed, problem.NotSupported},
+			problems: []problem.Kind{problem.InvalidRequest, problem.NotFound, problem.AgentNotInstalled, problem.InstallFailed, problem.NotSupported},
 		},
 	}
 }

@@ -187,6 +187,9 @@ func Cat(path string, w io.Writer) error {
 		_, err := io.Copy(w, io.NewSectionReader(f, 0, from.end))
 		return err
 	}
+	if _, err := readTail(osFile{f}); err != nil { // as of a file that is no log
+		return err
+	}
 	return inspect(from, func(p *part, lines []byte) error {
 		if p.kind == lost {
 			_, err := fmt.Fprintf(w, `{"lost":{"first":%d,"last":%d}}`+"\n", p.first, p.last())

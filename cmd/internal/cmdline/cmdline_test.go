@@ -43,7 +43,7 @@ func TestToken_CommandLineGoesFirst(t *testing.T) {
 		{"file before variable", "v", "", []string{"--token-file", given}, "of-the-file", given, ""},
 		{"file before both variables", "v", exported, []string{"--token-file", given}, "of-the-file", given, ""},
 		{"flag before the variable with a file", "", exported, []string{"--token", "f"}, "f", "", ""},
-		{"flag before file", "v", exported, []string{"--token", "f", "--token-file", given}, "f", "", ""},
+		{"both flags", "v", exported, []string{"--token", "f", "--token-file", given}, "", "", "both given"},
 		{"an empty file", "v", "", []string{"--token-file", file("empty", "\n")}, "", "", "is empty"},
 		{"a file that is not there", "v", "", []string{"--token-file", filepath.Join(dir, "none")}, "", "", "read token"},
 		{"two lines", "", "", []string{"--token-file", file("two", "a\nb")}, "", "", "cannot carry"},

@@ -88,6 +88,9 @@ func NotReached(server string, err error, hint string) Report {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		hint = "if the certificate is right, say so: SSL_CERT_FILE names a file with the authority that signed it"
 	}
+	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // the library has no name for it
+		hint = "the server speaks no TLS: use http:// in its address"
+	}
 	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(err.Error(), "reach "+server+": "), Hint: hint}
 }
 

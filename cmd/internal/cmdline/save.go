@@ -45,6 +45,10 @@ func Place(file string) (place string, into *os.File, err error) {
 	for range mostLinks {
 		info, err := os.Lstat(place)
 		if errors.Is(err, iofs.ErrNotExist) || err == nil && info.Mode()&iofs.ModeSymlink == 0 {
+			dir := filepath.Dir(place)
+			if _, err := os.Stat(dir); errors.Is(err, iofs.ErrNotExist) {
+				return "", nil, fmt.Errorf("there is no folder %s", dir)
+			}
 			return place, nil, nil
 		}
 		if err != nil {

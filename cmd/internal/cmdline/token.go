@@ -11,14 +11,17 @@ import (
 
 // Token returns the token of --token, --token-file or their variables, whose names begin
 // with prefix, and the file that it is from; "" when there is none. What stands on the
-// command line goes before what is in the environment.
+// command line goes before what is in the environment; there only one of them may stand.
 func Token(c *cli.Context, prefix string) (token, file string, err error) {
 	token, file = c.String("token"), c.String("token-file")
+	if token != "" && token != os.Getenv(prefix+"_TOKEN") && file != "" && file != os.Getenv(prefix+"_TOKEN_FILE") {
+		return "", "", Usagef(c, "--token and --token-file are both given: use one")
+	}
 	exported := token == os.Getenv(prefix+"_TOKEN") && file != os.Getenv(prefix+"_TOKEN_FILE")
 	if file == "" || token != "" && !exported {
 		file = ""
 	} else if token, err = TokenIn(file); err != nil {
-		return "", "", err
+		return "", "", Usagef(c, "--token-file: %s", err)
 	}
 	if file != "" && token == "" {
 		return "", "", Usagef(c, "the token file %s is empty", file)

@@ -18,6 +18,15 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if head, name, ok := strings.Cut(text, "flag needs an argument: -"); ok && head == "" {
 		return &Usage{"the value of " + dashes(name) + " is missing", path(c)}
 	}
+	// could not parse "x" as bool value from environment variable "NAME" for flag ephemeral: strconv...
+	if value, rest, ok := strings.Cut(strings.TrimPrefix(text, "could not parse "), " from environment variable "); ok {
+		if i := strings.LastIndex(value, " as "); i > 0 {
+			value = value[:i]
+		}
+		variable, rest, _ := strings.Cut(rest, " for flag ")
+		name, _, _ := strings.Cut(rest, ":")
+		return &Usage{"invalid value " + value + " of the variable " + strings.Trim(variable, `"`) + ": " + wanted(c, name), path(c)}
+	}
 	// invalid value "x" for flag -timeout: parse error
 	if head, tail, ok := strings.Cut(text, " for flag -"); ok {
 		name, why, _ := strings.Cut(tail, ":")

@@ -2239,7 +2239,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `agent_not_installed` */
+            /** @description `not_found`, `agent_not_installed` */
             404: {
                 headers: {
                     [name: string]: unknown;
