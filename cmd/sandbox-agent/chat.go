@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -152,8 +151,12 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	}
 	news.end()
 	began.Store(true)
-	model := newChatModel(c, o, events, lipgloss.HasDarkBackground())
-	_, err = tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen()).Run()
+	model := newChatModel(c, o, events)
+	env := os.Environ()
+	if os.Getenv("NO_COLOR") != "" {
+		env = append(env, "NO_COLOR=1") // whatever it is; the library wants a word for true
+	}
+	_, err = tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithEnvironment(env)).Run()
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/charmbracelet/lipgloss"
+	"charm.land/lipgloss/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -29,6 +29,7 @@ type chatTool struct {
 
 // chatLook is what the rendering of an entry depends on.
 type chatLook struct {
+	*chatStyles
 	width   int
 	details bool
 }
@@ -52,25 +53,25 @@ func newChatStyles(dark bool) *chatStyles {
 }
 
 // view renders the entry.
-func (e *chatEntry) view(s *chatStyles, look chatLook) string {
+func (e *chatEntry) view(look chatLook) string {
 	if e.as == look {
 		return e.rendered
 	}
 	switch e.kind {
 	case "user":
-		e.rendered = indent(lipgloss.NewStyle().Width(max(look.width-2, 10)).Render(e.text), s.user.Render("❯ "), "  ")
+		e.rendered = indent(lipgloss.NewStyle().Width(max(look.width-2, 10)).Render(e.text), look.user.Render("❯ "), "  ")
 	case "agent":
-		e.rendered = s.render(e.text, look.width)
+		e.rendered = look.render(e.text, look.width)
 	case "thought":
 		text := cmdline.OneLine(e.text)
 		if !look.details {
 			text = cmdline.Shorten(text, max(look.width-6, 20))
 		}
-		e.rendered = s.dim.Width(look.width).Render("✻ " + text)
+		e.rendered = look.dim.Width(look.width).Render("✻ " + text)
 	case "tool":
-		e.rendered = e.tool.view(s, look)
+		e.rendered = e.tool.view(look)
 	default:
-		e.rendered = s.dim.Width(look.width).Render(e.text)
+		e.rendered = look.dim.Width(look.width).Render(e.text)
 	}
 	e.as = look
 	return e.rendered
@@ -79,15 +80,15 @@ func (e *chatEntry) view(s *chatStyles, look chatLook) string {
 // toolLines is how much of a tool's output is shown without details.
 const toolLines = 8
 
-func (t *chatTool) view(s *chatStyles, look chatLook) string {
-	mark, style := "●", s.accent
+func (t *chatTool) view(look chatLook) string {
+	mark, style := "●", look.accent
 	switch t.status {
 	case "completed":
-		mark, style = "✓", s.good
+		mark, style = "✓", look.good
 	case "failed":
-		mark, style = "✗", s.bad
+		mark, style = "✗", look.bad
 	case "pending":
-		mark, style = "○", s.dim
+		mark, style = "○", look.dim
 	}
 	title := t.title
 	if title == "" {
@@ -103,12 +104,12 @@ func (t *chatTool) view(s *chatStyles, look chatLook) string {
 	}
 	for _, line := range lines {
 		line = cmdline.Shorten(strings.ReplaceAll(line, "\t", "    "), max(look.width-4, 10))
-		style := s.dim
+		style := look.dim
 		switch {
 		case strings.HasPrefix(line, "+"):
-			style = s.added
+			style = look.added
 		case strings.HasPrefix(line, "-"):
-			style = s.removed
+			style = look.removed
 		}
 		out += "\n  " + style.Render(line)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -94,7 +94,7 @@ func (m *chatModel) answer(result any) tea.Cmd {
 }
 
 // askKey takes a key while the agent asks; taken is false when it is for others.
-func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
+func (m *chatModel) askKey(k tea.KeyPressMsg) (cmd tea.Cmd, taken bool) {
 	a := m.asks[0]
 	names, several := a.options()
 	if n, err := strconv.Atoi(strings.TrimPrefix(k.String(), "alt+")); err == nil && n >= 1 && n <= len(names) && (len(names) > 0) {
@@ -175,8 +175,8 @@ const typing = 700 * time.Millisecond
 
 // writes reports whether a key goes on with a text that is being written: a digit in it answers
 // nothing.
-func (m *chatModel) writes(k tea.KeyMsg) bool {
-	return len(k.Runes) > 0 && (m.input.Value() != "" || time.Since(m.typed) < typing)
+func (m *chatModel) writes(k tea.KeyPressMsg) bool {
+	return k.Text != "" && (m.input.Value() != "" || time.Since(m.typed) < typing)
 }
 
 // answered notes the answer to a question, and answers the request with the last.
@@ -188,7 +188,7 @@ func (m *chatModel) answered(a *chatAsk, answer []string) tea.Cmd {
 	return m.answer(object{"outcome": "answered", "answers": a.answers})
 }
 
-func (m *chatModel) pickKey(k tea.KeyMsg) tea.Cmd {
+func (m *chatModel) pickKey(k tea.KeyPressMsg) tea.Cmd {
 	p := m.picker
 	switch k.String() {
 	case "up", "k", "ctrl+p":
@@ -206,11 +206,14 @@ func (m *chatModel) pickKey(k tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
-func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
+func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
+	if same, ok := sameKeys[k.String()]; ok {
+		k = same
+	}
 	if m.picker != nil {
 		return m.pickKey(k)
 	}
-	if len(m.asks) > 0 && !k.Paste && (k.Alt || !m.writes(k) && !m.surprised()) {
+	if len(m.asks) > 0 && (k.Mod.Contains(tea.ModAlt) || !m.writes(k) && !m.surprised()) {
 		if cmd, taken := m.askKey(k); taken {
 			return cmd
 		}
@@ -249,17 +252,22 @@ func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
 	case "ctrl+t":
 		m.details = !m.details
 		return nil
-	case "pgup", "pgdown", "ctrl+up", "ctrl+down":
-		var cmd tea.Cmd
-		m.log, cmd = m.log.Update(k)
-		return cmd
+	case "pgup":
+		m.top, m.back = m.top-m.room, true
+		return nil
+	case "pgdown":
+		m.top += m.room
+		return nil
 	}
-	if len(k.Runes) > 0 {
+	if k.Text != "" {
 		m.typed = time.Now()
 	}
-	var cmd tea.Cmd
-	m.input, cmd = m.input.Update(k)
-	return cmd
+	return m.write(k)
+}
+
+// sameKeys are keys that newer terminals tell apart, and what others send for them.
+var sameKeys = map[string]tea.KeyPressMsg{
+	"ctrl+[": {Code: tea.KeyEscape}, "ctrl+m": {Code: tea.KeyEnter}, "ctrl+enter": {Code: tea.KeyEnter}, "shift+backspace": {Code: tea.KeyBackspace},
 }
 
 // leave ends the chat. When something of it would be lost, or goes on, it says so in the status line
@@ -307,7 +315,7 @@ func (m *chatModel) submit() tea.Cmd {
 	m.input.Reset()
 	m.typed = time.Time{} // it is written
 	m.queue = append(m.queue, text)
-	m.log.GotoBottom()
+	m.back = false
 	return m.next()
 }
 

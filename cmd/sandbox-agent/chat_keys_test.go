@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -18,13 +19,17 @@ import (
 // A digit in a text that is being written grants nothing: it stays in the text.
 func TestChat_DigitsOfATextAnswerNothing(t *testing.T) {
 	asked := func() *chatModel {
-		m := newChatModel(&chatSession{}, chatOptions{}, nil, true)
+		m := newChatModel(&chatSession{}, chatOptions{}, nil)
 		m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(`{"options":[{"optionId":"once","name":"Allow"},{"optionId":"always","name":"Always allow"}]}`)}}
 		return m
 	}
 	press := func(m *chatModel, text string, alt bool) {
 		for _, r := range text {
-			m.key(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}, Alt: alt})
+			k := tea.KeyPressMsg{Code: r, Text: string(r)}
+			if alt {
+				k.Mod, k.Text = tea.ModAlt, ""
+			}
+			m.key(k)
 		}
 	}
 	m := asked()
@@ -71,8 +76,8 @@ func TestChat_DigitsOfATextAnswerNothing(t *testing.T) {
 // Who leaves is told once of what would not be sent, and that the agent goes on; any other key
 // goes back to the chat.
 func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
-	quits := func(m *chatModel, k tea.KeyType) bool {
-		cmd := m.key(tea.KeyMsg{Type: k})
+	quits := func(m *chatModel, letter rune) bool {
+		cmd := m.key(tea.KeyPressMsg{Code: letter, Mod: tea.ModCtrl})
 		if cmd == nil {
 			return false
 		}
@@ -92,32 +97,108 @@ func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
 		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newChatModel(&chatSession{}, chatOptions{}, nil, true)
+			m := newChatModel(&chatSession{}, chatOptions{}, nil)
 			m.width = 120
 			c.prepare(m)
 			if c.says == "" {
-				if !quits(m, tea.KeyCtrlC) {
+				if !quits(m, 'c') {
 					t.Error("it does not end")
 				}
 				return
 			}
-			if quits(m, tea.KeyCtrlC) || !strings.Contains(m.statusLine(), c.says) {
+			if quits(m, 'c') || !strings.Contains(m.statusLine(), c.says) {
 				t.Errorf("it ended, or the status line is %q", m.statusLine())
 			}
-			m.key(tea.KeyMsg{Type: tea.KeyPgUp})
-			if strings.Contains(m.statusLine(), c.says) || quits(m, tea.KeyCtrlC) {
+			m.key(tea.KeyPressMsg{Code: tea.KeyPgUp})
+			if strings.Contains(m.statusLine(), c.says) || quits(m, 'c') {
 				t.Error("another key does not go back")
 			}
-			if !quits(m, tea.KeyCtrlC) {
+			if !quits(m, 'c') {
 				t.Error("the second one does not end it")
 			}
 			m.leaving, m.queue = false, []string{"one"}
 			m.input.SetValue("")
-			if quits(m, tea.KeyCtrlD) || !quits(m, tea.KeyCtrlD) {
+			if quits(m, 'd') || !quits(m, 'd') {
 				t.Error("Ctrl-D is not asked once")
 			}
 		})
 	}
+}
+
+// A terminal that tells keys apart which are one elsewhere changes nothing but Shift-Enter.
+func TestChat_KeysOfNewerTerminals(t *testing.T) {
+	m := newChatModel(&chatSession{}, chatOptions{}, nil)
+	m.input.SetValue("ab")
+	m.key(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModShift})
+	m.key(tea.KeyPressMsg{Code: tea.KeyEnter, Mod: tea.ModShift})
+	if got := m.input.Value(); got != "a\n" || len(m.queue) != 0 {
+		t.Errorf("Shift: %q, and %q waits", got, m.queue)
+	}
+	m.key(tea.KeyPressMsg{Code: 'm', Mod: tea.ModCtrl})
+	if len(m.queue) != 1 {
+		t.Error("Ctrl-M does not send")
+	}
+	m.picker = &chatPicker{}
+	m.update(tea.PasteMsg{Content: "text"})
+	if m.input.Value() != "" {
+		t.Error("what is pasted into a list is written")
+	}
+	if m.picker = (&chatPicker{}); m.key(tea.KeyPressMsg{Code: '[', Mod: tea.ModCtrl}) != nil {
+		t.Error("Ctrl-[ in a list does something")
+	}
+}
+
+// Where there is no room for all, the end is shown: what is asked, and the input.
+func TestChat_ASmallTerminal(t *testing.T) {
+	m := newChatModel(&chatSession{}, chatOptions{}, nil)
+	if v := m.View(); v.Content != "" || !v.AltScreen {
+		t.Errorf("before the size is known: %q", v.Content)
+	}
+	m.status = ""
+	m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(`{"options":[{"name":"Allow"},{"name":"Reject"}]}`)}}
+	for height := 2; height < 12; height++ {
+		m.Update(tea.WindowSizeMsg{Width: 40, Height: height})
+		v := m.View()
+		lines := strings.Split(v.Content, "\n")
+		if len(lines) != height || !strings.Contains(lines[height-1], "waits for you") || !strings.Contains(lines[v.Cursor.Y], "❯") {
+			t.Errorf("%d lines, the cursor in %d:\n%s", height, v.Cursor.Y, v.Content)
+		}
+	}
+}
+
+// PgUp goes back from the end, where it stays while more comes; the end is followed again from there.
+func TestChat_Scrolls(t *testing.T) {
+	m := newChatModel(&chatSession{}, chatOptions{}, nil)
+	var text []string
+	more := func(n int) {
+		for range n {
+			text = append(text, fmt.Sprintf("line %d.", len(text)))
+		}
+		m.entries = []*chatEntry{{kind: "note", text: strings.Join(text, "\n")}}
+	}
+	sees := func(msg tea.Msg, first int) {
+		t.Helper()
+		m.Update(msg)
+		lines := strings.Split(m.View().Content, "\n")
+		if !strings.Contains(lines[0], fmt.Sprintf("line %d.", first)) || !strings.Contains(lines[8], fmt.Sprintf("line %d.", first+8)) {
+			t.Errorf("line %d is not the first of:\n%s", first, strings.Join(lines, "\n"))
+		}
+	}
+	up, down := tea.KeyPressMsg{Code: tea.KeyPgUp}, tea.KeyPressMsg{Code: tea.KeyPgDown}
+	more(35)
+	sees(tea.WindowSizeMsg{Width: 40, Height: 13}, 25)
+	sees(up, 15)
+	more(10)
+	sees(nil, 15)
+	sees(down, 25)
+	sees(down, 35)
+	more(10)
+	sees(nil, 45)
+	for _, first := range []int{35, 25, 15, 5, 0, 0} {
+		sees(up, first)
+	}
+	m.input.SetValue("a prompt")
+	sees(tea.KeyPressMsg{Code: tea.KeyEnter}, 46) // one line is taken by the prompt, which waits
 }
 
 // Ctrl-C at the question for an agent is no wrong use.
@@ -160,7 +241,7 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 		answer := acp.NewResult(acp.IntID(1), []byte(`{"_meta":{"sandboxagent.dev":{"turn":"`+turn+`"}}}`))
 		opened := chatOpened{id: "s", agent: "mock", result: answer.Result()}
 		for at := range 3 {
-			m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil, true)
+			m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
 			for i, f := range []acp.Message{said, answer} {
 				if at == i {
 					m.opened(opened)
@@ -182,7 +263,7 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 
 // A session that somebody has ended is not ready for prompts.
 func TestChat_TheSessionIsOver(t *testing.T) {
-	m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil, true)
+	m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
 	m.width = 120
 	m.opened(chatOpened{id: "s", agent: "mock"})
 	end := func(session, reason string) {

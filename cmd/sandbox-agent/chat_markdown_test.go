@@ -1,17 +1,17 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/charmbracelet/lipgloss"
+	"charm.land/lipgloss/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/muesli/termenv"
 )
 
 // What agents write is shown as they mean it, and never wider than the terminal.
 func TestChatMarkdown(t *testing.T) {
-	lipgloss.SetColorProfile(termenv.Ascii)
+	styles := regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	for _, tt := range []struct{ name, in, want string }{
 		{"paragraphs", "one\ntwo\n\nthree", "one two\n\nthree"},
 		{"heading", "## A **bold** title\ntext", "## A bold title\n\ntext"},
@@ -22,14 +22,14 @@ func TestChatMarkdown(t *testing.T) {
 		{"link", "see [the page](https://example.com) and <https://example.org>", "see the page (https://example.com) and\nhttps://example.org"},
 		{"tasks", "- [ ] open\n- [x] done\n\n~~gone~~", "☐ open\n☑ done\n\ngone"},
 		{"table", "The sums:\n| name | n |\n|:-|--:|\n| apples | 1 |\n| **a** `b` | 22 |\n\nafter", "The sums:\n\n name   │  n\n────────┼────\n apples │  1\n a b    │ 22\n\nafter"},
-		{"table wider than the terminal", "| what | why |\n|---|---|\n| a | the quick brown fox jumps over the lazy dog, twice |", " what │ why\n──────┼───────────────────────────────────\n a    │ the quick brown fox jumps over\n      │ the lazy dog, twice"},
+		{"table wider than the terminal", "| what | why |\n|---|---|\n| a | the quick brown fox jumps over the lazy dog, twice |", " what │ why\n──────┼─────────────────────────────────────\n a    │ the quick brown fox jumps over the\n      │ lazy dog, twice"},
 		{"table that is not complete yet", "| a | b |\n| ", "| a | b |\n|"},
 		{"html", "a <b>word</b>\n\n<div>\nblock\n</div>", "a <b>word</b>\n\n  <div>\n  block\n  </div>"},
 		{"nothing", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const width = 44
-			got := newChatStyles(true).render(tt.in, width)
+			got := styles.ReplaceAllString(newChatStyles(true).render(tt.in, width), "")
 			for line := range strings.Lines(got) {
 				if w := lipgloss.Width(strings.TrimSuffix(line, "\n")); w > width {
 					t.Errorf("%q is %d wide", line, w)

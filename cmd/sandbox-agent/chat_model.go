@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/bubbles/textarea"
-	"github.com/charmbracelet/bubbles/viewport"
-	tea "github.com/charmbracelet/bubbletea"
+	"charm.land/bubbles/v2/textarea"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
@@ -24,6 +26,9 @@ import (
 
 // maxQueued bounds what waits for the agent; beyond, the text stays in the input.
 const maxQueued = 64
+
+// maxWritten bounds the lines of the input; what is pasted beyond is cut.
+const maxWritten = 10000
 
 // chatModel is the screen of a chat. Bubble Tea calls its methods one at a time.
 type chatModel struct {
@@ -55,7 +60,10 @@ type chatModel struct {
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	asked         asked     // what is on the screen
 	askedAt       time.Time // since when
-	log           viewport.Model
+	lines         []string  // the conversation, as it is drawn
+	top, room     int       // which of them is the first in sight, and how many are
+	back          bool      // it is not the end that is in sight
+	below         []string  // what stands under them
 	width, height int
 	over          bool // the session was ended, here or elsewhere
 	leaving       bool // a key that leaves was pressed, and something is said to that
@@ -67,22 +75,38 @@ type chatConfig struct {
 	values            []runtime.Choice
 }
 
-func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg, dark bool) *chatModel {
+func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg) *chatModel {
 	in := textarea.New()
-	in.Placeholder, in.ShowLineNumbers, in.CharLimit = "Say what to do", false, 0
-	in.SetPromptFunc(2, func(line int) string { // as what was sent is shown
-		if line == 0 {
+	in.Placeholder, in.ShowLineNumbers = "Say what to do", false
+	in.SetPromptFunc(2, func(line textarea.PromptInfo) string { // as what was sent is shown
+		if line.LineNumber == 0 {
 			return "❯ "
 		}
 		return "  "
 	})
-	in.SetHeight(1)
-	styles := newChatStyles(dark)
-	// Its own colours are made for dark terminals.
-	in.FocusedStyle.Prompt, in.FocusedStyle.Placeholder, in.FocusedStyle.CursorLine = styles.user, styles.dim, in.FocusedStyle.Base
-	in.KeyMap.InsertNewline.SetKeys("alt+enter", "ctrl+j")
+	in.DynamicHeight, in.MaxHeight, in.MaxContentHeight = true, inputLines, maxWritten
+	in.SetVirtualCursor(false)
+	in.KeyMap.InsertNewline.SetKeys("alt+enter", "shift+enter", "ctrl+j")
 	in.Focus()
-	return &chatModel{session: s, o: o, events: events, styles: styles, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
+	m := &chatModel{session: s, o: o, events: events, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, status: "opening the session"}
+	m.paint(darkBackground(os.Getenv("COLORFGBG")))
+	return m
+}
+
+// paint takes the colours for the terminal's background.
+func (m *chatModel) paint(dark bool) {
+	m.styles = newChatStyles(dark)
+	m.input.SetStyles(textarea.Styles{
+		Focused: textarea.StyleState{Prompt: m.styles.user, Placeholder: m.styles.dim, Selection: lipgloss.NewStyle().Reverse(true)},
+		Cursor:  textarea.CursorStyle{Blink: true}, // the terminal's own
+	})
+}
+
+// darkBackground guesses the background by a variable that some terminals set: most answer when they
+// are asked, but later.
+func darkBackground(colorfgbg string) bool {
+	n, err := strconv.Atoi(colorfgbg[strings.LastIndex(colorfgbg, ";")+1:])
+	return err != nil || n < 7 || n == 8
 }
 
 // chatOpened is the end of opening a session; chatBatch are messages in their order.
@@ -103,7 +127,11 @@ type (
 const chatBatchSize = 256
 
 func (m *chatModel) Init() tea.Cmd {
-	return tea.Batch(textarea.Blink, m.listen, m.openCmd(m.o))
+	cmds := []tea.Cmd{m.listen, m.openCmd(m.o)}
+	if os.Getenv("TERM") != "dumb" {
+		cmds = append(cmds, tea.RequestBackgroundColor) // nothing waits for the answer
+	}
+	return tea.Batch(cmds...)
 }
 
 func (m *chatModel) openCmd(o chatOptions) tea.Cmd {
@@ -132,9 +160,8 @@ func (m *chatModel) listen() tea.Msg {
 }
 
 func (m *chatModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	follow := m.log.AtBottom()
 	cmd := tea.Batch(m.update(msg), m.noteAsked())
-	m.layout(follow)
+	m.layout()
 	return m, cmd
 }
 
@@ -159,14 +186,26 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 		return m.done(msg)
 	case chatSessions:
 		m.offerSessions(msg)
-	case tea.KeyMsg:
+	case tea.BackgroundColorMsg:
+		m.paint(msg.IsDark())
+	case tea.KeyPressMsg:
 		return m.key(msg)
+	case tea.PasteMsg:
+		if m.picker != nil {
+			return nil
+		}
+		m.leaving, m.typed = false, time.Now()
+		return m.write(msg)
 	default:
-		var cmd tea.Cmd
-		m.input, cmd = m.input.Update(msg)
-		return cmd
+		return m.write(msg)
 	}
 	return nil
+}
+
+// write gives a message to the input.
+func (m *chatModel) write(msg tea.Msg) (cmd tea.Cmd) {
+	m.input, cmd = m.input.Update(msg)
+	return cmd
 }
 
 func (m *chatModel) opened(msg chatOpened) tea.Cmd {

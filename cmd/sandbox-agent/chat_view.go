@@ -5,7 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -16,14 +17,13 @@ type choice = runtime.Choice
 // inputLines bounds the height of the input.
 const inputLines = 8
 
-// layout fits everything to the terminal; follow keeps the end in sight.
-func (m *chatModel) layout(follow bool) {
+// layout fits everything to the terminal.
+func (m *chatModel) layout() {
 	m.input.SetWidth(max(m.width-2, 10))
-	m.input.SetHeight(min(max(1, m.input.LineCount()), inputLines))
-	m.log.Width = m.width
-	m.log.Height = max(m.height-lipgloss.Height(m.foot()), 1)
+	m.below = strings.Split(m.foot(), "\n")
+	m.room = max(m.height-len(m.below), 1)
 	var b strings.Builder
-	look := chatLook{max(m.width-1, 20), m.details}
+	look := chatLook{m.styles, max(m.width-1, 20), m.details}
 	for i, e := range m.entries {
 		if i > 0 {
 			b.WriteString("\n")
@@ -31,16 +31,29 @@ func (m *chatModel) layout(follow bool) {
 				b.WriteString("\n")
 			}
 		}
-		b.WriteString(e.view(m.styles, look))
+		b.WriteString(e.view(look))
 	}
-	m.log.SetContent(b.String())
-	if follow {
-		m.log.GotoBottom()
+	m.lines = strings.Split(b.String(), "\n")
+	end := max(len(m.lines)-m.room, 0)
+	if !m.back {
+		m.top = end
 	}
+	m.top = min(max(m.top, 0), end)
+	m.back = m.top < end
 }
 
-func (m *chatModel) View() string {
-	return lipgloss.JoinVertical(lipgloss.Left, m.log.View(), m.foot())
+func (m *chatModel) View() tea.View {
+	v := tea.View{AltScreen: true}
+	if m.height == 0 {
+		return v // the size comes first
+	}
+	lines := make([]string, m.room)
+	copy(lines, m.lines[m.top:])
+	lines = append(lines, m.below...)
+	v.SetContent(strings.Join(lines[max(len(lines)-m.height, 0):], "\n")) // where there is no room for all, the end of it
+	v.Cursor = m.input.Cursor()
+	v.Cursor.Y += m.height - 1 - m.input.Height() // above the status line
+	return v
 }
 
 // foot is what stands below the conversation.
@@ -93,7 +106,7 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 		how += fmt.Sprintf("; %d more wait", n-1)
 	}
 	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(how, width-2)))
-	return m.styles.box.Width(width).Render(strings.Join(lines, "\n"))
+	return m.styles.box.Width(width + 2).Render(strings.Join(lines, "\n"))
 }
 
 func (m *chatModel) viewPicker() string {
@@ -109,7 +122,7 @@ func (m *chatModel) viewPicker() string {
 		lines = append(lines, line)
 	}
 	lines = append(lines, m.styles.dim.Render("↑ ↓ move, Enter takes, Escape leaves"))
-	return m.styles.box.Width(width).Render(strings.Join(lines, "\n"))
+	return m.styles.box.Width(width + 2).Render(strings.Join(lines, "\n"))
 }
 
 func (m *chatModel) statusLine() string {

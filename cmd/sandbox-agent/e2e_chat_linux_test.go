@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,34 +13,45 @@ import (
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 )
 
-// talk is the chat command on a terminal.
+// talk is a command on a terminal.
 type talk struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	tty  *os.File
-	seen output
-	more chan struct{} // holds a token when there is more to see
-	at   int           // how much of seen was awaited
+	seen output        // all that was written
+	grid *vt.Emulator  // which shows it
+	rows []string      // of grid, as they were last
+	told output        // each of them anew when it had changed
+	more chan struct{} // holds a token when more was told
+	at   int           // how much of told was awaited
 	done chan error
 }
 
 func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk {
 	t.Helper()
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url, "TERM=tmux-256color", "NO_COLOR=1")}
-	cmd := c.command(t.Context(), append([]string{"chat"}, args...)...)
+	return startTerminal(t, c.command(t.Context(), append([]string{"chat"}, args...)...), size)
+}
+
+func startTerminal(t *testing.T, cmd *exec.Cmd, size pty.Winsize) *talk {
+	t.Helper()
 	tty, err := pty.StartWithSize(cmd, &size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &talk{t: t, cmd: cmd, tty: tty, more: make(chan struct{}, 1), done: make(chan error, 1)}
+	k := &talk{t: t, cmd: cmd, tty: tty, grid: vt.NewEmulator(int(size.Cols), int(size.Rows)), more: make(chan struct{}, 1), done: make(chan error, 1)}
+	go func() { _, _ = io.Copy(io.Discard, k.grid) }() // its answers: this is a terminal that gives none
 	go func() {
+		defer k.grid.InputPipe().(io.Closer).Close()
 		buf := make([]byte, 1<<16)
 		for {
 			n, err := tty.Read(buf)
 			_, _ = k.seen.Write(buf[:n])
+			k.shows(buf[:n])
 			select {
 			case k.more <- struct{}{}:
 			default:
@@ -58,15 +71,27 @@ func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk
 
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\r`)
 
-// sees waits until what was written since the last wait matches each of the patterns. Those
-// of one wait have no order: only lines that have changed are written again, and how much
-// changes at one time depends on the machine.
+// shows takes what was written, and tells the lines of the screen that it has changed: which letters
+// of them were written is a matter of the library.
+func (k *talk) shows(written []byte) {
+	_, _ = k.grid.Write(written)
+	rows := strings.Split(k.grid.String(), "\n")
+	for i, row := range rows {
+		if i >= len(k.rows) || row != k.rows[i] {
+			_, _ = fmt.Fprintln(&k.told, row)
+		}
+	}
+	k.rows = rows
+}
+
+// sees waits until the lines that have changed since the last wait match each of the patterns.
+// Those of one wait have no order: how much changes at one time depends on the machine.
 func (k *talk) sees(patterns ...string) {
 	k.t.Helper()
 	limit := time.After(patience)
 	for {
-		all := k.seen.String()
-		since := escapes.ReplaceAllString(all[k.at:], "")
+		all := k.told.String()
+		since := all[k.at:]
 		missing := slices.IndexFunc(patterns, func(p string) bool { return !regexp.MustCompile(p).MatchString(since) })
 		if missing < 0 {
 			k.at = len(all)
@@ -94,16 +119,20 @@ func (k *talk) asks(patterns ...string) {
 }
 
 // leaves ends the chat with Ctrl-C, of which one more is needed while the turn has not ended yet.
-func (k *talk) leaves(last string) {
+func (k *talk) leaves() {
 	k.t.Helper()
+	const last = `the session lives on`
 	at := k.at
 	k.types("\x03")
 	k.sees(last + `|Ctrl-C again leaves`)
-	if !regexp.MustCompile(last).MatchString(escapes.ReplaceAllString(k.seen.String()[at:], "")) {
+	if !strings.Contains(k.told.String()[at:], last) {
 		k.types("\x03")
 		k.sees(last)
 	}
 	k.ends()
+	if out := k.seen.String(); !regexp.MustCompile(last + `: \S+ chat --session mock`).MatchString(out) {
+		k.t.Errorf("it does not say how to go on: %q", out[max(len(out)-300, 0):])
+	}
 }
 
 // ends waits for the end of the program.
@@ -168,7 +197,7 @@ func TestChat(t *testing.T) {
 		k.sees(`Mock Large · `)
 		k.types("\x1b[Z") // Shift-Tab
 		k.sees(`· Code ·`)
-		k.leaves(`the session lives on: .*chat --session mock-`)
+		k.leaves()
 	}
 }
 
@@ -194,7 +223,7 @@ func TestChat_VersionTwoShowsMore(t *testing.T) {
 	k.sees(`in the background: tick`)
 	k.types("echo meanwhile\r")
 	k.sees(`(?m)^\s*meanwhile`) // which is not what was typed
-	k.leaves(`the session lives on`)
+	k.leaves()
 }
 
 // A chat shows what another client does in its session, answers for it, and goes
@@ -291,7 +320,7 @@ func TestChat_TheGatewayIsGone(t *testing.T) {
 			k.sees(`tick 3`)
 			g.kill(syscall.SIGKILL)
 			k.sees(`no connection for`)
-			k.leaves(`the session lives on: .*chat --session mock-`)
+			k.leaves()
 		})
 	}
 }
@@ -316,7 +345,7 @@ func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
 				at := k.at
 				k.types("\x03")
 				k.ends()
-				if after := k.seen.String()[at:]; strings.Contains(after, "lives on") {
+				if after := k.told.String()[at:]; strings.Contains(after, "lives on") {
 					t.Errorf("it says that the session lives on:\n%s", after)
 				}
 			})
