@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -209,12 +208,10 @@ func (s *suite) all(ctx context.Context) error {
 	return nil
 }
 
-// compileOnce has all that the run builds, also below its tests, built in one way, that of releases:
-// without C, and without the paths of this folder, so that one fresh clone finds what another has
-// compiled. Only what has the race detector is compiled a second time, which needs C.
+// compileOnce has all that the run builds, also below its tests, built with the tag that counts
+// starts: what has another one is compiled again. The rest of how it is built is said in ./task.
 func compileOnce() error {
-	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -trimpath -tags=countstarts")
-	return errors.Join(os.Setenv("GOFLAGS", flags), os.Setenv("CGO_ENABLED", "0"))
+	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -tags=countstarts"))
 }
 
 // build makes the gateway and the hub once, with the page in them, for the tests of
