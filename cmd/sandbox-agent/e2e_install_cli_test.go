@@ -186,7 +186,7 @@ func TestInstallCLI_AtTheGateway(t *testing.T) {
 		t.Errorf("doctor: exit %d\n%s%s", code, out, errOut)
 	}
 	s.list("2.0.0", sha256Of(nil))
-	if code, _, errOut := c.run("agents", "install", "gadget", "--agent-version", "9.9.9", "--source", "vendor", "--source", "registry"); code != 1 || !strings.Contains(errOut, "\nregistry: no such version as 9.9.9") || !strings.Contains(errOut, "stands above") {
+	if code, _, errOut := c.run("agents", "install", "gadget", "--agent-version", "9.9.9", "--source", "vendor", "--source", "registry"); code != 2 || !strings.Contains(errOut, "\nregistry: no such version as 9.9.9") || !strings.Contains(errOut, "stands above") {
 		t.Errorf("an unknown version: exit %d\n%s", code, errOut)
 	}
 	if code, out, errOut := c.run("agents", "remove", "gadget"); code != 0 {

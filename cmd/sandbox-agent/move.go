@@ -115,7 +115,7 @@ func (m *move) apart(ctx context.Context) error {
 	}
 	there, err := m.to.Version(ctx)
 	if err != nil {
-		return during(err, "ask %s", m.address)
+		return during(ofDestination(err), "ask %s", m.address)
 	}
 	if m.source.endpoint == m.target.endpoint || here.Instance != "" && here.Instance == there.Instance {
 		return &cmdline.Usage{Text: m.address + " is the gateway that has the session already: name another one with --to", Command: "sandbox-agent teleport"}

@@ -76,19 +76,20 @@ func rpcStream(c *cli.Context, std stdio) error {
 	if c.IsSet("after") {
 		own = object{"after": c.Uint64("after")}
 	}
-	if _, err := l.resume(ctx, id, cwd, own); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		if err := context.Cause(ctx); !errors.Is(err, errInterrupted) { // which is how it ends
-			return err
+	_, err = l.resume(ctx, id, cwd, own)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-l.ended:
+			err = l.err
 		}
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errInterrupted): // which is how it ends, in what is replayed too
 		return nil
-	case <-l.ended:
-		if errors.Is(l.err, errConnectionLost) {
-			return errConnectionLost
-		}
-		return l.err
+	case errors.Is(err, errConnectionLost):
+		return errConnectionLost
 	}
+	return err
 }
