@@ -32,8 +32,21 @@ var (
 
 const corsExposed = problem.RequestIDHeader + ", Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, Accept-Idempotency-Key, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
 
-// IsOrigin reports whether a browser could send this as the Origin of a page, or it is "*".
-func IsOrigin(o string) bool {
+// NoOrigin is what is said of an origin that Wrong has found.
+const NoOrigin = "--cors-allow-origin %s is not an origin: give scheme, host and port, as https://app.example.com or http://localhost:3000, or *"
+
+// Wrong returns an origin that no page can have.
+func (o CORS) Wrong() (origin string, found bool) {
+	for _, origin := range o.Origins {
+		if !isOrigin(origin) {
+			return origin, true
+		}
+	}
+	return "", false
+}
+
+// isOrigin reports whether a browser could send this as the Origin of a page, or it is "*".
+func isOrigin(o string) bool {
 	if o == "*" || o == "null" {
 		return true
 	}

@@ -281,8 +281,14 @@ func TestCompletion_Values(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", tt.words, got, err, tt.want)
 		}
 	}
-	// Without a gateway there is nothing to offer, and no error.
-	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitOK || out+errOut != "" {
+	// Who presses the tab key wants no error; who asks by hand does.
+	if !strings.Contains(script, "2>/dev/null") {
+		t.Error("the script shows errors")
+	}
+	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitUnreachable || out != "" || errOut == "" {
+		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	}
+	if code, out, errOut := tool(t, "", "completion", "models", "nope"); code != cmdline.ExitNotFound || out != "" || !strings.Contains(errOut, "no agent nope is known") {
 		t.Errorf("exit %d, %q, %q", code, out, errOut)
 	}
 }

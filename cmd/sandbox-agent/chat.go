@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"sync/atomic"
 	"time"
@@ -72,12 +71,7 @@ commands print while they run, what subagents do, and what goes on in the backgr
 			if err != nil {
 				return err
 			}
-			o := chatOptions{target: t, acp: speaks, session: session, agent: c.String("agent"), cwd: cwd, retry: max(c.Duration("retry"), 1), own: object{}}
-			for _, name := range []string{"model", "mode"} {
-				if v := c.String(name); v != "" {
-					o.own[name] = v
-				}
-			}
+			o := chatOptions{target: t, acp: speaks, session: session, agent: c.String("agent"), cwd: cwd, retry: max(c.Duration("retry"), 1), model: c.String("model"), mode: c.String("mode")}
 			return runChat(c.Context, o, std, in, out)
 		},
 	}
@@ -92,7 +86,7 @@ type chatOptions struct {
 	target              target
 	acp                 int // version of the protocol
 	session, agent, cwd string
-	own                 object // members of _meta of a new session
+	model, mode         string // of a new session
 	retry               time.Duration
 }
 
@@ -194,12 +188,30 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 		res, err := c.link.call(c.ctx, method, params)
 		return chatOpened{o.session, agent, cwd, res, err}
 	}
-	own := maps.Clone(o.own)
-	if o.agent != "" {
-		own["agent"] = o.agent
+	own := object{}
+	for name, v := range map[string]string{"agent": o.agent, "model": o.model, "mode": o.mode} {
+		if v != "" {
+			own[name] = v
+		}
 	}
 	res, err := c.link.call(c.ctx, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
-	return chatOpened{rawjson.MemberString(res, "sessionId"), rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd, res, err}
+	id := rawjson.MemberString(res, "sessionId")
+	if err == nil {
+		err = c.choose(choosing{c.link, c.acp, id, true, res}, o)
+	}
+	return chatOpened{id, rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd, res, err}
+}
+
+// choose gives a new session the mode and model of the flags. One that cannot have them is not left
+// behind.
+func (c *chatSession) choose(s choosing, o chatOptions) error {
+	err := errors.Join(s.choose(c.ctx, "mode", o.mode), s.choose(c.ctx, "model", o.model))
+	use, wrong := errors.AsType[*cmdline.Usage](err)
+	if !wrong {
+		return err
+	}
+	use.Command = "sandbox-agent chat"
+	return ending{delete: true}.of(c.ctx, c.target, s.id, err)
 }
 
 // chatDone tells how a request ended.
@@ -209,7 +221,8 @@ type (
 		id     string // of the session that it was about
 		result json.RawMessage
 		err    error
-		choice int // which choice it was
+		choice int    // which choice it was
+		text   string // of a prompt
 	}
 )
 
@@ -223,16 +236,26 @@ func (c *chatSession) request(what, method string, params object) tea.Cmd {
 	}
 }
 
-// prompt sends a prompt; the end of its turn comes as a chatDone.
-func (c *chatSession) prompt(params object) tea.Cmd {
-	if c.acp != acpversion.Two {
-		return c.request("prompt", acp.MethodSessionPrompt, params)
-	}
-	id := c.id
-	params["sessionId"] = id
+// prompt sends a prompt, and opens the session before if it is closed; the end of its turn comes as
+// a chatDone.
+func (c *chatSession) prompt(text string, closed bool) tea.Cmd {
+	id, cwd := c.id, c.cwd
+	params := object{"sessionId": id, "prompt": []any{object{"type": "text", "text": text}}}
 	return func() tea.Msg {
-		reason, err := c.link.promptTwo(c.ctx, c.ends, id, params, func() {})
-		return chatDone{what: "prompt", id: id, result: rawjson.Object{}.String("stopReason", reason).End(), err: err}
+		done := chatDone{what: "prompt", id: id, text: text}
+		if closed {
+			if _, done.err = c.link.resume(c.ctx, id, cwd, nil); done.err != nil {
+				return done
+			}
+		}
+		if c.acp != acpversion.Two {
+			done.result, done.err = c.link.call(c.ctx, acp.MethodSessionPrompt, params)
+			return done
+		}
+		var reason string
+		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func() {})
+		done.result = rawjson.Object{}.String("stopReason", reason).End()
+		return done
 	}
 }
 

@@ -97,6 +97,9 @@ func (m *chatModel) answer(result any) tea.Cmd {
 func (m *chatModel) askKey(k tea.KeyPressMsg) (cmd tea.Cmd, taken bool) {
 	a := m.asks[0]
 	names, several := a.options()
+	if m.cramped {
+		names = nil // nobody has read what they are for
+	}
 	if n, err := strconv.Atoi(strings.TrimPrefix(k.String(), "alt+")); err == nil && n >= 1 && n <= len(names) && (len(names) > 0) {
 		if !a.question {
 			list, _ := rawjson.Member(a.params, "options")
@@ -160,7 +163,7 @@ func (m *chatModel) noteAsked() tea.Cmd {
 	if now == m.asked {
 		return nil
 	}
-	m.asked, m.askedAt = now, time.Now()
+	m.asked, m.askedAt, m.askTop, m.hides, m.cramped = now, time.Now(), 0, false, false
 	if now.ask == nil {
 		return nil
 	}
@@ -230,8 +233,7 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 	case "esc":
 		if m.running || m.busy {
 			if len(m.queue) > 0 { // what waits is not sent, and not lost
-				m.input.SetValue(strings.TrimSpace(strings.Join(append(m.queue, m.input.Value()), "\n")))
-				m.queue = nil
+				m.takeBack()
 			}
 			return m.session.cancel()
 		}
@@ -253,9 +255,17 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 		m.details = !m.details
 		return nil
 	case "pgup":
+		if len(m.asks) > 0 && m.hides {
+			m.askTop--
+			return nil
+		}
 		m.top, m.back = m.top-m.room, true
 		return nil
 	case "pgdown":
+		if len(m.asks) > 0 && m.hides {
+			m.askTop++
+			return nil
+		}
 		m.top += m.room
 		return nil
 	}
@@ -306,6 +316,10 @@ func (m *chatModel) farewell() string {
 func (m *chatModel) submit() tea.Cmd {
 	text := strings.TrimSpace(m.input.Value())
 	if text == "" {
+		return nil
+	}
+	if m.over {
+		m.note("the session has ended, and takes no more prompts: Ctrl-S opens another, and what you write stays")
 		return nil
 	}
 	if len(m.queue) >= maxQueued {

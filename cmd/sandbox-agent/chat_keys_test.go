@@ -7,11 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -163,6 +165,128 @@ func TestChat_ASmallTerminal(t *testing.T) {
 		if len(lines) != height || !strings.Contains(lines[height-1], "waits for you") || !strings.Contains(lines[v.Cursor.Y], "❯") {
 			t.Errorf("%d lines, the cursor in %d:\n%s", height, v.Cursor.Y, v.Content)
 		}
+	}
+}
+
+// What is asked is answered by a number only where all of it can be read: what it is, and each choice.
+func TestChat_NothingIsAnsweredUnread(t *testing.T) {
+	const options = `"options":[{"optionId":"a","name":"Allow"},{"optionId":"b","name":"Always allow"},{"optionId":"c","name":"Reject"}]`
+	for name, params := range map[string]string{
+		"short":    `{"toolCall":{"title":"Remove all"},` + options + `}`,
+		"long":     `{"toolCall":{"title":"Remove all ` + strings.Repeat("of what is there and of what comes later ", 20) + `to the end"},` + options + `}`,
+		"question": `{"questions":[{"question":"Remove all","options":[{"label":"Allow"},{"label":"Always allow"},{"label":"Reject"}]}]}`,
+	} {
+		for width := 20; width <= 100; width += 10 {
+			answers := false
+			for height := 1; height <= 30; height++ {
+				m := newChatModel(&chatSession{}, chatOptions{}, nil)
+				m.status = ""
+				m.note("before")
+				m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(params), question: name == "question"}}
+				m.Update(tea.WindowSizeMsg{Width: width, Height: height})
+				shown := m.View().Content
+				if n := strings.Count(shown, "\n") + 1; n > height {
+					t.Fatalf("%s, %dx%d: %d lines", name, width, height, n)
+				}
+				missing := slices.IndexFunc([]string{"Remove", "1 Allow", "2 Always", "3 Reject", "❯"}, func(s string) bool { return !strings.Contains(ansi.Strip(shown), s) })
+				m.askedAt = time.Time{} // it was read
+				m.Update(tea.KeyPressMsg{Code: '1', Text: "1"})
+				if len(m.asks) > 0 {
+					m.input.Reset()
+					m.Update(tea.KeyPressMsg{Code: '1', Mod: tea.ModAlt})
+				}
+				if len(m.asks) == 0 && missing >= 0 || len(m.asks) > 0 && answers {
+					t.Errorf("%s, %dx%d: answered %t, of:\n%s", name, width, height, len(m.asks) == 0, shown)
+				}
+				answers = len(m.asks) == 0
+				if answers {
+					continue
+				}
+				if m.Update(tea.KeyPressMsg{Code: tea.KeyEscape}); len(m.asks) > 0 {
+					t.Errorf("%s, %dx%d: Escape does not reject", name, width, height)
+				}
+			}
+			if !answers {
+				t.Errorf("%s, %d columns: it is answered in no window", name, width)
+			}
+		}
+	}
+}
+
+// A long title is read with PgDn, to its last word.
+func TestChat_ALongQuestionIsRead(t *testing.T) {
+	var words []string
+	for i := range 300 {
+		words = append(words, fmt.Sprintf("word%d.", i))
+	}
+	m := newChatModel(&chatSession{}, chatOptions{}, nil)
+	m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(`{"toolCall":{"title":"` + strings.Join(words, " ") + `"},"options":[{"name":"Allow"}]}`)}}
+	m.Update(tea.WindowSizeMsg{Width: 60, Height: 14})
+	read := ansi.Strip(m.View().Content)
+	for range 100 {
+		m.Update(tea.KeyPressMsg{Code: tea.KeyPgDown})
+		read += ansi.Strip(m.View().Content)
+	}
+	for _, w := range words {
+		if !strings.Contains(read, w) {
+			t.Fatalf("%s is not shown", w)
+		}
+	}
+	if strings.Contains(ansi.Strip(m.View().Content), "PgDn") {
+		t.Errorf("at the end:\n%s", m.View().Content)
+	}
+	for range 100 {
+		m.Update(tea.KeyPressMsg{Code: tea.KeyPgUp})
+	}
+	if shown := ansi.Strip(m.View().Content); !strings.Contains(shown, "word0.") || !strings.Contains(shown, "more: PgDn") {
+		t.Errorf("at the beginning:\n%s", shown)
+	}
+}
+
+// A text that nobody has taken is where it was written: of a session that has ended, of a prompt
+// that failed, and what waited behind it.
+func TestChat_WhatIsNotTakenStays(t *testing.T) {
+	fresh := func() *chatModel {
+		m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
+		m.width = 80
+		m.opened(chatOpened{id: "s", agent: "mock"})
+		return m
+	}
+	end := func(m *chatModel, reason string) {
+		m.take(acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"_sandboxagent/session/ended","params":{"sessionId":"s","data":{"reason":"` + reason + `"}}}`)))
+	}
+	enter := tea.KeyPressMsg{Code: tea.KeyEnter}
+	for _, reason := range []string{"terminated", "deleted"} {
+		m := fresh()
+		m.running, m.queue = true, []string{"one", "two"}
+		end(m, reason)
+		m.key(enter)
+		if m.done(chatDone{what: "prompt", id: "s", text: "zero", err: io.EOF}); m.input.Value() != "zero\none\ntwo" || len(m.queue) > 0 || m.running {
+			t.Errorf("%s: %q is written, %q waits", reason, m.input.Value(), m.queue)
+		}
+		if m.key(enter); m.input.Value() != "zero\none\ntwo" || !strings.Contains(m.entries[len(m.entries)-1].text, "takes no more prompts") {
+			t.Errorf("%s: %q is written", reason, m.input.Value())
+		}
+	}
+	m := fresh()
+	m.input.SetValue("a prompt")
+	m.key(enter)
+	m.input.SetValue("next")
+	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
+	if m.input.Value() != "a prompt\nnext" {
+		t.Errorf("after an error %q is written", m.input.Value())
+	}
+	m = fresh()
+	m.input.SetValue("a prompt")
+	m.key(enter)
+	m.grow("agent", "I have begun")
+	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
+	if m.input.Value() != "" {
+		t.Errorf("the agent has begun: %q is written", m.input.Value())
+	}
+	end(m, "closed")
+	if m.over || !m.closed || !strings.Contains(m.statusLine(), "ready") {
+		t.Errorf("closed: %q", m.statusLine())
 	}
 }
 

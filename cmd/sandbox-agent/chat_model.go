@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,12 +61,16 @@ type chatModel struct {
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	asked         asked     // what is on the screen
 	askedAt       time.Time // since when
+	askTop        int       // the first line in sight of what is asked
+	hides         bool      // it has more lines
+	cramped       bool      // there is no room for its choices
 	lines         []string  // the conversation, as it is drawn
 	top, room     int       // which of them is the first in sight, and how many are
 	back          bool      // it is not the end that is in sight
 	below         []string  // what stands under them
 	width, height int
 	over          bool // the session was ended, here or elsewhere
+	closed        bool // it was closed elsewhere: the next prompt opens it again
 	leaving       bool // a key that leaves was pressed, and something is said to that
 }
 
@@ -244,6 +249,9 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	m.second.echo = ""
 	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
 	case msg.err != nil:
+		if n := len(m.entries); n > 0 && m.entries[n-1].kind == "user" || m.over { // nobody has said anything to it
+			m.takeBack(msg.text)
+		}
 		r := describe(msg.err)
 		m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
 		if errors.Is(msg.err, errConnectionLost) {
@@ -258,7 +266,7 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 
 // next sends what waits, when the agent is free.
 func (m *chatModel) next() tea.Cmd {
-	if !m.open || m.running || len(m.queue) == 0 {
+	if !m.open || m.running || m.over || len(m.queue) == 0 {
 		return nil
 	}
 	text := m.queue[0]
@@ -268,7 +276,16 @@ func (m *chatModel) next() tea.Cmd {
 		m.second.echo = cmdline.Printable(text)
 	}
 	m.entries = append(m.entries, &chatEntry{kind: "user", text: cmdline.Printable(text)}) // the gateway tells other clients only
-	return m.session.prompt(object{"prompt": []any{object{"type": "text", "text": text}}})
+	closed := m.closed
+	m.closed = false
+	return m.session.prompt(text, closed)
+}
+
+// takeBack puts what waits, and before it what was sent in vain, back to where it was written.
+func (m *chatModel) takeBack(sent ...string) {
+	text := strings.TrimSpace(strings.Join(append(append(sent, m.queue...), m.input.Value()), "\n"))
+	m.queue = nil
+	m.input.SetValue(text)
 }
 
 // receive takes a message of the gateway, or how the connection to it is.
@@ -336,9 +353,8 @@ func (m *chatModel) take(f acp.Message) {
 		m.busy = false
 	case f.Method() == "_sandboxagent/session/ended":
 		m.busy = false
-		if reason := rawjson.MemberString(f.Params(), "data", "reason"); (reason == "terminated" || reason == "deleted") && f.Session() == m.session.id {
-			m.over, m.asks = true, nil
-			m.note("the session was " + reason + ", and takes no more prompts: Ctrl-S opens another")
+		if f.Session() == m.session.id {
+			m.ended(rawjson.MemberString(f.Params(), "data", "reason"))
 		}
 	default:
 		switch u := f.Update(); {
@@ -348,6 +364,21 @@ func (m *chatModel) take(f acp.Message) {
 		default:
 			m.show(u)
 		}
+	}
+}
+
+// ended takes the end of the session, or of its agent's process.
+func (m *chatModel) ended(reason string) {
+	switch reason {
+	case "terminated", "deleted":
+		m.over, m.asks = true, nil
+		if len(m.queue) > 0 {
+			m.takeBack()
+		}
+		m.note("the session was " + reason + ", and takes no more prompts: Ctrl-S opens another")
+	case "closed":
+		m.closed, m.asks = true, nil
+		m.note("the session was closed: the next prompt opens it again")
 	}
 }
 
@@ -516,10 +547,7 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 	}
 	p := &chatPicker{title: "Sessions"}
 	for _, s := range msg.list {
-		name := s.Title
-		if name == "" {
-			name = s.ID
-		}
+		name := cmp.Or(s.Title, s.Gist, s.ID)
 		p.items = append(p.items, chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.OneLine(s.Cwd))})
 	}
 	p.take = func(id string) tea.Cmd {
@@ -528,11 +556,11 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 			return nil
 		}
 		if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
-			m.input.SetValue(strings.TrimSpace(strings.Join(append(m.queue, m.input.Value()), "\n")))
+			m.takeBack()
 		}
-		m.entries, m.tools, m.plan, m.asks, m.queue, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil, nil
+		m.entries, m.tools, m.plan, m.asks, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil
 		m.second = newChatSecond()
-		m.open, m.running, m.busy, m.over, m.usage, m.status = false, false, false, false, "", "opening the session"
+		m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
 		m.session.id = id // what comes from now on is of that one
 		s := *m.session
 		return func() tea.Msg {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,20 +63,50 @@ func (m *chatModel) foot() string {
 	for _, q := range m.queue {
 		parts = append(parts, m.styles.dim.Render(cmdline.Shorten("waits: "+cmdline.OneLine(q), max(m.width-1, 10))))
 	}
+	rule := m.styles.dim.Render(strings.Repeat("─", max(m.width, 1)))
 	switch {
 	case m.picker != nil:
-		parts = append(parts, m.viewPicker())
+		parts = append(parts, m.viewPicker(), rule)
 	case len(m.asks) > 0:
-		parts = append(parts, m.viewAsk(m.asks[0]))
+		ask, boxed := m.viewAsk(m.asks[0], max(m.height-m.input.Height()-1, 1))
+		parts = append(parts, ask)
+		if boxed {
+			parts = append(parts, rule)
+		}
+	default:
+		parts = append(parts, rule)
 	}
-	parts = append(parts, m.styles.dim.Render(strings.Repeat("─", max(m.width, 1))), m.input.View(), m.statusLine())
-	return strings.Join(parts, "\n")
+	return strings.Join(append(parts, m.input.View(), m.statusLine()), "\n")
 }
 
-func (m *chatModel) viewAsk(a *chatAsk) string {
+// viewAsk shows what is asked in at most room lines: where there are few, without a box and a rule
+// below it, and of a long title a part, in which PgUp and PgDn move. What there is no room to read
+// cannot be answered.
+func (m *chatModel) viewAsk(a *chatAsk, room int) (view string, boxed bool) {
 	width := max(m.width-4, 20)
-	lines := []string{lipgloss.NewStyle().Width(width - 2).Render(a.title())}
+	title := strings.Split(lipgloss.NewStyle().Width(width-2).Render(a.title()), "\n")
 	names, several := a.options()
+	const frame, readable = 3, 3 // the lines of a box and its rule; those of a title that is cut, and what says so
+	free := room - len(names) - 1
+	boxed = free-frame >= min(len(title), readable)
+	if boxed {
+		free -= frame
+	}
+	m.cramped = free < min(len(title), readable)
+	if m.cramped {
+		names, free = nil, max(room-1, 0)
+	}
+	m.hides = len(title) > free
+	lines := title[:min(free, len(title))]
+	if m.hides && free > 1 {
+		free--
+		m.askTop = max(min(m.askTop, len(title)-free), 0)
+		where := fmt.Sprintf("… %d more: PgDn", len(title)-free-m.askTop)
+		if len(title)-free == m.askTop {
+			where = "… the end; back: PgUp"
+		}
+		lines = append(slices.Clone(title[m.askTop:m.askTop+free]), m.styles.dim.Render(where))
+	}
 	for i, name := range names {
 		mark := ""
 		if several {
@@ -91,6 +122,8 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 	how := "a number answers, Escape rejects"
 	writes := m.input.Value() != "" // digits are a part of it
 	switch {
+	case m.cramped:
+		how = "make the window larger to answer; Escape rejects"
 	case m.surprised():
 		how = "Alt and a number answers"
 	case writes && a.question:
@@ -106,12 +139,17 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 		how += fmt.Sprintf("; %d more wait", n-1)
 	}
 	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(how, width-2)))
-	return m.styles.box.Width(width + 2).Render(strings.Join(lines, "\n"))
+	view = strings.Join(lines, "\n")
+	if boxed {
+		view = m.styles.box.Width(width + 2).Render(view)
+	}
+	return view, boxed
 }
 
 func (m *chatModel) viewPicker() string {
 	p, width := m.picker, max(m.width-4, 20)
-	shown := max(min(len(p.items), m.height/2), 1)
+	const around = 7 // lines: its title, its keys, its box, and what stands below
+	shown := max(min(len(p.items), m.height/2, m.height-around), 1)
 	from := min(max(p.at-shown/2, 0), max(len(p.items)-shown, 0))
 	lines := []string{m.styles.user.Render(p.title)}
 	for i := from; i < min(from+shown, len(p.items)); i++ {

@@ -27,8 +27,7 @@ fish: sandbox-agent completion fish | source`,
 		Flags: targetFlags(),
 		Action: func(c *cli.Context) error {
 			if what := c.Args().First(); offers[what] != nil && c.NArg() <= 2 {
-				offer(c, std.out, what, c.Args().Get(1))
-				return nil
+				return offer(c, std.out, what, c.Args().Get(1))
 			}
 			args, err := cmdline.Exactly(c, "the shell")
 			if err != nil {

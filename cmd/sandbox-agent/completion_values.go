@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -49,11 +50,13 @@ var offers = map[string]func(ctx context.Context, api *client.Client, agent stri
 // choices lists what an agent offered in its newest session, or all agents.
 func choices(ctx context.Context, api *client.Client, agent string, of func(runtime.AgentInfo) []runtime.Choice) ([]string, error) {
 	list, err := api.Agents(ctx)
+	if err == nil && agent != "" {
+		if list = slices.DeleteFunc(list, func(a runtime.AgentInfo) bool { return a.ID != agent }); len(list) == 0 {
+			err = problem.New(problem.NotFound, "no agent %s is known: sandbox-agent agents list shows those there are", agent)
+		}
+	}
 	var ids []string
 	for _, a := range list {
-		if agent != "" && a.ID != agent {
-			continue
-		}
 		for _, c := range of(a) {
 			if !slices.Contains(ids, c.ID) {
 				ids = append(ids, c.ID)
@@ -63,26 +66,27 @@ func choices(ctx context.Context, api *client.Client, agent string, of func(runt
 	return ids, err
 }
 
-// offer prints what may stand in a place of the command line. Whoever presses the
-// tab key wants no error: without a gateway there is nothing to offer.
-func offer(c *cli.Context, out io.Writer, what, agent string) {
+// offer prints what may stand in a place of the command line. The scripts leave out its errors: who
+// presses the tab key wants none.
+func offer(c *cli.Context, out io.Writer, what, agent string) error {
 	t, err := targetOf(c)
 	if err != nil {
-		return
+		return err
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Context, completionPatience)
 	defer cancel()
 	values, err := offers[what](ctx, api, agent)
 	if err != nil {
-		return
+		return err
 	}
 	for _, v := range values {
 		fmt.Fprintln(out, v)
 	}
+	return nil
 }
 
 // offeredFlags are the flags whose values are offered.

@@ -267,9 +267,9 @@ func attaches(t *testing.T, speaks string) {
 		t.Fatal(r)
 	}
 	k.types("\x13") // Ctrl-S
-	k.sees(second)
+	k.sees(`❯ echo in another session  mock`)
 	k.types("\r") // the newest is the first
-	k.sees(`in another session`)
+	k.sees(`(?m)^in another session`)
 	k.types("\x03")
 	k.ends()
 }
@@ -330,6 +330,18 @@ func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	for _, speaks := range []string{"1", "2"} {
+		t.Run("close in version "+speaks, func(t *testing.T) {
+			t.Parallel()
+			other := connect(t, g, wsocket, options{agent: "mock"})
+			session := other.newSession()
+			k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--acp", speaks, "--session", session)
+			k.sees(`ready · mock`)
+			other.must("session/close", map[string]any{"sessionId": session})
+			k.sees(`the session was closed: the next prompt opens it again`)
+			k.types("echo it goes on\r")
+			k.sees(`(?m)^it goes on`)
+			k.leaves()
+		})
 		for command, told := range map[string]string{"delete": "deleted", "terminate": "terminated"} {
 			t.Run(command+" in version "+speaks, func(t *testing.T) {
 				t.Parallel()
@@ -360,6 +372,14 @@ func TestChat_NeedsATerminal(t *testing.T) {
 		if code, _, errOut := c.run(args...); code != 2 || !strings.Contains(errOut, "wrong usage") {
 			t.Errorf("%q: exit %d, %s", args, code, errOut)
 		}
+	}
+	wrong := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 80}, "--agent", "mock", "--mode", "nope")
+	wrong.sees(`--mode nope: the agent does not have it. There are `, `sandbox-agent chat --help`)
+	if exit, ok := errors.AsType[*exec.ExitError](<-wrong.done); !ok || exit.ExitCode() != 2 {
+		t.Errorf("a mode that is none: %v", exit)
+	}
+	if _, list, _ := c.run("sessions", "list", "--json"); strings.Contains(list, `"sessionId"`) {
+		t.Errorf("a session is left behind: %s", list)
 	}
 	k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 80}, "--session", "no-such-session")
 	k.sees(`error: not found|Session not found`)

@@ -133,10 +133,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 			return cfg, cmdline.Usagef(c, "--allowed-host %s is not a host: give a name as box.example, without http:// and path, or *", h)
 		}
 	}
-	for _, o := range cfg.cors.Origins {
-		if !control.IsOrigin(o) {
-			return cfg, cmdline.Usagef(c, "--cors-allow-origin %s is not an origin: give scheme, host and port, as https://app.example.com or http://localhost:3000, or *", o)
-		}
+	if o, wrong := cfg.cors.Wrong(); wrong {
+		return cfg, cmdline.Usagef(c, control.NoOrigin, o)
 	}
 	cfg.defaultAgent = c.String("default-agent")
 	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")

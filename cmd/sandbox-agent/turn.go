@@ -308,37 +308,53 @@ func (t *turn) openSession(ctx context.Context) error {
 	t.session = id
 	t.mu.Unlock()
 	t.view.opened(res)
+	c := choosing{t.link, t.o.acp, id, t.o.session == "", res}
+	err = errors.Join(c.choose(ctx, "mode", t.o.mode), c.choose(ctx, "model", t.o.model))
+	if _, wrong := errors.AsType[*cmdline.Usage](err); wrong && t.o.session == "" { // it was made for this prompt only
+		t.o.ending = ending{delete: true}
+		return err
+	}
 	t.view.note("session " + id)
 	unsupported, _ := rawjson.Member(res, "_meta", acp.MetaKey, "unsupported")
 	for _, u := range rawjson.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	if err := t.choose(ctx, res, "mode", t.o.mode, acp.MethodSessionSetMode, "modeId"); err != nil {
-		return err
-	}
-	return t.choose(ctx, res, "model", t.o.model, acp.MethodSessionSetModel, "modelId")
+	return err
+}
+
+// choosing is a session for which flags choose.
+type choosing struct {
+	link   *link
+	acp    int // version of the protocol
+	id     string
+	fresh  bool            // it is a new one
+	opened json.RawMessage // what the gateway said when it was opened
 }
 
 // choose sets the session's mode or model when the session, as it was opened,
 // does not have it already. A new session of an agent that offers no such choice
 // was told with session/new; the gateway has reported if that had no effect.
-func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, method, param string) error {
+func (o choosing) choose(ctx context.Context, what, value string) error {
 	if value == "" {
 		return nil
 	}
-	params := object{"sessionId": t.session, param: value}
+	method, param := acp.MethodSessionSetMode, "modeId"
+	if what == "model" {
+		method, param = acp.MethodSessionSetModel, "modelId"
+	}
+	opened, params := o.opened, object{"sessionId": o.id, param: value}
 	current := rawjson.MemberString(opened, what+"s", "current"+strings.ToUpper(what[:1])+what[1:]+"Id")
 	offered := current != ""
 	options, _ := rawjson.Member(opened, "configOptions")
 	name := "id"
-	if t.o.acp == acpversion.Two { // all that can be chosen is an option there
-		name, method, params = "configId", acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": what, "type": "id", "value": value}
+	if o.acp == acpversion.Two { // all that can be chosen is an option there
+		name, method, params = "configId", acp.MethodSessionSetConfigOption, object{"sessionId": o.id, "configId": what, "type": "id", "value": value}
 	}
 	var values []string
 	for _, opt := range rawjson.Elements(options) {
 		if id := rawjson.MemberString(opt, name); id == what || rawjson.MemberString(opt, "category") == what {
-			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": id, "type": "id", "value": value}
-			if t.o.acp != acpversion.Two {
+			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": o.id, "configId": id, "type": "id", "value": value}
+			if o.acp != acpversion.Two {
 				delete(params, "type")
 			}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
@@ -348,17 +364,14 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 			break
 		}
 	}
-	if current == value || t.o.session == "" && !offered {
+	if current == value || o.fresh && !offered {
 		return nil
 	}
-	_, err := t.link.call(ctx, method, params)
+	_, err := o.link.call(ctx, method, params)
 	if err == nil {
 		return nil
 	}
 	if _, refused := errors.AsType[*acp.Error](err); refused && len(values) > 0 && !slices.Contains(values, value) {
-		if t.o.session == "" { // it was made for this prompt only
-			t.o.ending = ending{delete: true}
-		}
 		return unknownValue(what, value, values)
 	}
 	return fmt.Errorf("set %s: %w", what, err)

@@ -142,6 +142,9 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
+	if o, wrong := cfg.cors.Wrong(); wrong {
+		return cfg, cmdline.Usagef(c, control.NoOrigin, o)
+	}
 	if u, err := url.Parse(cfg.advertise); cfg.advertise != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
 		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", cfg.advertise)
 	}

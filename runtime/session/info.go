@@ -93,7 +93,7 @@ type Match struct {
 
 // EndInfo says how a session or its process ended.
 type EndInfo struct {
-	Reason       string         `json:"reason"`       // terminated, deleted, agent_process_exited, ...
+	Reason       string         `json:"reason"`       // terminated, closed, deleted, agent_process_exited, ...
 	TerminatedBy string         `json:"terminatedBy"` // client, agent, gateway
 	Message      string         `json:"message,omitempty"`
 	ExitCode     *int           `json:"exitCode,omitempty"`

@@ -81,7 +81,11 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 	case closed:
 		s.rec.Closed, s.unsaved = !s.copied, true
 		s.noteDepartureLocked()
-		x.then(func() { x.err = s.persist(true); s.Log().Release(0) })
+		x.then(func() {
+			x.err = s.persist(true)
+			s.Log().Release(0)
+			s.tellEnd("closed")
+		})
 	case ended:
 		if s.rec.Ended != nil {
 			return // it had ended, and its agent would not delete it
@@ -111,12 +115,17 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session. Its log goes with it, so that those who are
 // attached are told beside it.
 func (s *Session) remove() error {
-	s.post(s.endFrame(EndInfo{Reason: "deleted", TerminatedBy: "client", At: time.Now().UTC()}))
+	s.tellEnd("deleted")
 	s.retire()
 	s.stopRaw()
 	s.saving.Lock() // a write of the record that is under way ends first
 	defer s.saving.Unlock()
 	return s.set.store.remove(s.id)
+}
+
+// tellEnd tells who is attached that a client has ended the session, where that is no event of its log.
+func (s *Session) tellEnd(reason string) {
+	s.post(s.endFrame(EndInfo{Reason: reason, TerminatedBy: "client", At: time.Now().UTC()}))
 }
 
 // retire takes a deleted session out of the set, and from whoever is attached to it. Its

@@ -38,9 +38,10 @@ export class History {
 /** Says that a session's agent ended, and what it wrote last. */
 export function noteEnd(transcript: Transcript, data: { reason?: string; message?: string; stderr?: { tail?: string } } | undefined, at: number): void {
   if (data?.reason === "deleted") return transcript.note("warn", "The session was deleted", undefined, at);
+  if (data?.reason === "closed") return transcript.note("info", "The session was closed", undefined, at);
   const tail = data?.stderr?.tail?.trim();
   const detail = [data?.message, tail].filter((text) => text !== undefined && text !== "").join("\n\n");
-  const calm = data?.reason === "closed" || data?.reason === "terminated" || data?.reason === "idle";
+  const calm = data?.reason === "terminated" || data?.reason === "idle";
   transcript.note(calm ? "info" : "warn", calm ? "The agent's process ended" : `The agent's process ended: ${(data?.reason ?? "no reason given").replaceAll("_", " ")}`, detail === "" ? undefined : detail, at);
 }
 
