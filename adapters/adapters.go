@@ -248,6 +248,13 @@ type Untaker interface {
 	Untaken(session string) bool
 }
 
+// Roomy is a Conn that knows whether a Write would wait for the agent.
+type Roomy interface {
+	// Room reports whether a message of n bytes is certainly written without waiting. Calls do
+	// not overlap with those of Write.
+	Room(n int) bool
+}
+
 // NotInstalledError says that an agent's program is missing, or too old, and what
 // to do.
 type NotInstalledError struct {

@@ -82,6 +82,12 @@ func (c *mended) Untaken(session string) bool {
 	return ok && u.Untaken(session)
 }
 
+// Room implements [adapters.Roomy].
+func (c *mended) Room(n int) bool {
+	r, ok := c.Process.(adapters.Roomy)
+	return ok && r.Room(n)
+}
+
 // Write watches which prompts are open, and keeps cancels that come too early.
 func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	switch {

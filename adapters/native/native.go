@@ -189,6 +189,7 @@ var (
 
 	_ adapters.Commander = (*conn)(nil)
 	_ adapters.Untaker   = (*conn)(nil)
+	_ adapters.Roomy     = (*conn)(nil)
 )
 
 // Write notes where prompts begin.
@@ -210,6 +211,9 @@ func (c *conn) Untaken(session string) bool {
 	at, prompted := c.prompts.Load(session)
 	return prompted && c.proc.Unread(at.(int64))
 }
+
+// Room implements [adapters.Roomy].
+func (c *conn) Room(n int) bool { return c.proc.Room(n + len("\n")) }
 
 func (c *conn) PID() int             { return c.proc.PID() }
 func (c *conn) StartedAt() time.Time { return c.proc.StartedAt() }

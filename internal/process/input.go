@@ -30,6 +30,15 @@ func (p *Process) Unread(behind int64) bool {
 	return left >= 0 && left >= p.Written()-behind
 }
 
+// Room reports whether Write certainly takes n bytes now without waiting.
+func (p *Process) Room(n int) bool {
+	f, ok := p.Stdin.(*os.File)
+	return ok && n <= smallWrite && roomy(f)
+}
+
+// smallWrite is what a pipe that takes anything takes at once.
+const smallWrite = 4096
+
 // mutePause is how long a process that has closed its stdout may take to close its stdin:
 // one that ends closes both, in any order.
 const mutePause = 200 * time.Millisecond

@@ -9,3 +9,6 @@ import (
 
 // unread knows nothing here.
 func unread(*os.File, time.Duration) (n int64, ok bool) { return 0, false }
+
+// roomy knows nothing here.
+func roomy(*os.File) bool { return false }

@@ -46,6 +46,7 @@ func (o *outbox) close() {
 	o.memory.Close()
 }
 
+// put adds a message. Who calls it calls signal, or writes what is there.
 func (o *outbox) put(out outgoing) {
 	o.mu.Lock()
 	if !out.once || !o.repeatsLocked(out.m.Frame()) {
@@ -55,6 +56,10 @@ func (o *outbox) put(out outgoing) {
 		}
 	}
 	o.mu.Unlock()
+}
+
+// signal tells who writes that something was put.
+func (o *outbox) signal() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +128,106 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 		}
 		if used := bound.Used(); used != 0 {
 			t.Errorf("%d bytes of the memory were kept for a process that has ended", used)
+		}
+	})
+}
+
+// roomyAgent says whether a message would be taken at once.
+type roomyAgent struct {
+	slowAgent
+	room func(n int) bool
+}
+
+func (c *roomyAgent) Open(context.Context, adapters.Options) (acp.Conn, error) { return c, nil }
+func (c *roomyAgent) Room(n int) bool                                          { return c.room(n) }
+
+// What is queued is written by who flushes it where the agent takes it at once, else without keeping
+// anybody, and always in the order of each sender.
+func TestOutbox_Flush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 3000
+		var room atomic.Bool
+		c := &roomyAgent{slowAgent{let: make(chan struct{}, many), init: make(chan acp.Message, 1), end: make(chan struct{})}, func(int) bool { return room.Load() }}
+		var tasks Tasks
+		set, err := NewSet(Options{
+			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: memory.NewBound(0),
+			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := set.Find("slow").Process(t.Context(), Needs{Capabilities: []byte("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := func(method string) acp.Message { return acp.NewRequest(acp.IntID(1), method, []byte("{}")) }
+		read := func() []string {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return slices.Clone(c.read)
+		}
+		p.Queue(message("now"))
+		synctest.Wait()
+		if got := read(); len(got) > 0 {
+			t.Errorf("it was written before it was flushed: %v", got)
+		}
+		room.Store(true)
+		c.let <- struct{}{}
+		p.Flush()
+		if got := read(); !slices.Equal(got, []string{"now"}) {
+			t.Errorf("a flush that has room left %v written", got)
+		}
+		room.Store(false)
+		p.Queue(message("later"))
+		p.Flush() // returns, though nobody reads
+		synctest.Wait()
+		c.let <- struct{}{}
+		synctest.Wait()
+		if got := read(); !slices.Equal(got, []string{"now", "later"}) {
+			t.Errorf("a flush without room left %v written", got)
+		}
+
+		for range many {
+			c.let <- struct{}{}
+		}
+		c.room = func(int) bool { return rand.IntN(3) > 0 }
+		const senders = 4
+		var all sync.WaitGroup
+		for sender := range senders {
+			all.Go(func() {
+				for i := range many / senders {
+					m := message(fmt.Sprintf("%d %d", sender, i))
+					switch rand.IntN(3) {
+					case 0:
+						p.Put(m)
+					case 1:
+						p.Queue(m)
+						p.Flush()
+					default:
+						_ = p.Send(t.Context(), m)
+					}
+				}
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		var next [senders]int
+		for _, method := range read()[2:] {
+			var sender, i int
+			if _, err := fmt.Sscan(method, &sender, &i); err != nil || i != next[sender] {
+				t.Fatalf("%q comes after %d of its sender", method, next[sender]-1)
+			}
+			next[sender]++
+		}
+		if next != [senders]int{many / senders, many / senders, many / senders, many / senders} {
+			t.Errorf("%v were written", next)
+		}
+		p.Release()
+		if err := set.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := tasks.Wait(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -406,7 +406,7 @@ func (p *Process) Drop(id int64) {
 	}
 }
 
-// Prompt gives the agent a prompt of its session, and does not wait: the message is queued.
+// Prompt queues a prompt of a session for the agent; Flush has it written.
 // done is called exactly once, with an [UntakenError] when the process has ended and the
 // agent has certainly not seen the prompt. The error is that one, of a process that is
 // ending already; done is not called then.
@@ -418,7 +418,7 @@ func (p *Process) Prompt(session string, build func(id acp.ID) acp.Message, done
 	return id, nil
 }
 
-// post queues a request. The error is why the process is ending.
+// post queues a request; Flush has it written. The error is why the process is ending.
 func (p *Process) post(build func(id acp.ID) acp.Message, k *pending) (id int64, err error) {
 	if id, err = p.expect(0, k); err == nil {
 		p.outbox.put(outgoing{m: build(acp.IntID(id)), id: id})
@@ -450,6 +450,7 @@ func (p *Process) Tell(method string, params []byte) {
 	id, err := p.post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, &pending{done: func(*acp.Message, error) {}})
 	if err == nil {
 		p.Drop(id)
+		p.outbox.signal()
 	}
 }
 
@@ -504,6 +505,7 @@ func (p *Process) Send(ctx context.Context, m acp.Message) error {
 	select {
 	case p.outbox.room <- struct{}{}:
 		p.outbox.put(outgoing{m: m, roomy: true})
+		p.outbox.signal()
 		return nil
 	case <-p.gone:
 		return p.Cause()
@@ -512,8 +514,30 @@ func (p *Process) Send(ctx context.Context, m acp.Message) error {
 	}
 }
 
-// Put queues a message without waiting.
-func (p *Process) Put(m acp.Message) { p.outbox.put(outgoing{m: m, once: m.IsNotification()}) }
+// Queue queues a message; Flush has it written.
+func (p *Process) Queue(m acp.Message) { p.outbox.put(outgoing{m: m, once: m.IsNotification()}) }
+
+// Put queues a message that is written soon.
+func (p *Process) Put(m acp.Message) {
+	p.Queue(m)
+	p.outbox.signal()
+}
+
+// Flush has what was queued written: here, as far as the agent takes it without waiting, which
+// saves the way to another thread; the rest soon. It does not wait, but is not called with a
+// session's lock.
+func (p *Process) Flush() {
+	if r, ok := p.conn.(adapters.Roomy); ok && p.wmu.TryLock() {
+		err := p.drainLocked(r.Room)
+		p.wmu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+	if !p.outbox.empty() {
+		p.outbox.signal()
+	}
+}
 
 // write passes on what had to be queued.
 func (p *Process) write() {
@@ -524,7 +548,7 @@ func (p *Process) write() {
 			return
 		}
 		p.wmu.Lock()
-		err := p.drainLocked()
+		err := p.drainLocked(func(int) bool { return true })
 		p.wmu.Unlock()
 		if err != nil {
 			return
@@ -532,11 +556,11 @@ func (p *Process) write() {
 	}
 }
 
-// drainLocked writes what is queued; wmu is held.
-func (p *Process) drainLocked() error {
+// drainLocked writes what is queued, as long as there is room for it; wmu is held.
+func (p *Process) drainLocked(room func(n int) bool) error {
 	for {
 		next, ok := p.outbox.first()
-		if !ok {
+		if !ok || !room(len(next.m.Frame())) {
 			return nil
 		}
 		p.queued(next.id, false)

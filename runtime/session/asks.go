@@ -247,9 +247,11 @@ func (s *Session) answer(c *viewer.Client, a *ask, m *acp.Message) {
 	case next != nil:
 		s.openAskLocked(next, next.Piece())
 	case result != nil:
-		a.process.Put(acp.NewResult(a.agentID, result))
+		a.process.Queue(acp.NewResult(a.agentID, result))
+		x.queued(a.process)
 	default:
-		a.process.Put(m.Rewritten(a.agentID, ""))
+		a.process.Queue(m.Rewritten(a.agentID, ""))
+		x.queued(a.process)
 	}
 	s.unlock(&x)
 }

@@ -74,7 +74,8 @@ type effect struct {
 type after struct {
 	flush  bool
 	save   bool
-	slow   bool // the rest touches files or waits for the agent
+	slow   bool            // the rest touches files or waits for the agent
+	agent  *agents.Process // has something queued; nil for none
 	rest   []func()
 	err    error // of the rest
 	events []event
@@ -87,6 +88,14 @@ func (x *after) run() {
 }
 
 func (x *after) then(f func()) { x.rest = append(x.rest, f) }
+
+// queued notes that something was queued for an agent.
+func (x *after) queued(p *agents.Process) {
+	if x.agent != nil && x.agent != p {
+		x.then(x.agent.Flush)
+	}
+	x.agent = p
+}
 
 // handle lets the machine take an event and carries out what follows. It does not
 // wait for an agent.
@@ -117,6 +126,9 @@ func (s *Session) handleLocked(e event) {
 func (s *Session) unlock(x *after) {
 	s.announceLocked()
 	s.mu.Unlock()
+	if x.agent != nil {
+		x.agent.Flush()
+	}
 	if x.flush {
 		s.Flush()
 	}
@@ -144,6 +156,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		if err := s.giveLocked(eff.turn, eff.link); err != nil {
 			x.events = append(x.events, event{kind: answered, turn: eff.turn, err: err})
 		}
+		x.queued(eff.link.p)
 	case takeBack:
 		s.takeBackLocked(eff.turn)
 	case tellCancel:
