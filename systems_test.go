@@ -20,6 +20,9 @@ import (
 // The tests run on one system. For the other one of a release all code is
 // type-checked, from its sources: to compile it takes ten times as long.
 func TestSystems_Compile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	for _, program := range []string{"./cmd/sandbox-agent", "./cmd/sandbox-hub"} {
 		for system, processor := range map[string]string{"darwin": "arm64", "windows": "amd64"} {
 			if err := checkTypes(t, system, processor, program); err != nil {

@@ -94,6 +94,9 @@ func shortest(t *testing.T, docs []string, parts ...string) string {
 }
 
 func TestGenerated_Updates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	schema, err := os.ReadFile("../acp/schema/v1.unstable.json")
 	if err != nil {
 		t.Fatal(err)

@@ -207,6 +207,9 @@ func shownWhenStored(t *testing.T, of *syncBox) {
 // While the hub does not store it nothing is shown, to nobody and by no way. Clients are told, and
 // it comes whole when the hub has it.
 func TestSync_HubDoesNotStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	t.Parallel() // it waits for ten seconds
 	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))
@@ -321,6 +324,9 @@ func TestSync_MissingWithoutTheNode(t *testing.T) {
 // A hub that has been away for ten seconds stores nothing, whenever something is asked for: prompts and
 // new sessions are refused at once, and nothing is begun.
 func TestSync_HubIsAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	t.Parallel() // it waits for ten seconds
 	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))

@@ -115,6 +115,9 @@ func arm(t *testing.T, dir, run string) {
 // Whatever a repository names, nothing of it runs: also when the user's own
 // configuration asks git to look into submodules.
 func TestGit_HostileRepositories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	if runtime.GOOS == "windows" {
 		t.Skip("the programs are shell scripts")
 	}

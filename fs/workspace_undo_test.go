@@ -36,6 +36,9 @@ func until(s *Service, n int, do func()) (over bool) {
 // A process is killed at each step of putting a workspace into a folder, and at each of
 // taking it back. The folder is then as it was before, and takes the workspace after all.
 func TestWorkspace_KilledAtEachStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	repository := func(t *testing.T, dir string) {
 		git(t, dir, "init", "-q", "-b", "main")
 		git(t, dir, "add", "-A")

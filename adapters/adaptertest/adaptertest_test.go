@@ -77,6 +77,9 @@ func TestRun_CorrectAdapter(t *testing.T) {
 }
 
 func TestRun_BrokenAdapters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	needSleep(t)
 	for _, b := range broken {
 		t.Run(b.contract+"/"+b.how, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -298,6 +299,9 @@ func patiently[T any](ctx context.Context, ask func(ctx context.Context) (T, err
 	}
 }
 
+// passing are errors of requests that nobody answers at the moment.
+var passing = []error{context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrNoStreamResponse, jetstream.ErrNoStreamResponse}
+
 // passes reports whether an error of the store may be over in a moment.
 func passes(err error) bool {
 	const noPeers = 10005 // as many servers as hold each record are not there
@@ -307,5 +311,5 @@ func passes(err error) bool {
 	if e, ok := errors.AsType[*nats.APIError](err); ok { // of the library's older part, which watches
 		return e.Code == 503 || e.ErrorCode == noPeers
 	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+	return slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) })
 }

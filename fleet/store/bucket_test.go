@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // What a hub writes is in its copy before the store tells of it, in whatever order the two
@@ -37,5 +40,22 @@ func TestBucket_WritesMeetWhatTheStoreTells(t *testing.T) {
 				t.Errorf("told %q, has %q, want %q and %q", told, r.value, row.told, row.has)
 			}
 		})
+	}
+}
+
+// What a cluster says while its servers choose a leader is asked again; what it refuses is not.
+func TestPasses(t *testing.T) {
+	for err, want := range map[error]bool{
+		nats.ErrNoResponders:                        true,
+		jetstream.ErrNoStreamResponse:               true,
+		&jetstream.APIError{Code: 503}:              true,
+		&jetstream.APIError{Code: 400}:              false,
+		jetstream.ErrKeyExists:                      false,
+		errChanged:                                  false,
+		&nats.APIError{Code: 500, ErrorCode: 10005}: true,
+	} {
+		if passes(fmt.Errorf("renew lease: %w", err)) != want {
+			t.Errorf("%v passes: %t", err, !want)
+		}
 	}
 }

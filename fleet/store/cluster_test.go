@@ -88,6 +88,9 @@ func (c *cluster) url() string {
 // Of three servers one may be away. With two away what is known stays known, the store
 // says that it takes nothing, and goes on when one is back.
 func TestCluster_ServersGoAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	t.Parallel()
 	c := newCluster(t, 3)
 	for i := range c.servers {

@@ -105,6 +105,9 @@ func TestStore_FullDisk(t *testing.T) {
 // A disk that fills up while the hub runs is told of, leaves room to remove a session, and is
 // forgotten when there is room again: nobody starts the hub anew.
 func TestStore_DiskThatWasFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	disk := smallDisk(t, "12m")
 	s := open(t, "one", store.Options{Dir: filepath.Join(disk, "store"), BundleBytes: 1_000_000}, nil)
 	defer s.Close()

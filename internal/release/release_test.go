@@ -325,6 +325,9 @@ func TestRelease_Reproducible(t *testing.T) {
 }
 
 func TestSBOM_FitsTheSchema(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	schema := cyclone(t)
 	for _, name := range madeFiles() {
 		b, err := os.ReadFile(filepath.Join(release(t), name+".cdx.json"))
