@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
@@ -20,19 +21,22 @@ type markdown struct {
 	source []byte
 }
 
-var markdownParser = parser.NewParser(
-	parser.WithBlockParsers(parser.DefaultBlockParsers()...),
-	parser.WithInlineParsers(append(parser.DefaultInlineParsers(),
-		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
-		util.Prioritized(extension.NewStrikethroughParser(), 500))...),
-	// Without links by reference, which are defined elsewhere in a text.
-	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
-)
+// markdownParser is made when it is first used: no other command needs it.
+var markdownParser = sync.OnceValue(func() parser.Parser {
+	return parser.NewParser(
+		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
+		parser.WithInlineParsers(append(parser.DefaultInlineParsers(),
+			util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
+			util.Prioritized(extension.NewStrikethroughParser(), 500))...),
+		// Without links by reference, which are defined elsewhere in a text.
+		parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
+	)
+})
 
 // render is Markdown for a terminal of this width.
 func (s *chatStyles) render(source string, width int) string {
 	m := &markdown{s, []byte(source)}
-	return m.blocks(markdownParser.Parse(text.NewReader(m.source)), max(width, 20), "\n\n")
+	return m.blocks(markdownParser().Parse(text.NewReader(m.source)), max(width, 20), "\n\n")
 }
 
 // blocks renders what is in a block, one below the other.
