@@ -27,7 +27,7 @@ func (s *Server) getTranscript(c echo.Context) error {
 		o.Format = transcript.Markdown
 	}
 	if !slices.Contains(transcript.Formats, o.Format) {
-		return problem.New(problem.InvalidRequest, "format must be one of %v, not %q", transcript.Formats, o.Format).With("parameter", "format")
+		return problem.New(problem.InvalidRequest, "format must be one of %s, not %q", transcript.FormatNames(), o.Format).With("parameter", "format")
 	}
 	if err := flags(c, map[string]*bool{"thoughts": &o.Thoughts, "keepSecrets": &o.KeepSecrets}); err != nil {
 		return err

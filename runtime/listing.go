@@ -103,7 +103,7 @@ func (f SessionFilter) check() (SessionFilter, *cursorAt, error) {
 	}
 	for _, s := range f.States {
 		if !slices.Contains(session.States, s) {
-			return f, nil, invalid("state", "state %q is none: the states are %s", s, session.States)
+			return f, nil, invalid("state", "state %q is none: the states are %s", s, stateNames())
 		}
 	}
 	if f.Cursor == "" {
@@ -258,4 +258,13 @@ func (r *Runtime) FollowSessions(ctx context.Context, after uint64) iter.Seq2[Se
 			}
 		}
 	}
+}
+
+// stateNames are the states that a session can have, for people.
+func stateNames() string {
+	var names []string
+	for _, s := range session.States {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
 }

@@ -55,7 +55,7 @@ The log goes to the standard error, or to --log-file.`,
 			}
 			cfg.defaultAgent = c.String("agent")
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			signal.Notify(signals, leaving...)
 			defer signal.Stop(signals)
 			// An editor that is gone shows as an error of a write, not as a signal
 			// that would leave agents behind.

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
+	"github.com/urfave/cli/v2"
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
-
-	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
@@ -122,7 +119,7 @@ func localInstaller(c *cli.Context) (in *install.Installer, end func(), err erro
 // untilSignal returns a context that ends with --timeout and with signals.
 // explain makes the error of what a signal ended say so.
 func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error, cancel context.CancelFunc) {
-	signalled, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+	signalled, stop := signal.NotifyContext(c.Context, leaving...)
 	context.AfterFunc(signalled, stop) // the second one ends the program at once
 	ctx, cancelTimeout := withTimeout(signalled, c.Duration("timeout"))
 	explain = func(err error) error {

@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"github.com/urfave/cli/v2"
 	"os/signal"
 	"strings"
-	"syscall"
-
-	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -63,7 +60,7 @@ type login struct {
 }
 
 func (l *login) run(c *cli.Context) error {
-	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
 	link, err := dialLink(ctx, l.target, l.receive)
 	if err != nil {

@@ -76,10 +76,15 @@ func readEnclosure(name string, in io.Reader) (enclosure, error) {
 func refusedEnclosure(name string) string {
 	scheme, _, address := strings.Cut(name, "://")
 	switch {
-	case name == "-" || address && (scheme == "http" || scheme == "https"):
+	case name == "-":
 		return ""
-	case address:
+	case address && scheme != "http" && scheme != "https":
 		return "addresses begin with http or https"
+	case address:
+		if u, err := url.Parse(name); err != nil || u.Host == "" {
+			return "an address has a host, as https://example.com/page"
+		}
+		return ""
 	}
 	return refusedFile(name)
 }

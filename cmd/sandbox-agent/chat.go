@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"sync/atomic"
 	"time"
 
@@ -150,11 +151,18 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	if os.Getenv("NO_COLOR") != "" {
 		env = append(env, "NO_COLOR=1") // whatever it is; the library wants a word for true
 	}
-	_, err = tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithEnvironment(env)).Run()
+	screen := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithEnvironment(env), tea.WithoutSignalHandler())
+	told, stop := signal.NotifyContext(ctx, leaving...)
+	defer stop()
+	interrupted := context.AfterFunc(told, screen.Quit)
+	_, err = screen.Run()
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}
-	if model.failed == nil && !model.over {
+	if !interrupted() && model.failed == nil {
+		model.failed = errInterrupted
+	}
+	if !model.over && model.begun {
 		fmt.Fprintf(std.err, "the session lives on: %s chat --session %s\n", programName(), c.id)
 	}
 	return model.failed
@@ -179,7 +187,7 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 	if o.session != "" {
 		cwd, agent, err := sessionCwd(c.ctx, c.target, o.session, o.agent)
 		if err != nil {
-			return chatOpened{err: err}
+			return chatOpened{id: o.session, err: err}
 		}
 		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}}
 		if c.acp == acpversion.Two {

@@ -25,6 +25,7 @@ type chatEntry struct {
 type chatTool struct {
 	id, title, status string
 	body              string // output and diffs
+	said              string // of a subagent: the message that ends body
 }
 
 // chatLook is what the rendering of an entry depends on.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,16 +21,18 @@ type chatPicker struct {
 	title string
 	items []chatItem
 	at    int
+	says  string // in place of what the keys do
 	take  func(id string) tea.Cmd
 }
 
-type chatItem struct{ id, text string }
+type chatItem struct{ id, text, no string } // no says why it cannot be chosen; "" for one that can
 
 // chatAsk is a request of the agent that waits for the person.
 type chatAsk struct {
 	id       acp.ID
 	params   json.RawMessage
 	question bool
+	by       string // the subagent that asks; "" for the agent
 
 	answers [][]string // so far, of questions
 	picked  []int      // of a question of which several may be chosen
@@ -38,11 +41,19 @@ type chatAsk struct {
 func (m *chatModel) ask(f acp.Message) {
 	switch f.Method() {
 	case acp.MethodSessionRequestPermission:
-		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params()})
+		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params(), by: m.subagent(f.Session())})
 	case "_sandboxagent/session/request_question":
-		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params(), question: true})
+		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params(), question: true, by: m.subagent(f.Session())})
 	}
 	// What a terminal cannot show stays open for other clients.
+}
+
+// subagent names a subagent's session; "" is the name of the chat's own.
+func (m *chatModel) subagent(session string) string {
+	if e := m.second.children[session]; e != nil {
+		return cmp.Or(e.tool.title, "a subagent")
+	}
+	return ""
 }
 
 func (m *chatModel) withdraw(id acp.ID) {
@@ -80,10 +91,14 @@ func (a *chatAsk) current() json.RawMessage {
 }
 
 func (a *chatAsk) title() string {
-	if a.question {
-		return "Question: " + cmdline.OneLine(rawjson.MemberString(a.current(), "question"))
+	by := ""
+	if a.by != "" {
+		by = " of " + a.by
 	}
-	return "Permission: " + cmdline.OneLine(requestTitle(a.params)) + cmdline.Printable(detail(a.params))
+	if a.question {
+		return "Question" + by + ": " + cmdline.OneLine(rawjson.MemberString(a.current(), "question"))
+	}
+	return "Permission" + by + ": " + cmdline.OneLine(requestTitle(a.params)) + cmdline.Printable(detail(a.params))
 }
 
 // answer gives the first ask its result.
@@ -193,12 +208,17 @@ func (m *chatModel) answered(a *chatAsk, answer []string) tea.Cmd {
 
 func (m *chatModel) pickKey(k tea.KeyPressMsg) tea.Cmd {
 	p := m.picker
+	p.says = ""
 	switch k.String() {
 	case "up", "k", "ctrl+p":
 		p.at = max(p.at-1, 0)
 	case "down", "j", "ctrl+n":
 		p.at = min(p.at+1, len(p.items)-1)
 	case "enter":
+		if p.at >= 0 && p.at < len(p.items) && p.items[p.at].no != "" {
+			p.says = p.items[p.at].no
+			return nil
+		}
 		m.picker = nil
 		if p.at >= 0 && p.at < len(p.items) {
 			return p.take(p.items[p.at].id)
@@ -287,7 +307,9 @@ func (m *chatModel) leave(asked bool) tea.Cmd {
 		return tea.Quit
 	}
 	m.leaving = true
-	m.note(m.farewell()) // it stays when the turn ends before it was seen
+	if n := len(m.entries); n == 0 || m.entries[n-1].text != m.farewell() {
+		m.note(m.farewell()) // it stays when the turn ends before it was seen
+	}
 	return nil
 }
 
@@ -330,7 +352,7 @@ func (m *chatModel) submit() tea.Cmd {
 	m.typed = time.Time{} // it is written
 	m.queue = append(m.queue, text)
 	m.back = false
-	return m.next()
+	return nil
 }
 
 func (m *chatModel) offerModels() {
@@ -341,7 +363,7 @@ func (m *chatModel) offerModels() {
 	}
 	p := &chatPicker{title: "Models", take: func(id string) tea.Cmd { return m.choose(c, id) }}
 	for i, v := range c.values {
-		p.items = append(p.items, chatItem{v.ID, cmdline.OneLine(v.Name)})
+		p.items = append(p.items, chatItem{v.ID, cmdline.OneLine(v.Name), ""})
 		if v.ID == c.current {
 			p.at = i
 		}

@@ -260,17 +260,17 @@ func TestChat_WhatIsNotTakenStays(t *testing.T) {
 		m := fresh()
 		m.running, m.queue = true, []string{"one", "two"}
 		end(m, reason)
-		m.key(enter)
+		m.Update(enter)
 		if m.done(chatDone{what: "prompt", id: "s", text: "zero", err: io.EOF}); m.input.Value() != "zero\none\ntwo" || len(m.queue) > 0 || m.running {
 			t.Errorf("%s: %q is written, %q waits", reason, m.input.Value(), m.queue)
 		}
-		if m.key(enter); m.input.Value() != "zero\none\ntwo" || !strings.Contains(m.entries[len(m.entries)-1].text, "takes no more prompts") {
+		if m.Update(enter); m.input.Value() != "zero\none\ntwo" || !strings.Contains(m.entries[len(m.entries)-1].text, "takes no more prompts") {
 			t.Errorf("%s: %q is written", reason, m.input.Value())
 		}
 	}
 	m := fresh()
 	m.input.SetValue("a prompt")
-	m.key(enter)
+	m.Update(enter)
 	m.input.SetValue("next")
 	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
 	if m.input.Value() != "a prompt\nnext" {
@@ -278,7 +278,7 @@ func TestChat_WhatIsNotTakenStays(t *testing.T) {
 	}
 	m = fresh()
 	m.input.SetValue("a prompt")
-	m.key(enter)
+	m.Update(enter)
 	m.grow("agent", "I have begun")
 	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
 	if m.input.Value() != "" {

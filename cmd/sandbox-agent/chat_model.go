@@ -38,24 +38,27 @@ type chatModel struct {
 	events  <-chan tea.Msg
 	styles  *chatStyles
 
-	entries []*chatEntry
-	tools   map[string]*chatEntry // by call
-	plan    *chatEntry            // of the present turn
-	open    bool                  // the session is open
-	early   []acp.Message         // what came before the new session's id
-	running bool                  // a prompt of this chat is under way
-	busy    bool                  // a turn of another client is
-	queue   []string              // prompts that wait for it
-	asks    []*chatAsk            // the first is shown
-	picker  *chatPicker           // nil when nothing is chosen
-	configs []chatConfig
-	choices int // that were made
-	status  string
-	usage   string
-	details bool
-	failed  error       // why the chat ended
-	lost    time.Time   // since when there is no connection; zero while there is one
-	second  *chatSecond // of version 2
+	entries  []*chatEntry
+	tools    map[string]*chatEntry // by call
+	plan     *chatEntry            // of the present turn
+	open     bool                  // the session is open
+	begun    bool                  // one was, and the chat stays when another cannot be opened
+	former   string                // the session that was left for the one that is being opened
+	early    []acp.Message         // what came before the new session's id
+	running  bool                  // a prompt of this chat is under way
+	busy     bool                  // a turn of another client is
+	queue    []string              // prompts that wait for it
+	asks     []*chatAsk            // the first is shown
+	picker   *chatPicker           // nil when nothing is chosen
+	configs  []chatConfig
+	choices  int // that were made
+	status   string
+	usage    string
+	details  bool
+	failed   error       // why the chat ended
+	refusals []string    // why another session could not be opened
+	lost     time.Time   // since when there is no connection; zero while there is one
+	second   *chatSecond // of version 2
 
 	input         textarea.Model
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
@@ -165,7 +168,7 @@ func (m *chatModel) listen() tea.Msg {
 }
 
 func (m *chatModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	cmd := tea.Batch(m.update(msg), m.noteAsked())
+	cmd := tea.Batch(m.update(msg), m.next(), m.noteAsked())
 	m.layout()
 	return m, cmd
 }
@@ -215,10 +218,9 @@ func (m *chatModel) write(msg tea.Msg) (cmd tea.Cmd) {
 
 func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	if msg.err != nil {
-		m.failed = msg.err
-		return tea.Quit
+		return m.notOpened(msg)
 	}
-	m.open, m.status = true, ""
+	m.open, m.begun, m.former, m.status = true, true, "", ""
 	m.session.id, m.session.agent, m.session.cwd = msg.id, msg.agent, msg.cwd
 	for _, f := range m.early {
 		m.take(f)
@@ -229,7 +231,33 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	for _, u := range rawjson.Elements(unsupported) {
 		m.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	return m.next()
+	for _, e := range m.refusals {
+		m.note(e)
+	}
+	m.refusals = nil
+	return nil
+}
+
+// notOpened is the end of opening a session that cannot be opened: the chat goes back to the one
+// that it was in, if that lives.
+func (m *chatModel) notOpened(msg chatOpened) tea.Cmd {
+	if !m.begun {
+		m.failed = msg.err
+		return tea.Quit
+	}
+	r := describe(msg.err)
+	refusal := "✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": ")
+	if former := m.former; former != "" && former != msg.id {
+		m.refusals = append(m.refusals, refusal)
+		m.former = ""
+		return m.goTo(former)
+	}
+	for _, e := range append(m.refusals, refusal) {
+		m.note(e)
+	}
+	m.refusals, m.status, m.over = nil, "", true
+	m.note("no session is open: Ctrl-S opens one, and what you write stays")
+	return nil
 }
 
 // done takes the end of a request.
@@ -261,12 +289,13 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	case reason != "end_turn":
 		m.note("the turn ended: " + strings.ReplaceAll(reason, "_", " "))
 	}
-	return m.next()
+	return nil
 }
 
-// next sends what waits, when the agent is free.
+// next sends what waits, when the agent is free: also of another client's turn, which takes what
+// waits behind it along when it is cancelled.
 func (m *chatModel) next() tea.Cmd {
-	if !m.open || m.running || m.over || len(m.queue) == 0 {
+	if !m.open || m.running || m.busy || m.over || len(m.queue) == 0 {
 		return nil
 	}
 	text := m.queue[0]
@@ -548,28 +577,40 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 	p := &chatPicker{title: "Sessions"}
 	for _, s := range msg.list {
 		name := cmp.Or(s.Title, s.Gist, s.ID)
-		p.items = append(p.items, chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.OneLine(s.Cwd))})
+		item := chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.Clock(s.UpdatedAt), cmdline.OneLine(s.Cwd)), ""}
+		if s.State == runtime.StateEnded {
+			item.no = "it has ended, and takes no more prompts"
+		}
+		p.items = append(p.items, item)
 	}
 	p.take = func(id string) tea.Cmd {
-		old := m.session.id
-		if id == old {
+		if id == m.session.id && !m.over {
 			return nil
 		}
-		if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
-			m.takeBack()
+		if m.former = m.session.id; m.over {
+			m.former = ""
 		}
-		m.entries, m.tools, m.plan, m.asks, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil
-		m.second = newChatSecond()
-		m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
-		m.session.id = id // what comes from now on is of that one
-		s := *m.session
-		return func() tea.Msg {
-			// One that cannot be left is gone, or the load fails as well.
-			_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
-			return s.open(chatOptions{session: id, acp: m.o.acp})
-		}
+		return m.goTo(id)
 	}
 	m.picker = p
+}
+
+// goTo leaves the session for another.
+func (m *chatModel) goTo(id string) tea.Cmd {
+	old := m.session.id
+	if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
+		m.takeBack()
+	}
+	m.entries, m.tools, m.plan, m.asks, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil
+	m.second = newChatSecond()
+	m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
+	m.session.id = id // what comes from now on is of that one
+	s := *m.session
+	return func() tea.Msg {
+		// One that cannot be left is gone, or the load fails as well.
+		_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
+		return s.open(chatOptions{session: id, acp: m.o.acp})
+	}
 }
 
 func (c *chatSession) list() tea.Msg {

@@ -94,12 +94,18 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		}
 		m.busy = m.busy || !m.running
 	}
+	key := messageKey(u, sub, kind)
 	if e := m.second.children[sub]; e != nil { // a subagent's words are in its own entry
+		if text.Len() > 0 && e.tool.said != key {
+			if e.tool.body != "" {
+				e.tool.body += "\n"
+			}
+			e.tool.said = key
+		}
 		e.tool.body += text.String()
 		e.as = chatLook{}
 		return
 	}
-	key := messageKey(u, sub, kind)
 	e := m.second.messages[key]
 	if e == nil {
 		if text.Len() == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +26,14 @@ func (m *chatModel) layout() {
 	m.room = max(m.height-len(m.below), 1)
 	var b strings.Builder
 	look := chatLook{m.styles, max(m.width-1, 20), m.details}
-	for i, e := range m.entries {
+	entries := m.entries
+	if !m.open { // all of a long conversation is drawn once, when it has come
+		entries = entries[max(len(entries)-m.room, 0):]
+	}
+	for i, e := range entries {
 		if i > 0 {
 			b.WriteString("\n")
-			if e.kind != "tool" || m.entries[i-1].kind != "tool" {
+			if e.kind != "tool" || entries[i-1].kind != "tool" {
 				b.WriteString("\n")
 			}
 		}
@@ -151,7 +156,11 @@ func (m *chatModel) viewPicker() string {
 	const around = 7 // lines: its title, its keys, its box, and what stands below
 	shown := max(min(len(p.items), m.height/2, m.height-around), 1)
 	from := min(max(p.at-shown/2, 0), max(len(p.items)-shown, 0))
-	lines := []string{m.styles.user.Render(p.title)}
+	title := p.title
+	if shown < len(p.items) {
+		title += fmt.Sprintf(", %d of %d", p.at+1, len(p.items))
+	}
+	lines := []string{m.styles.user.Render(title)}
 	for i := from; i < min(from+shown, len(p.items)); i++ {
 		line := "  " + cmdline.Shorten(p.items[i].text, max(width-6, 10))
 		if i == p.at {
@@ -159,7 +168,7 @@ func (m *chatModel) viewPicker() string {
 		}
 		lines = append(lines, line)
 	}
-	lines = append(lines, m.styles.dim.Render("↑ ↓ move, Enter takes, Escape leaves"))
+	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(cmp.Or(p.says, "↑ ↓ move, Enter takes, Escape leaves"), width-2)))
 	return m.styles.box.Width(width + 2).Render(strings.Join(lines, "\n"))
 }
 
@@ -172,6 +181,9 @@ func (m *chatModel) statusLine() string {
 		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":
 		state = m.status
+		if !m.open && len(m.entries) > 0 {
+			state += fmt.Sprintf(", %d parts so far", len(m.entries))
+		}
 	case m.over:
 		state = "the session has ended"
 	case len(m.asks) > 0:

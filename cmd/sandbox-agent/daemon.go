@@ -120,7 +120,7 @@ func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
 		return func() {}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the daemon's lock: %w", err)
+		return nil, &advice{fmt.Errorf("open the daemon's lock: %w", err), "the data directory must be writable; --data-dir names another"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemonStartBound+daemonStopBound)
 	defer cancel()
@@ -514,10 +514,12 @@ func daemonStatusCommand(std stdio) *cli.Command {
 				return err
 			}
 			done, err := d.exclusive(c.Context)
-			if err != nil {
+			switch {
+			case err == nil:
+				done()
+			case !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EROFS): // where nothing can be written no other command starts it
 				return err
 			}
-			done()
 			s, answering, err := d.current(c.Context)
 			if err != nil {
 				return err
@@ -570,7 +572,7 @@ func daemonLogsCommand(std stdio) *cli.Command {
 			if err := seekTail(f, c.Int("tail")); err != nil {
 				return fmt.Errorf("read the daemon's log: %w", err)
 			}
-			ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(c.Context, leaving...)
 			defer stop()
 			for {
 				if _, err := io.Copy(std.out, f); err != nil {

@@ -294,6 +294,48 @@ func TestChat_AnotherIsKilled(t *testing.T) {
 	k.sees(`allow_once`, `ready · mock`)
 }
 
+// What is sent while another chat's turn runs waits for its end, also when that one cancels it.
+func TestChat_TwoInOneSession(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	session := connect(t, g, wsocket, options{agent: "mock"}).newSession()
+	for _, speaks := range []string{"1", "2"} {
+		one := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--acp", speaks, "--session", session)
+		one.sees(`ready · mock`)
+		two := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--acp", speaks, "--session", session)
+		two.sees(`ready · mock`)
+		one.types("slow\r")
+		two.sees(`working, Escape cancels`, `tick 3`)
+		two.types("echo of the second in version " + speaks + "\r")
+		two.sees(`waits: echo of the second`)
+		one.types("\x1b")
+		two.sees(`(?m)^of the second in version ` + speaks)
+		one.leaves()
+		two.leaves()
+	}
+}
+
+// A chat that a signal ends leaves the terminal as it was, and says where its session is.
+func TestChat_EndsWithSignals(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 100}, "--cwd", t.TempDir())
+		k.sees(`ready · mock`)
+		if err := k.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		exit, ok := errors.AsType[*exec.ExitError](<-k.done)
+		if !ok || exit.ExitCode() != 130 {
+			t.Errorf("%v: it ended with %v", sig, exit)
+		}
+		all := k.seen.String()
+		if screen, lives := strings.LastIndex(all, "\x1b[?1049l"), strings.LastIndex(all, "the session lives on"); screen < 0 || lives < screen || strings.Contains(all, "goroutine ") {
+			t.Errorf("%v: at its end it wrote %q", sig, all[max(len(all)-300, 0):])
+		}
+	}
+}
+
 // A chat whose gateway is gone says so in place of what the agent does, goes on when there is
 // one again, and can be left at once when there is not.
 func TestChat_TheGatewayIsGone(t *testing.T) {

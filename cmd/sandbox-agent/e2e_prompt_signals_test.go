@@ -20,6 +20,7 @@ func TestPrompt_IsLeft(t *testing.T) {
 		want  int
 	}{
 		"a terminal hangs up":   {func(cmd *exec.Cmd, _ string, _ func() error) error { return cmd.Process.Signal(syscall.SIGHUP) }, 130},
+		"Ctrl-\\":               {func(cmd *exec.Cmd, _ string, _ func() error) error { return cmd.Process.Signal(syscall.SIGQUIT) }, 130},
 		"nobody reads the pipe": {func(_ *exec.Cmd, _ string, closeOutput func() error) error { return closeOutput() }, 130},
 		"another client cancels": {func(_ *exec.Cmd, id string, _ func() error) error {
 			return c.command(t.Context(), "rpc", "notify", "--session", id, "session/cancel", "{}").Run()

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"strings"
+	"syscall"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
@@ -22,6 +25,10 @@ const (
 	exitTimeUp      = 124
 	exitInterrupted = 130
 )
+
+// leaving are the signals that end a command in good order. The gateway takes SIGQUIT for what it
+// is in Go: it tells what all its parts do, and ends.
+var leaving = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 var (
 	// errInterrupted is returned when Ctrl-C ended the command.
@@ -130,7 +137,7 @@ func described(err error, hint string) cmdline.Report {
 	case errors.Is(err, errTimeUp):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "the session can be continued with --session"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "--timeout sets how long to wait"}
+		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: strings.TrimSuffix(strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": "), Hint: "--timeout sets how long to wait"}
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	}

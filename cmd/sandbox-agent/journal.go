@@ -56,6 +56,9 @@ func verifyJournals(c *cli.Context, std stdio) error {
 	}
 	bad := 0
 	for _, path := range c.Args().Slice() {
+		if wrong := refusedFile(path); wrong != "" {
+			return cmdline.Usagef(c, "%s: %s", path, wrong)
+		}
 		rep, err := journal.Verify(path)
 		if err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -77,7 +76,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 		return cmdline.Usagef(c, "%s", err)
 	}
 	// Ctrl-C is the program's as long as the terminal is raw.
-	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
 	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
 	view, err := api.Terminal(ctx, id, 0)

@@ -81,7 +81,7 @@ of that version: the last is the state_update that ends the turn.`,
 				return err
 			}
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			signal.Notify(signals, leaving...)
 			defer signal.Stop(signals)
 			std := std
 			noticeLeft(&std, signals)

@@ -122,7 +122,7 @@ func sessionTranscript(c *cli.Context, std stdio, id string) error {
 		Format: transcript.Format(c.String("format")), Redact: c.StringSlice("redact"), Thoughts: c.Bool("thoughts"), KeepSecrets: c.Bool("keep-secrets"),
 	}
 	if !slices.Contains(transcript.Formats, o.Format) {
-		return cmdline.Usagef(c, "--format must be one of %v, not %q", transcript.Formats, o.Format)
+		return cmdline.Usagef(c, "--format must be one of %s, not %q", transcript.FormatNames(), o.Format)
 	}
 	if _, err := transcript.Patterns(o.Redact); err != nil {
 		return cmdline.Usagef(c, "--redact: %v", err)

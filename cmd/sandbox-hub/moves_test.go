@@ -43,9 +43,10 @@ type movedSession struct {
 	}
 }
 
+// session is what the hub says of a session; of one that it has not heard of yet, nothing.
 func (f *fleet) session(id string) (s movedSession) {
 	f.t.Helper()
-	f.get("/v2/sessions/"+id, &s)
+	f.find("/v2/sessions/"+id, &s)
 	return s
 }
 

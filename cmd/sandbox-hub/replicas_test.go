@@ -18,6 +18,14 @@ import (
 // get reads what the hub answers at a path.
 func (f *fleet) get(path string, v any) {
 	f.t.Helper()
+	if !f.find(path, v) {
+		f.t.Fatalf("%s: not found", path)
+	}
+}
+
+// find is get for what may not be there yet.
+func (f *fleet) find(path string, v any) bool {
+	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+path, nil)
 	if err != nil {
 		f.t.Fatal(err)
@@ -28,9 +36,13 @@ func (f *fleet) get(path string, v any) {
 		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound {
+		return false
+	}
 	if err := json.NewDecoder(resp.Body).Decode(v); err != nil || resp.StatusCode != http.StatusOK {
 		f.t.Fatalf("%s: %s, %v", path, resp.Status, err)
 	}
+	return true
 }
 
 // copies are what the hub says of a session that is copied.

@@ -171,7 +171,7 @@ func unreadable(err error, n int) error {
 		return p // of the body
 	}
 	if n == 0 {
-		return refused("it is not a session's file: %v", err)
+		return refused("it is not a session's file, which sandbox-agent sessions export writes")
 	}
 	return refused("it cannot be read behind %d entries: %v", n, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	iofs "io/fs"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -295,7 +296,7 @@ func writeInput(ctx context.Context, f *os.File, b []byte, patience time.Duratio
 func (p *Process) Signal(name string) error {
 	s, ok := process.SignalNamed(name)
 	if !ok {
-		return errorf(Invalid, "there is no signal %q; it is one of %v", name, process.SignalNames())
+		return errorf(Invalid, "there is no signal %q; it is one of %s", name, strings.Join(process.SignalNames(), ", "))
 	}
 	if err := p.proc.Signal(s); errors.Is(err, os.ErrProcessDone) {
 		return errorf(Ended, "the process has ended")

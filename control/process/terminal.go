@@ -1,6 +1,10 @@
 package process
 
-import "sandboxagent.dev/sandbox-agent/internal/process"
+import (
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
 
 func (p *Process) terminal() error {
 	switch {
@@ -35,7 +39,7 @@ func (p *Process) Resize(cols, rows int) error {
 func (p *Process) Interrupt(name string) error {
 	s, ok := process.SignalNamed(name)
 	if !ok {
-		return errorf(Invalid, "there is no signal %q; it is one of %v", name, process.SignalNames())
+		return errorf(Invalid, "there is no signal %q; it is one of %s", name, strings.Join(process.SignalNames(), ", "))
 	}
 	if err := p.terminal(); err != nil {
 		return err

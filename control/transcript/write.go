@@ -29,6 +29,15 @@ const (
 // Formats are all of them.
 var Formats = []Format{Markdown, HTML, JSONL, Handover}
 
+// FormatNames are all of them, for people.
+func FormatNames() string {
+	var names []string
+	for _, f := range Formats {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
 // ContentType is the media type of a format.
 func (f Format) ContentType() string {
 	switch f {
@@ -80,7 +89,7 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 	case Handover:
 		p = &handoverPage{w: out}
 	default:
-		return fmt.Errorf("format %q is unknown: it is one of %v", o.Format, Formats)
+		return fmt.Errorf("format %q is unknown: it is one of %s", o.Format, FormatNames())
 	}
 	r := &redactor{patterns: all(o.Redact, o.KeepSecrets)}
 	for _, text := range []*string{&s.Title, &s.Cwd, &s.Model} {

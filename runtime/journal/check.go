@@ -90,7 +90,7 @@ func openToRead(path string) (*os.File, *walk, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a file", path)
+		err = fmt.Errorf("%s is no regular file", path)
 	}
 	w := &walk{f: f}
 	if err == nil {

@@ -604,7 +604,7 @@ func TestVerify_SaysAll(t *testing.T) {
 	open.Damage = []Damaged{{Offset: last.off, Length: last.n, Reason: "this is no block"}}
 	check("a damaged end", ending, open)
 
-	if _, err := Verify(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not a file") {
+	if _, err := Verify(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no regular file") {
 		t.Errorf("a folder: %v", err)
 	}
 	if err := Cat(filepath.Join(t.TempDir(), "none"), io.Discard); !errors.Is(err, os.ErrNotExist) {

@@ -91,7 +91,20 @@ func NotReached(server string, err error, hint string) Report {
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // the library has no name for it
 		hint = "the server speaks no TLS: use http:// in its address"
 	}
-	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(err.Error(), "reach "+server+": "), Hint: hint}
+	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(briefly(err), "reach "+server+": "), Hint: hint}
+}
+
+// briefly is what an error of a network says, without the way that it came through libraries.
+func briefly(err error) string {
+	op, failed := errors.AsType[*net.OpError](err)
+	dns, unknown := errors.AsType[*net.DNSError](err)
+	switch {
+	case unknown:
+		return fmt.Sprintf("the host %s is not known: %s", dns.Name, dns.Err)
+	case failed && op.Op == "dial" && op.Addr != nil && op.Err != nil:
+		return fmt.Sprintf("connect to %s: %s", op.Addr, strings.TrimPrefix(op.Err.Error(), "connect: "))
+	}
+	return err.Error()
 }
 
 // Unreachable reports whether err is of a network, and not of an address to listen on.

@@ -35,6 +35,11 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		}
 		text = head + " for " + dashes(name) + ":" + why
 	}
+	// invalid boolean value "x" for -json: parse error
+	if value, tail, ok := strings.Cut(strings.TrimPrefix(text, "invalid boolean value "), " for -"); ok && strings.HasSuffix(tail, ": parse error") {
+		name, _, _ := strings.Cut(tail, ":")
+		text = "invalid value " + value + " for " + dashes(name) + ": it is true or false"
+	}
 	return &Usage{text, path(c)}
 }
 
