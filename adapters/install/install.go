@@ -294,6 +294,9 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 		if !in.known(agent) {
 			return in.unheardOf(agent)
 		}
+		if recipes[agent].builtIn {
+			return problem.New(problem.InvalidRequest, "agent %s is part of this program, so there is nothing to remove", agent)
+		}
 		return problem.New(problem.AgentNotInstalled, "agent %s is not installed in %s, so there is nothing to remove", agent, in.root)
 	}
 	unlock, err := in.lock(ctx, agent, nil)

@@ -58,5 +58,5 @@ func TestBuiltIn(t *testing.T) {
 	}
 	_, err := in.Install(t.Context(), Request{Agent: "mock", Version: "1.0"})
 	wantProblem(t, err, problem.InvalidRequest, "no versions")
-	wantProblem(t, in.Remove(t.Context(), "mock"), problem.AgentNotInstalled, "nothing to remove")
+	wantProblem(t, in.Remove(t.Context(), "mock"), problem.InvalidRequest, "nothing to remove")
 }

@@ -197,6 +197,7 @@ func TestCommands_Answers(t *testing.T) {
 		{"daemon start --data-dir b", cmdline.ExitFailure, "give --data-dir a folder"},
 		{"process stdin nope", cmdline.ExitNotFound, "nope"},
 		{"agents remove nope", cmdline.ExitNotFound, "no agent nope is known"},
+		{"agents remove mock", cmdline.ExitUsage, "agent mock is part of this program"},
 		{"teleport --to http://127.0.0.1:1 " + session, cmdline.ExitUnreachable, "--to"},
 	} {
 		if code, _, errOut := tool(t, "", strings.Fields(tt.args)...); code != tt.exit || !strings.Contains(errOut, tt.text) {
