@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"github.com/urfave/cli/v2"
 	"os/signal"
 	"slices"
 	"strings"
+
+	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
