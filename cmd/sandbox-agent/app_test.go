@@ -158,7 +158,7 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		{acp.Errorf(acp.CodeAuthRequired, "log in"), cmdline.ExitAuth, "error: the agent needs a login: log in"},
 		{data(problem.AgentNotInstalled), cmdline.ExitNotFound, "error: Agent not installed: inner"},
 		{fmt.Errorf("wait: %w", errConnectionLost), cmdline.ExitUnreachable, "error: cannot reach the gateway: wait: the gateway ended the connection"},
-		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitTimeUp, "error: timed out: wait: context deadline exceeded"},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitTimeUp, "error: timed out: wait"},
 		{fmt.Errorf("wait: %w", errInterrupted), exitInterrupted, "error: interrupted"},
 		{fmt.Errorf("it %w", errRefused), exitRefused, "error: refused: it refused"},
 		{acp.Errorf(1, "a\x1b[2Jb\u202ec"), exitAgent, "error: the agent answered with an error: a[2Jbc"},
