@@ -62,25 +62,40 @@ func (c *slowAgent) Write(_ context.Context, m acp.Message) error {
 	return nil
 }
 
+// processOf starts a process of the agent; end ends it, and all that belongs to it.
+func processOf(t *testing.T, a adapters.Adapter, bound *memory.Bound) (p *Process, end func()) {
+	t.Helper()
+	var tasks Tasks
+	set, err := NewSet(Options{
+		Adapters: []adapters.Adapter{a}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: bound,
+		Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = set.Find(a.Info().ID).Process(t.Context(), Needs{Capabilities: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	return p, func() {
+		t.Helper()
+		p.Release()
+		if err := set.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := tasks.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // An agent that reads slowly gets everything in the order in which it was sent,
 // however it was sent; senders wait at the bound; a cancellation is not repeated,
 // and one behind a prompt is not taken for one before it.
 func TestOutbox_KeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowAgent{let: make(chan struct{}), init: make(chan acp.Message, 1), end: make(chan struct{})}
-		var tasks Tasks
 		bound := memory.NewBound(0)
-		set, err := NewSet(Options{
-			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: bound,
-			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := set.Find("slow").Process(t.Context(), Needs{Capabilities: []byte("{}")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, end := processOf(t, c, bound)
 		message := func(method string) acp.Message { return acp.NewNotification(method, []byte("{}")) }
 		want := []string{"first"}
 		p.Put(message("first")) // its writer waits for the agent
@@ -119,13 +134,7 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 		}
 		p.Put(message("never read"))
 		synctest.Wait()
-		p.Release()
-		if err := set.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := tasks.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
+		end()
 		if used := bound.Used(); used != 0 {
 			t.Errorf("%d bytes of the memory were kept for a process that has ended", used)
 		}
@@ -148,18 +157,7 @@ func TestOutbox_Flush(t *testing.T) {
 		const many = 3000
 		var room atomic.Bool
 		c := &roomyAgent{slowAgent{let: make(chan struct{}, many), init: make(chan acp.Message, 1), end: make(chan struct{})}, func(int) bool { return room.Load() }}
-		var tasks Tasks
-		set, err := NewSet(Options{
-			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: memory.NewBound(0),
-			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := set.Find("slow").Process(t.Context(), Needs{Capabilities: []byte("{}")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, end := processOf(t, c, memory.NewBound(0))
 		message := func(method string) acp.Message { return acp.NewRequest(acp.IntID(1), method, []byte("{}")) }
 		read := func() []string {
 			c.mu.Lock()
@@ -222,12 +220,6 @@ func TestOutbox_Flush(t *testing.T) {
 		if next != [senders]int{many / senders, many / senders, many / senders, many / senders} {
 			t.Errorf("%v were written", next)
 		}
-		p.Release()
-		if err := set.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := tasks.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
