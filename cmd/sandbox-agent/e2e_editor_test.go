@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -539,6 +540,9 @@ func TestEditor_OfficialSDK(t *testing.T) {
 	}
 }
 
+// What acpx says when its second process is not there yet; nothing was sent to it.
+var slowOwner = regexp.MustCompile(`"Session queue owner failed to start for session [\w-]+"`)
+
 // acpx, a client from npm that starts agents as editors do.
 func TestEditor_Acpx(t *testing.T) {
 	t.Parallel()
@@ -565,6 +569,11 @@ func TestEditor_Acpx(t *testing.T) {
 					out, err := cmd.CombinedOutput()
 					if err != nil && strings.Contains(string(out), `"QUEUE_OWNER_CLOSED"`) && strings.Contains(string(out), `"retryable":true`) {
 						continue // what it keeps running has ended in the same moment
+					}
+					// acpx waits six seconds for its own second process, which comes up all the
+					// same and takes the next call. One that ended says its exit behind the id.
+					if err != nil && slowOwner.Match(out) {
+						continue
 					}
 					if err != nil {
 						t.Fatalf("acpx %v: %v\n%s", args, err, out)
