@@ -98,6 +98,14 @@ type Stream interface {
 	Room(ask func(bytes int) error)
 	// Written says that all polled events were written to the client.
 	Written()
+	// Push has who makes events write them at once, while nobody else does, instead of
+	// waking another thread for it: push is called by any goroutine, must not wait, and
+	// reports whether it has written all there is. Else Wake receives, as without push.
+	// It is called once, before Poll.
+	Push(push func() (all bool))
+	// PollSmall is Poll for push: only a few events, and none for which something large
+	// is read or made. more says that there are such, for Poll.
+	PollSmall(limit int) (events []Event, more bool, err error)
 	// Done is closed when the stream must end.
 	Done() <-chan struct{}
 	// Close gives the stream up. What was polled counts as handed out.

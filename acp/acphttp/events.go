@@ -2,6 +2,7 @@ package acphttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -84,7 +85,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
-	h.pump(r.Context(), h.outgoing(w), rc.Flush, st)
+	h.pump(r.Context(), h.outgoing(w), nil, rc.Flush, st)
 	return nil
 }
 
@@ -120,45 +121,52 @@ func (h *Handler) own(conn net.Conn, st acp.Stream) {
 			n += some
 		}
 	})
-	h.pump(ctx, h.writing(conn, conn), func() error { return nil }, st)
+	h.pump(ctx, h.writing(conn, conn), conn, func() error { return nil }, st)
 	_ = conn.Close()
 	reading.Wait()
 }
 
-// pump writes events until the stream, the client or the gateway ends.
-func (h *Handler) pump(ctx context.Context, out *outgoing, flush func() error, st acp.Stream) {
+// pump writes events until the stream, the client or the gateway ends. conn is what the events are
+// written to if they are alone there, else nil.
+func (h *Handler) pump(ctx context.Context, out *outgoing, conn net.Conn, flush func() error, st acp.Stream) {
 	defer st.Close()
 	defer out.close()
 	heartbeat := time.NewTicker(h.o.Heartbeat / 2) // the second one in a silence is sent
 	defer heartbeat.Stop()
 	st.Room(roomIn(ctx, out.share))
-	quiet := false
+	quiet := false // guarded by p.mu
+	p := own(st, conn, func(events []acp.Event) error {
+		quiet = false
+		if err := out.events(events); err != nil {
+			return err
+		}
+		return flush()
+	})
+	defer p.end()
 	for {
 		select {
 		case <-st.Wake():
 			if out.share.Take(ctx, batchBytes) != nil {
 				return
 			}
-			events, err := st.Poll(pollBytes)
+			lost, err := p.next()
 			if err != nil {
 				h.log.Warn("event stream ended", "err", err)
+			}
+			if lost != nil || err != nil {
 				return
 			}
-			if len(events) > 0 {
-				if out.events(events) != nil || flush() != nil {
-					return
-				}
-				quiet = false
-			}
-			st.Written()
 			out.share.GiveAll()
 		case <-heartbeat.C:
-			if quiet {
-				if out.write([]byte(sse.Heartbeat)) != nil || flush() != nil {
-					return
+			if p.alone(func() (err error) {
+				if quiet {
+					err = errors.Join(out.write([]byte(sse.Heartbeat)), flush())
 				}
+				quiet = true
+				return err
+			}) != nil {
+				return
 			}
-			quiet = true
 		case <-ctx.Done():
 			return
 		case <-st.Done():

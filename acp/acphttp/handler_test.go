@@ -93,8 +93,12 @@ func (s *fakeStream) Poll(int) ([]acp.Event, error) {
 	s.events = nil
 	return out, nil
 }
-func (s *fakeStream) Room(func(int) error)  {}
-func (s *fakeStream) Written()              {}
+func (s *fakeStream) Room(func(int) error) {}
+func (s *fakeStream) Written()             {}
+func (s *fakeStream) Push(func() bool)     {}
+func (s *fakeStream) PollSmall(int) ([]acp.Event, bool, error) {
+	return nil, true, nil
+}
 func (s *fakeStream) Done() <-chan struct{} { return s.done }
 func (s *fakeStream) Close()                {}
 

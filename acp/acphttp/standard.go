@@ -16,7 +16,8 @@ type taken struct {
 }
 
 // postStandard takes a message of the standard dialect, which is then accepted
-// at once: it is passed on behind the answer, in order.
+// at once. It is passed on in order: here if that waits for nobody, else behind the
+// answer.
 func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 	if err := checkSession(r, &m); err != nil {
 		return err
@@ -36,15 +37,22 @@ func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 	start := !c.running
 	c.running = true
 	c.mu.Unlock()
+	if start && queues(&m) && !c.passOn(1) {
+		start = false
+	}
 	if start {
 		h.open.add(1)
 		go func() {
 			defer h.open.add(-1)
-			c.passOn()
+			c.passOn(0)
 		}()
 	}
 	return nil
 }
+
+// queues reports whether the client queues the message when the agent does not take it: a
+// prompt, or an answer. Another goroutine for it would cost more than what it does.
+func queues(m *acp.Message) bool { return m.IsResponse() || m.Method() == acp.MethodSessionPrompt }
 
 // postInvalid answers an object that is no JSON-RPC message: accepted, and then
 // refused on the connection's stream, because another answer would make the
@@ -59,14 +67,19 @@ func (h *Handler) postInvalid(w http.ResponseWriter, r *http.Request, bad error)
 	return nil
 }
 
-// passOn gives the inbox to the client, in order, until it is empty.
-func (c *conn) passOn() {
-	for {
+// passOn gives the inbox to the client, in order, until it is empty, or most messages of it. It
+// reports whether there are more.
+func (c *conn) passOn(most int) (more bool) {
+	for n := 0; ; n++ {
 		c.mu.Lock()
 		if len(c.inbox) == 0 {
 			c.running, c.inbox = false, nil
 			c.mu.Unlock()
-			return
+			return false
+		}
+		if most > 0 && n == most {
+			c.mu.Unlock()
+			return true
 		}
 		next := c.inbox[0]
 		c.inbox[0] = taken{}

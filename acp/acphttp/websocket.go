@@ -263,14 +263,16 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 	ping := time.NewTicker(s.h.o.PingInterval)
 	defer ping.Stop()
 	st.Room(roomIn(ctx, s.out))
+	p := own(st, s.conn.Conn, s.events)
+	defer p.end()
 	unheard := 0 // pings since the client was heard
 	for {
 		select {
 		case <-st.Wake():
-			var events []acp.Event
+			var lost error
 			err := roomIn(ctx, s.out)(batchBytes)
 			if err == nil {
-				events, err = st.Poll(pollBytes)
+				lost, err = p.next()
 			}
 			if err != nil {
 				s.h.log.Warn("event stream ended", "err", err)
@@ -284,11 +286,10 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 				}
 				return
 			}
-			if len(events) > 0 && s.events(events) != nil {
+			if lost != nil {
 				_ = s.ws.CloseNow()
 				return
 			}
-			st.Written()
 			s.out.GiveAll()
 		case <-ping.C:
 			// Counted, not timed: a machine that was suspended has not listened.

@@ -30,14 +30,8 @@ func (p *Process) Unread(behind int64) bool {
 	return left >= 0 && left >= p.Written()-behind
 }
 
-// Room reports whether Write certainly takes n bytes now without waiting.
-func (p *Process) Room(n int) bool {
-	f, ok := p.Stdin.(*os.File)
-	return ok && n <= smallWrite && roomy(f)
-}
-
-// smallWrite is what a pipe that takes anything takes at once.
-const smallWrite = 4096
+// Room reports whether Write certainly takes n bytes now without waiting. Calls must not overlap.
+func (p *Process) Room(n int) bool { return p.room.For(n) }
 
 // mutePause is how long a process that has closed its stdout may take to close its stdin:
 // one that ends closes both, in any order.

@@ -24,17 +24,3 @@ func unread(w *os.File, wait time.Duration) (n int64, ok bool) {
 	})
 	return n, ok
 }
-
-// roomy reports whether a pipe takes a small write.
-func roomy(w *os.File) (yes bool) {
-	c, err := w.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = c.Control(func(fd uintptr) {
-		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		_, err := unix.Poll(state, 0)
-		yes = err == nil && state[0].Revents == unix.POLLOUT
-	})
-	return yes
-}

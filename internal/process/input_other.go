@@ -9,6 +9,3 @@ import (
 
 // unread knows nothing here.
 func unread(*os.File, time.Duration) (n int64, ok bool) { return 0, false }
-
-// roomy knows nothing here.
-func roomy(*os.File) bool { return false }

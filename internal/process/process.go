@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // Environment variables that mark what belongs to a gateway and to one of its
@@ -60,6 +62,7 @@ type Process struct {
 	StderrPipe *os.File // only with Spec.OwnStderr
 
 	input   input
+	room    *socket.Room // in stdin
 	cmd     *exec.Cmd
 	group   group
 	stdout  *os.File
@@ -140,7 +143,7 @@ func (p *Process) startPiped(s Spec) (stderr *os.File, err error) {
 		return nil, err
 	}
 	_, _, _ = inR.Close(), outW.Close(), errW.Close() // the child has its own
-	p.Stdin, p.Stdout, p.stdout = inW, outR, outR
+	p.Stdin, p.Stdout, p.stdout, p.room = inW, outR, outR, socket.RoomOf(inW)
 	if s.OwnStderr {
 		p.StderrPipe = errR
 		return nil, nil

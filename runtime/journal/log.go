@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -132,10 +133,11 @@ type Log struct {
 	total    uint64    // entries, without the numbers that were skipped
 	expired  uint64    // newest entry that was let go; 0 for none
 	fresh    uint64    // entries that readers do not see yet
+	weight   int       // bytes of them
 	batch    int64     // time of the current batch, ms; 0 between batches
 	saveErr  error     // why the newest entries are not in the file
 	used     time.Time // the last write to or read from the file
-	watchers []chan<- struct{}
+	watchers []Watcher
 	closed   bool
 	given    int64 // time of the newest entry that was appended since Open, in ms
 	kept     int64 // and of the newest that the file has
@@ -294,6 +296,7 @@ func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
 	}
 	b.refs = append(b.refs, ref{line: uint32(line), frame: uint32(frame), end: uint32(len(b.buf)), to: to, kind: k})
 	b.buf = append(b.buf, lineEnd...)
+	l.weight += len(b.buf) - line
 	return seq
 }
 
@@ -338,7 +341,7 @@ func (l *Log) Confirm(upTo uint64) {
 		return
 	}
 	l.visible = upTo
-	l.wakeLocked()
+	l.wakeLocked(math.MaxInt32) // nobody has counted
 }
 
 // Appended returns the newest sequence number, visible or not.
@@ -399,25 +402,40 @@ func (l *Log) Room(stop <-chan struct{}) {
 
 // Watch makes every Flush that saves something, and every Confirm that shows something, send
 // to wake, without waiting; use a channel with room for one. The returned function ends it.
-func (l *Log) Watch(wake chan<- struct{}) (stop func()) {
+func (l *Log) Watch(wake chan<- struct{}) (stop func()) { return l.WatchBy(bell(wake)) }
+
+// bell is a watcher that waits at a channel.
+type bell chan<- struct{}
+
+// Tell implements [Watcher].
+func (b bell) Tell(int) {
+	select {
+	case b <- struct{}{}:
+	default: // it has a wake-up pending
+	}
+}
+
+// Watcher is told that a log shows something new, of so many bytes at most. Tell is called with
+// the log's lock held: it must not wait, nor use the log. Watchers are compared.
+type Watcher interface{ Tell(bytes int) }
+
+// WatchBy is [Log.Watch] for who does not wait at a channel.
+func (l *Log) WatchBy(w Watcher) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watchers = append(l.watchers, wake)
+	l.watchers = append(l.watchers, w)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if i := slices.Index(l.watchers, wake); i >= 0 {
+		if i := slices.Index(l.watchers, w); i >= 0 {
 			l.watchers = slices.Delete(l.watchers, i, i+1)
 		}
 	}
 }
 
-func (l *Log) wakeLocked() {
+func (l *Log) wakeLocked(bytes int) {
 	for _, w := range l.watchers {
-		select {
-		case w <- struct{}{}:
-		default: // it has a wake-up pending
-		}
+		w.Tell(bytes)
 	}
 }
 

@@ -55,11 +55,13 @@ func (l *Log) flushLocked() error {
 	}
 	l.saveErr = nil
 	l.evictLocked()
+	bytes := l.weight
+	l.weight = 0
 	l.saved, l.total, l.fresh, l.kept = l.appended, l.total+l.fresh, 0, l.given
 	if !l.o.Held {
 		l.visible = l.saved
 	}
-	l.wakeLocked()
+	l.wakeLocked(bytes)
 	return nil
 }
 

@@ -171,7 +171,9 @@ func (s *Session) damaged(first, last uint64) []byte {
 
 // Flush shows what was appended, or has it stored first. When the file does not take it, it
 // is shown later: logTrouble is told.
-func (s *Session) Flush() {
+func (s *Session) Flush() { s.sole.Load().Showing(s.flush) }
+
+func (s *Session) flush() {
 	log := s.Log()
 	before := log.Saved()
 	if log.Flush() != nil || log.Saved() == before {

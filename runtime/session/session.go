@@ -58,7 +58,8 @@ type Session struct {
 	departing  string            // stopping: the gateway at which it goes on; "" for none
 	refused    []Unsupported     // what the agent did not take when it opened the session last
 	feeds      map[*viewer.Feed]struct{}
-	asks       map[int64]*ask // open, by the id that clients know; at most maxAsks
+	sole       atomic.Pointer[viewer.Feed] // the one of feeds, nil when there are more or none
+	asks       map[int64]*ask              // open, by the id that clients know; at most maxAsks
 	calls      calls
 	notedAlone bool // as the log has it: the agent works alone
 	cost       cost
@@ -140,6 +141,7 @@ func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds[f] = struct{}{}
+	s.soleLocked()
 	s.announceLocked()
 	for _, a := range s.asks {
 		if a.seq <= after {
@@ -154,7 +156,19 @@ func (s *Session) Leave(f *viewer.Feed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.feeds, f)
+	s.soleLocked()
 	s.announceLocked()
+}
+
+// soleLocked notes the only reader, to whom what is shown can be written at once: of several
+// one would wait for the others.
+func (s *Session) soleLocked() {
+	s.sole.Store(nil)
+	if len(s.feeds) == 1 {
+		for f := range s.feeds {
+			s.sole.Store(f)
+		}
+	}
 }
 
 // Clients returns the clients that are attached.

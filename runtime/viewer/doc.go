@@ -8,6 +8,10 @@
 // (render.go). A [Request] of a client is answered once, in the log where its answer
 // belongs.
 //
+// What a stream carries is written by its transport's own goroutine, which waits for
+// [Stream.Wake]. A few small entries are written by whoever shows them, see
+// [Feed.Showing]: of a short turn, waking another thread is the largest part.
+//
 // # Locks
 //
 // Client.mu is held while a log's own is taken, and that of Asks. A session's lock may

@@ -2,6 +2,7 @@ package viewer
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -18,6 +19,8 @@ type Feed struct {
 	since   uint64 // responses up to here were an earlier feed's; set before it is shared
 	stateAt uint64 // where a client of version 2 is told the session's state; set before it is shared
 
+	carrier atomic.Pointer[Stream] // nil without a stream; set with client.mu held
+
 	// Guarded by client.mu.
 	pos     uint64        // handed out up to here
 	written uint64        // written to the client up to here
@@ -33,7 +36,26 @@ func (f *Feed) unwatch() {
 	if f.stop != nil {
 		f.stop()
 		f.stop = nil
+		f.carrier.Store(nil)
 	}
+}
+
+// Showing calls show, which shows the log's newest entries, and has them written to the client
+// by this goroutine if that can be done at once. Without a feed it only calls show. No lock of
+// a session or a client may be held.
+func (f *Feed) Showing(show func()) {
+	var st *Stream
+	if f != nil {
+		st = f.carrier.Load()
+	}
+	if st == nil {
+		show()
+		return
+	}
+	st.showing.Add(1)
+	show()
+	st.showing.Add(-1)
+	st.pass()
 }
 
 // Client returns whose feed it is.

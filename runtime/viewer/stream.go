@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -35,7 +36,12 @@ type Stream struct {
 	done chan struct{}
 	once sync.Once
 
-	room func(bytes int) error // asked before much memory is taken; nil asks nobody
+	room  func(bytes int) error // asked before much memory is taken; nil asks nobody
+	small int                   // while PollSmall polls, its limit
+
+	push    atomic.Pointer[func() bool] // see acp.Stream
+	showing atomic.Int32                // how many show entries, and push them
+	due     atomic.Int64                // bytes that were shown since a wake-up or a push
 
 	cursors map[*Feed]*journal.Cursor
 	feeds   []*Feed
@@ -67,10 +73,40 @@ func (c *Client) watchLocked(f *Feed) {
 		key = f.session.ID()
 	}
 	if st := c.streams[key]; st != nil {
-		f.stop = f.log.Watch(st.wake)
+		st.watchLocked(f)
 		st.poke()
 	}
 }
+
+func (st *Stream) watchLocked(f *Feed) {
+	f.stop = f.log.WatchBy(st)
+	f.carrier.Store(st)
+}
+
+// Tell implements [journal.Watcher].
+func (st *Stream) Tell(bytes int) {
+	st.due.Add(int64(bytes))
+	if st.showing.Load() == 0 && st.due.Swap(0) > 0 {
+		st.poke()
+	} // else who shows it passes it on, since it sees due after showing
+}
+
+// pass has what is due written, here or by who waits for Wake.
+func (st *Stream) pass() {
+	due := st.due.Swap(0)
+	if due == 0 {
+		return
+	}
+	if push := st.push.Load(); due > mostPushed || push == nil || !(*push)() {
+		st.poke()
+	}
+}
+
+// mostPushed is how much is pushed, in bytes. More is better written while the next is read.
+const mostPushed = 2 << 10
+
+// Push implements [acp.Stream].
+func (st *Stream) Push(push func() bool) { st.push.Store(&push) }
 
 func (st *Stream) poke() {
 	select {
@@ -132,7 +168,7 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			f.unwatch()
-			f.stop = f.log.Watch(st.wake)
+			st.watchLocked(f)
 		}
 	}
 	st.poke()
@@ -211,7 +247,10 @@ const largeEvents = 256 << 10
 
 // afford asks for the memory in which events are made for the client.
 func (st *Stream) afford(bytes int) error {
-	if st.room == nil || bytes <= largeEvents {
+	switch {
+	case st.small > 0 && bytes > st.small:
+		return errLarge
+	case st.room == nil || bytes <= largeEvents:
 		return nil
 	}
 	return st.room(bytes)
@@ -220,23 +259,64 @@ func (st *Stream) afford(bytes int) error {
 // cursor returns a cursor of the log that asks, too.
 func (st *Stream) cursor(l *journal.Log, after uint64) *journal.Cursor {
 	cur := l.Cursor(after)
-	cur.Room = st.room
+	cur.Room = st.afford
 	return cur
+}
+
+// fewEntries are read of a log by PollSmall.
+const fewEntries = 8
+
+// errLarge is why PollSmall leaves events to Poll.
+var errLarge = errors.New("large events are for who may wait")
+
+// PollSmall implements [acp.Stream].
+func (st *Stream) PollSmall(limit int) (events []acp.Event, more bool, err error) {
+	if st.next <= st.until {
+		return nil, true, nil
+	}
+	st.begin()
+	st.small = limit
+	err = st.pollFeeds(&limit)
+	st.small = 0
+	if errors.Is(err, errLarge) {
+		return st.events, true, nil
+	}
+	for _, f := range st.feeds {
+		cur := st.cursors[f] // nil when the limit was reached before
+		more = more || cur == nil || cur.After() < f.log.Last()
+	}
+	return st.events, more, err
 }
 
 // Poll returns the next events.
 func (st *Stream) Poll(limit int) ([]acp.Event, error) {
-	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
-	if cap(st.arena) > largeEvents {
-		st.arena = nil
-	}
-	st.out.Reset()
+	st.begin()
 	if st.next <= st.until {
 		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
 			st.poke()
 			return st.events, err
 		}
 	}
+	if err := st.pollFeeds(&limit); err != nil {
+		return nil, err
+	}
+	if len(st.polled) > 0 {
+		st.poke() // there may be more than one poll returns
+	}
+	return st.events, nil
+}
+
+// begin lets go of what the poll before returned.
+func (st *Stream) begin() {
+	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	if cap(st.arena) > largeEvents {
+		st.arena = nil
+	}
+	st.out.Reset()
+}
+
+// pollFeeds adds the next events of all feeds.
+func (st *Stream) pollFeeds(limit *int) error {
 	c := st.c
 	c.mu.Lock()
 	st.feeds = st.feeds[:0]
@@ -251,17 +331,14 @@ func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 	c.mu.Unlock()
 	st.forgetDetached()
 	for _, f := range st.feeds {
-		if err := st.pollFeed(f, &limit); err != nil && st.attached(f) {
-			return nil, err
+		if err := st.pollFeed(f, limit); err != nil && st.attached(f) {
+			return err
 		} // else its session was deleted meanwhile: the others go on
-		if limit <= 0 {
+		if *limit <= 0 {
 			break
 		}
 	}
-	if len(st.polled) > 0 {
-		st.poke() // there may be more than one poll returns
-	}
-	return st.events, nil
+	return nil
 }
 
 // forgetDetached drops the cursors of feeds that the client has no more: each
@@ -286,11 +363,16 @@ func (st *Stream) attached(f *Feed) bool {
 // pollFeed adds the feed's next events.
 func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	c := st.c
+	viewed := f.session != nil && c.caps.Load().viewed()
+	last := f.log.Last()
 	c.mu.Lock()
 	pos, first := f.pos, f.first
+	if st.small > 0 && (viewed || len(first) > 0 || last > pos+fewEntries) {
+		c.mu.Unlock()
+		return errLarge
+	}
 	f.first = nil
 	c.mu.Unlock()
-	viewed := f.session != nil && c.caps.Load().viewed()
 	if viewed {
 		if err := st.catchUp(f, pos); err != nil {
 			return err
@@ -314,6 +396,10 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok {
 			return problem.New(problem.EventsExpired, "events were dropped before they could be sent, the oldest kept has sequence number %d: load the session anew", gone.Oldest).
 				With("oldestSeq", gone.Oldest)
+		}
+		if errors.Is(err, errLarge) {
+			delete(st.cursors, f) // it has stopped within a block
+			return err
 		}
 		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
 			return p
