@@ -108,7 +108,7 @@ var forbidden = map[edge]string{
 	{from: "./runtime/journal/...", to: "...", unless: "std github.com/klauspost/compress/s2"}:                                               stdReason,
 	{from: "./fs/...", to: "...", unless: "std"}:                                                                                             stdReason,
 	{from: "./inspector/...", to: "...", unless: "std"}:                                                                                      stdReason,
-	{from: "./internal/process/...", to: "...", unless: "std ./internal/socket golang.org/x/sys/..."}:                                                          stdReason,
+	{from: "./internal/process/...", to: "...", unless: "std ./internal/socket golang.org/x/sys/..."}:                                        stdReason,
 	{from: "./control/process/...", to: "...", unless: "std ./internal/awake ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
 }
 
