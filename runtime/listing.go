@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -76,6 +77,16 @@ type row struct {
 // rows are a heap: a page needs the first few of many in their order.
 type rows []row
 
+// with returns the rows with one more, and without the last of them when they are too many: the
+// first most of them are looked for.
+func (r rows) with(one row, most int) rows {
+	if most > math.MaxInt/2 || len(r) < 2*most {
+		return append(r, one)
+	}
+	slices.SortFunc(r, func(a, b row) int { return a.at.order(b.at) })
+	return append(r[:most], one)
+}
+
 func (r rows) Len() int           { return len(r) }
 func (r rows) Less(i, j int) bool { return r[i].at.order(r[j].at) < 0 }
 func (r rows) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
@@ -128,6 +139,10 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 	}
 	list := SessionList{Sessions: []SessionInfo{}, Position: r.sessions.Position()} // what changes from here on is told, too
 	var rows rows
+	most := f.Limit + 1 // one more says that there is a next page
+	if len(f.States) > 0 || f.Query != "" {
+		most = math.MaxInt // which of them are on the page is seen later
+	}
 	for _, s := range r.sessions.All() {
 		about := s.About()
 		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent {
@@ -140,7 +155,7 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 		if from != nil && at.order(*from) <= 0 {
 			continue
 		}
-		rows = append(rows, row{s, at})
+		rows = rows.with(row{s, at}, most)
 	}
 	heap.Init(&rows)
 	if f.Query != "" {

@@ -1,9 +1,11 @@
 package runtime
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -351,5 +353,26 @@ func TestLook_ChangesNothing(t *testing.T) {
 			}
 		}
 		other.close()
+	}
+}
+
+// Of many sessions the first are kept, whatever the order in which they are looked at.
+func TestRows_KeepTheFirst(t *testing.T) {
+	const many, most = 1000, 7
+	order := rand.Perm(many)
+	var got rows
+	for _, i := range order {
+		// Half of them at the same times: then their ids decide.
+		got = got.with(row{at: cursorAt{Time: time.UnixMilli(int64(i / 2)), ID: fmt.Sprintf("%04d", i)}}, most)
+		if len(got) > 2*most {
+			t.Fatalf("%d rows are kept", len(got))
+		}
+	}
+	heap.Init(&got)
+	for n := range most {
+		i := many - 2 - n/2*2 + n%2
+		if at := heap.Pop(&got).(row).at; at.ID != fmt.Sprintf("%04d", i) {
+			t.Fatalf("row %d is %s, want %04d", n, at.ID, i)
+		}
 	}
 }

@@ -172,6 +172,9 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 func (s *Session) openAskLocked(a *ask, frame []byte) {
 	s.set.asks.add(a)
 	a.seq = s.Log().Append(journal.Ask, journal.Everyone, frame)
+	if s.asks == nil {
+		s.asks = map[int64]*ask{}
+	}
 	s.asks[a.ID] = a
 	s.m.asks = len(s.asks)
 }

@@ -156,7 +156,7 @@ func (s *Session) EndLostCalls() {
 		for {
 			batch, err := cur.Next(nil, 256<<10)
 			if err != nil {
-				s.log.Error("look for open calls in the log", "err", err)
+				s.logger().Error("look for open calls in the log", "err", err)
 				return
 			}
 			if len(batch) == 0 {

@@ -165,6 +165,6 @@ func (s *Session) CancelChild(ctx context.Context, m *acp.Message) {
 		params := rawjson.Object{}.String("sessionId", native).String("toolCallId", call).End()
 		p.Tell(version.MethodToolCallCancel, params)
 	default:
-		s.log.Debug("a subagent that cannot be cancelled by itself, or does nothing", "subagent", m.Session())
+		s.logger().Debug("a subagent that cannot be cancelled by itself, or does nothing", "subagent", m.Session())
 	}
 }

@@ -102,7 +102,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
-			s.log.Warn("copy history of forked session", "from", from.id, "err", err)
+			s.logger().Warn("copy history of forked session", "from", from.id, "err", err)
 			return
 		}
 		for _, e := range batch {

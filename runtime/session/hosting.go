@@ -84,7 +84,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	}
 	if l == nil {
 		if refused != nil {
-			s.log.Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
+			s.logger().Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
 		}
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 // undo gives the session the settings back with which its agent opens it.
 func (s *Session) undo(asked, before record, why *acp.Error) {
 	fields := differing(before.Setup, asked.Setup)
-	s.log.Warn("agent does not open the session with its new settings", "fields", fields, "err", why)
+	s.logger().Warn("agent does not open the session with its new settings", "fields", fields, "err", why)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.take(before.Setup)
@@ -163,7 +163,7 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 	}
 	l, err := s.restore(ctx, p, method, rec, attempt)
 	if said := refusedBy(err); said != nil && method == acp.MethodSessionLoad && p.Capabilities().Resume {
-		s.log.Debug("agent does not show its record", "err", said) // it may go on with it nevertheless
+		s.logger().Debug("agent does not show its record", "err", said) // it may go on with it nevertheless
 		l, err = s.restore(ctx, p, acp.MethodSessionResume, rec, attempt)
 	}
 	if said := refusedBy(err); said != nil {
@@ -384,7 +384,7 @@ func (s *Session) release(l *link, goal life) {
 		if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
 			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
-				s.log.Debug("agent did not close the session that it does not delete", "err", open)
+				s.logger().Debug("agent did not close the session that it does not delete", "err", open)
 			}
 		}
 	}
@@ -392,7 +392,7 @@ func (s *Session) release(l *link, goal life) {
 		l.p.Unbind(l.native, l)
 	}
 	if err != nil {
-		s.log.Warn("agent did not let go of the session", "delete", goal == deleted, "err", err)
+		s.logger().Warn("agent did not let go of the session", "delete", goal == deleted, "err", err)
 	}
 	if l != nil && ctx.Err() != nil { // it may hang, and is no good to others then
 		l.p.Retire()

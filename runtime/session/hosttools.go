@@ -81,7 +81,7 @@ func (s *Session) askHost(l *link, m *acp.Message) {
 		l.p.Put(acp.NewError(own.ID(), err))
 		return
 	}
-	s.log.Debug("host tool", "agent", agent, "method", own.Method())
+	s.logger().Debug("host tool", "agent", agent, "method", own.Method())
 	s.set.o.Tasks.Go(func() {
 		defer cancel()
 		result, err := s.set.o.HostTools.Call(ctx, s.id, cwd, own.Method(), own.Params())

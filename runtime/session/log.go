@@ -154,7 +154,7 @@ func (s *Session) aboutLog() []byte {
 	about.Version = recordVersion
 	b, err := json.Marshal(about)
 	if err != nil {
-		s.log.Warn("copy the session's record to its log", "err", err)
+		s.logger().Warn("copy the session's record to its log", "err", err)
 		return nil
 	}
 	return b
@@ -258,7 +258,7 @@ func (s *Session) tellStorage(c *viewer.Client, err error) {
 // closeLog closes the log of a session that is no more.
 func (s *Session) closeLog() {
 	if err := s.Log().Close(); err != nil {
-		s.log.Warn("close log of deleted session", "err", err)
+		s.logger().Warn("close log of deleted session", "err", err)
 	}
 	s.set.trouble.set(s.id, nil)
 }
@@ -274,7 +274,7 @@ func (s *Session) noteTrouble(err error) (changed bool) {
 	default:
 	}
 	if tell {
-		s.log.Error("the logs of sessions cannot be used", "sessions", t.count(), "err", err)
+		s.logger().Error("the logs of sessions cannot be used", "sessions", t.count(), "err", err)
 	}
 	return changed
 }

@@ -34,11 +34,11 @@ func (s *Session) noteServersLocked(m *acp.Message) bool {
 		Servers []acp.MCPServer `json:"servers"`
 	}
 	if json.Unmarshal(m.Params(), &said) != nil {
-		s.log.Warn("the agent's MCP servers cannot be read", "method", m.Method())
+		s.logger().Warn("the agent's MCP servers cannot be read", "method", m.Method())
 		return false
 	}
 	if over := len(said.Servers) - maxServers; over > 0 {
-		s.log.Warn("the agent has more MCP servers than are told of", "left_out", over)
+		s.logger().Warn("the agent has more MCP servers than are told of", "left_out", over)
 		said.Servers = said.Servers[:maxServers]
 	}
 	given := givenServers(s.rec.Setup)

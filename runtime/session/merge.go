@@ -32,7 +32,7 @@ func (s *Session) newMerge(bringsIn bool) *merge {
 	m := new(merge)
 	var err error
 	if m.log, m.whole, err = s.account(); err != nil {
-		s.log.Warn("compare the log with the agent's record", "err", err)
+		s.logger().Warn("compare the log with the agent's record", "err", err)
 		return nil // then nothing is brought in
 	}
 	m.record.keeps = bringsIn

@@ -55,7 +55,7 @@ func (s *Session) recallNamed() {
 		for {
 			batch, err := cur.Next(nil, 256<<10)
 			if err != nil {
-				s.log.Warn("look for prompts in the log", "err", err)
+				s.logger().Warn("look for prompts in the log", "err", err)
 			}
 			if err != nil || len(batch) == 0 {
 				break

@@ -35,7 +35,7 @@ func (s *Session) record(p *agents.Process) {
 		before.Close() // two would write one file
 	}
 	raw.Into(s.set.store.path(s.id), func(err error) {
-		s.log.Warn("the recording of the agent's traffic has ended", "err", err)
+		s.logger().Warn("the recording of the agent's traffic has ended", "err", err)
 		s.set.o.Tasks.Go(func() {
 			s.tellUnsupported([]Unsupported{{includeRaw, fmt.Sprintf("the recording has ended, and the session goes on: %v", err)}})
 		})

@@ -150,7 +150,7 @@ func (s *Session) save() {
 	rec := s.rec
 	s.mu.Unlock()
 	if err := s.set.store.save(rec, s.set.o.Fsync != "never"); err != nil {
-		s.log.Error("save session", "err", err)
+		s.logger().Error("save session", "err", err)
 		s.mu.Lock()
 		s.unsaved = true
 		s.mu.Unlock()

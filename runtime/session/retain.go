@@ -120,7 +120,7 @@ func (s *Session) trim(keep journal.Keep) int64 {
 	keep.After = last - 1 // what comes meanwhile stays, and how the session was left
 	freed, err := log.Trim(keep)
 	if err != nil {
-		s.log.Error("let old events go", "err", err)
+		s.logger().Error("let old events go", "err", err)
 	}
 	if freed > 0 {
 		s.oldestAt.Store(0)

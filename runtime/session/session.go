@@ -27,7 +27,6 @@ type Session struct {
 	set    *Set
 	id     string
 	quoted []byte // id as a JSON string
-	log    *slog.Logger
 
 	active   atomic.Int64                // unix ms of the last message
 	stirred  atomic.Int64                // the awake.Moment of the last message
@@ -86,8 +85,8 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		rec.Setup = rawjson.SetMember(rec.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
 	}
 	s := &Session{
-		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
-		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(make([]byte, 0, len(rec.ID)+2), rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
+		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	s.m.away = s.departedLocked
 	if now := withoutProcess(rec.Servers); now != nil { // the gateway was killed
@@ -98,7 +97,8 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	}
 	if h == starting {
 		s.madeHere = true
-		s.born.Store(&rec)
+		born := rec // of most sessions there is no copy
+		s.born.Store(&born)
 	}
 	switch {
 	case rec.Ended != nil:
@@ -114,6 +114,9 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	s.stirred.Store(int64(awake.Now()))
 	return s
 }
+
+// logger returns the gateway's log for what concerns the session. There is much to say of few.
+func (s *Session) logger() *slog.Logger { return s.set.o.Logger.With("session", s.id) }
 
 // ID returns the session's id.
 func (s *Session) ID() string { return s.id }
@@ -140,6 +143,9 @@ func (s *Session) Exit() { s.entered.RUnlock() }
 func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.feeds == nil {
+		s.feeds = map[*viewer.Feed]struct{}{}
+	}
 	s.feeds[f] = struct{}{}
 	s.soleLocked()
 	s.announceLocked()

@@ -242,7 +242,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	tell := func(field, value, method string, params json.RawMessage) (taken bool) {
 		res, err := l.p.Ask(ctx, method, params)
 		if err != nil {
-			s.log.Warn("agent did not take a choice again", "method", method, "err", err)
+			s.logger().Warn("agent did not take a choice again", "method", method, "err", err)
 			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
 			missing = append(missing, Unsupported{field, reason})
 			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })

@@ -146,7 +146,7 @@ func (st store) list(log *slog.Logger) ([]record, error) {
 
 // read reads one record.
 func (st store) read(name string, log *slog.Logger) (rec record, err error) {
-	b, err := os.ReadFile(filepath.Join(st.dir, name, recordFile))
+	b, err := readFile(filepath.Join(st.dir, name, recordFile))
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
 	}

@@ -63,7 +63,7 @@ func (y *syncer) run(ctx context.Context) {
 		for s := range dirty {
 			if y.policy != "never" {
 				if err := s.syncLog(); err != nil {
-					s.log.Error("sync session log", "err", err)
+					s.logger().Error("sync session log", "err", err)
 				}
 			}
 			late[s] = struct{}{}

@@ -202,12 +202,12 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 	case t.hushed != 0:
 		err := problem.New(problem.Timeout, "the agent said nothing for %s and did not end its turn when it was told to: it is started anew for the next prompt", s.set.o.TurnIdleTimeout)
 		s.handleLocked(event{kind: overdue, turn: t, err: err})
-		s.log.Warn("silent turn did not end, so its process is given back", "silent", silent)
+		s.logger().Warn("silent turn did not end, so its process is given back", "silent", silent)
 	default:
 		t.hushed = awake.Now()
 		t.watchdog.Reset(deafBound)
 		s.handleLocked(event{kind: cancelled, now: true})
-		s.log.Warn("cancel silent turn", "silent", silent)
+		s.logger().Warn("cancel silent turn", "silent", silent)
 	}
 }
 
