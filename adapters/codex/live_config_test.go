@@ -293,11 +293,12 @@ func liveTrustIsNotWritten(t *testing.T, w *world) {
 	}
 }
 
-// TestLive_SandboxMissing runs an installation whose helper for the sandbox is
-// broken, so that codex cannot confine anything.
-func TestLive_SandboxMissing(t *testing.T) {
+// TestLive_OwnInstallation runs an installation whose helper for the sandbox is
+// broken, with a provider that is asked again and again.
+func TestLive_OwnInstallation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.Write(".codex/config.toml", strings.Replace(w.Read(filepath.Join(w.Home, ".codex/config.toml")), "request_max_retries = 1\nstream_max_retries = 2", "stream_max_retries = 30", 1), 0o600)
 	from := filepath.Dir(filepath.Dir(w.Program.Path))
 	to := filepath.Join(w.Home, "installation")
 	for _, name := range []string{"bin/codex", "bin/codex-code-mode-host", "codex-package.json"} {
@@ -310,7 +311,13 @@ func TestLive_SandboxMissing(t *testing.T) {
 	}
 	w.Write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
 	w.Program.Path = filepath.Join(to, "bin/codex")
-	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}}}, nil)
+	t.Run("SandboxMissing", func(t *testing.T) { liveSandboxMissing(t, &world{w.Part(t)}) })
+	t.Run("BadKeyIsStoppedEarly", func(t *testing.T) { liveBadKeyIsStoppedEarly(t, &world{w.Part(t)}) })
+}
+
+// liveSandboxMissing: codex cannot confine anything, and clients are told.
+func liveSandboxMissing(t *testing.T, w *world) {
+	c := w.open(noticing, nil)
 	result := c.NewResult("")
 	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	if !bytes.Contains(result, []byte(`"sandbox":{"available":false`)) || !bytes.Contains(result, []byte("On this machine commands fail in this mode")) {
@@ -332,6 +339,9 @@ func TestLive_SandboxMissing(t *testing.T) {
 		t.Errorf("with full access a command is %s: %s", call.Status, contentText(call))
 	}
 }
+
+// noticing are the capabilities of a client that shows notices.
+var noticing = schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}}}
 
 // openAI makes codex use its own provider, at the model's address.
 func (w *world) openAI() {

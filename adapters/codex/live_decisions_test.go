@@ -197,12 +197,9 @@ func restartLoadPages(t *testing.T, w *world, c *client) (after func(again *clie
 	}
 }
 
-// TestLive_BadKeyIsStoppedEarly: codex would try again for many seconds.
-func TestLive_BadKeyIsStoppedEarly(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Write(".codex/config.toml", strings.Replace(w.Read(filepath.Join(w.Home, ".codex/config.toml")), "request_max_retries = 1\nstream_max_retries = 2", "stream_max_retries = 30", 1), 0o600)
-	c := w.open(schema.ClientCapabilities{}, nil)
+// liveBadKeyIsStoppedEarly: codex would try again for many seconds.
+func liveBadKeyIsStoppedEarly(t *testing.T, w *world) {
+	c := w.open(noticing, nil)
 	id := c.New("")
 	began := time.Now()
 	_, e := c.Result(c.Prompt(id, "fail 401"))

@@ -140,75 +140,82 @@ func (w *world) known(i *issuer) {
 	)
 }
 
-// TestLive_LoginFails: the client hears of a login that failed.
-func TestLive_LoginFails(t *testing.T) {
+// TestLive_Login goes through the logins of ChatGPT with an issuer on loopback:
+// the user's browser, and the page where a code is entered, are the test. One
+// process has all of them, one after another: each begins where the last one has
+// logged out.
+func TestLive_Login(t *testing.T) {
 	t.Parallel()
 	w, i := newWorld(t), newIssuer(t)
 	w.known(i)
+	t.Run("fails", func(t *testing.T) { loginFails(t, &world{w.Part(t)}, i) })
+	for _, method := range []string{methodChatGPT, methodDevice} {
+		t.Run(method, func(t *testing.T) { login(t, &world{w.Part(t)}, i, method) })
+	}
+}
+
+// loginFails: the client hears of a login that failed.
+func loginFails(t *testing.T, w *world, i *issuer) {
 	i.approved.Store(true)
 	i.refuses.Store(true)
+	defer i.approved.Store(false)
+	defer i.refuses.Store(false)
 	c := w.open(schema.ClientCapabilities{}, nil)
+	from := c.Seen()
 	login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodDevice})
-	_, m := c.Await("the end of the login", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodAuthStatusUpdate })
+	_, m := c.Await("the end of the login", from, func(m *acp.Message) bool { return m.Method() == acp.MethodAuthStatusUpdate })
 	about := func(name string) string { return rawjson.MemberString(m.Params(), "_meta", acp.MetaKey, "login", name) }
 	if id := rawjson.MemberString(login, "_meta", acp.MetaKey, "login", "loginId"); about("loginId") != id || about("error") == "" || rawjson.MemberString(m.Params(), "state") != string(schema.AuthStateUnauthenticated) {
 		t.Errorf("login %s ended with %s", id, m.Params())
 	}
 }
 
-// TestLive_Login goes through the logins of ChatGPT with an issuer on loopback:
-// the user's browser, and the page where a code is entered, are the test.
-func TestLive_Login(t *testing.T) {
-	for _, method := range []string{methodChatGPT, methodDevice} {
-		t.Run(method, func(t *testing.T) {
-			t.Parallel()
-			w, i := newWorld(t), newIssuer(t)
-			w.known(i)
-			c := w.open(schema.ClientCapabilities{}, nil)
-			login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: schema.AuthMethodID(method)})
-			about := func(name string) string { return rawjson.MemberString(login, "_meta", acp.MetaKey, "login", name) }
-			if method == methodDevice {
-				if about("userCode") != "ABCD-1234" || !strings.HasPrefix(about("verificationUrl"), i.URL) {
-					t.Fatalf("the login is %s; asked was for %q", login, i.requests())
-				}
-				i.approved.Store(true)
-			} else {
-				page, err := url.Parse(about("authUrl"))
-				if err != nil || !strings.HasPrefix(about("authUrl"), i.URL) {
-					t.Fatalf("the login is %s, %v", login, err)
-				}
-				q := page.Query()
-				back := q.Get("redirect_uri") + "?" + url.Values{"code": {"code-1"}, "state": {q.Get("state")}}.Encode()
-				r, err := http.Get(back)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = r.Body.Close()
-			}
-			c.Await("the end of the login", 0, func(m *acp.Message) bool {
-				return m.Method() == acp.MethodAuthStatusUpdate && rawjson.MemberString(m.Params(), "state") == string(schema.AuthStateAuthenticated)
-			})
-			if s := string(c.Must(acp.MethodAuthStatus, struct{}{})); !strings.Contains(s, "ada@example.com") {
-				t.Errorf("the account is %s", s)
-			}
-			if _, got := c.Turn(c.New(""), "say I am known"); bridgetest.Said(got) != "I am known" {
-				t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
-			}
-			if key := w.last().Header.Get("Authorization"); key != "Bearer "+token(person) {
-				t.Errorf("the model was given %q", key)
-			}
-			// The user asked for this login, so it is kept.
-			file := filepath.Join(w.Home, ".codex/auth.json")
-			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("the login is kept as %v, %v", info, err)
-			}
-			c.Must(acp.MethodLogout, &schema.LogoutRequest{})
-			if s := rawjson.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(schema.AuthStateUnauthenticated) {
-				t.Errorf("after the logout the state is %s", s)
-			}
-			if _, err := os.Stat(file); err == nil {
-				t.Error("after the logout the login is still on disk")
-			}
-		})
+// login logs in by a method, has a turn, and logs out.
+func login(t *testing.T, w *world, i *issuer, method string) {
+	c := w.open(schema.ClientCapabilities{}, nil)
+	from := c.Seen()
+	login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: schema.AuthMethodID(method)})
+	about := func(name string) string { return rawjson.MemberString(login, "_meta", acp.MetaKey, "login", name) }
+	if method == methodDevice {
+		if about("userCode") != "ABCD-1234" || !strings.HasPrefix(about("verificationUrl"), i.URL) {
+			t.Fatalf("the login is %s; asked was for %q", login, i.requests())
+		}
+		i.approved.Store(true)
+	} else {
+		page, err := url.Parse(about("authUrl"))
+		if err != nil || !strings.HasPrefix(about("authUrl"), i.URL) {
+			t.Fatalf("the login is %s, %v", login, err)
+		}
+		q := page.Query()
+		back := q.Get("redirect_uri") + "?" + url.Values{"code": {"code-1"}, "state": {q.Get("state")}}.Encode()
+		r, err := http.Get(back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+	}
+	c.Await("the end of the login", from, func(m *acp.Message) bool {
+		return m.Method() == acp.MethodAuthStatusUpdate && rawjson.MemberString(m.Params(), "state") == string(schema.AuthStateAuthenticated)
+	})
+	if s := string(c.Must(acp.MethodAuthStatus, struct{}{})); !strings.Contains(s, "ada@example.com") {
+		t.Errorf("the account is %s", s)
+	}
+	if _, got := c.Turn(c.New(""), "say I am known"); bridgetest.Said(got) != "I am known" {
+		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
+	}
+	if key := w.last().Header.Get("Authorization"); key != "Bearer "+token(person) {
+		t.Errorf("the model was given %q", key)
+	}
+	// The user asked for this login, so it is kept.
+	file := filepath.Join(w.Home, ".codex/auth.json")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the login is kept as %v, %v", info, err)
+	}
+	c.Must(acp.MethodLogout, &schema.LogoutRequest{})
+	if s := rawjson.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(schema.AuthStateUnauthenticated) {
+		t.Errorf("after the logout the state is %s", s)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("after the logout the login is still on disk")
 	}
 }

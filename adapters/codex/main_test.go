@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 type world struct{ *bridgetest.World }
 
 // config makes codex talk to the scripted model. The model's tools are the
-// classic ones.
+// classic ones. No thread runs the user's shell to note its settings, which takes
+// thirty processes for each: the scenarios of cmd/sandbox-agent have that.
 const config = `model = "gpt-5.5"
 model_provider = "scripted"
 [model_providers.scripted]
@@ -39,6 +40,8 @@ request_max_retries = 1
 stream_max_retries = 2
 [analytics]
 enabled = false
+[features]
+shell_snapshot = false
 `
 
 func newWorld(t *testing.T) *world {

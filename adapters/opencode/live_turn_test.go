@@ -153,7 +153,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 }
 
 // TestLive_ServerDies shows what becomes of turns when the process ends, and
-// that the next process knows everything.
+// that the next process knows everything. The first one starts at the third attempt.
 func TestLive_ServerDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -161,12 +161,20 @@ func TestLive_ServerDies(t *testing.T) {
 	w.probe = &probe{Adapter: New()}
 	w.Use(w.probe)
 	left := w.Write(filepath.Join(w.State, "scratch", "of-a-gateway-that-was-killed", "library.so"), "", 0o600)
+	program := w.Program.Path
+	starts := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", program))
 	c := w.open(schema.ClientCapabilities{}, nil)
+	w.Program.Path = program // of the next process
 	// A wrong configuration that was put right does not stay wrong.
 	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": 5}`, 0o600)
 	if _, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}); e == nil || !strings.Contains(e.Message, "correct it") {
 		t.Errorf("a wrong configuration: %v", e)
 	}
+	t.Run("StartSucceedsAtLast", func(t *testing.T) {
+		if got := strings.Count(w.Read(starts), "x"); got != 3 {
+			t.Errorf("it was started %d times, want 3", got)
+		}
+	})
 	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{}`, 0o600)
 	modes, images := restartModesModelsEffort(t, w, c), restartAttachments(t, w, c)
 	id := c.New("")

@@ -55,19 +55,6 @@ exit 1
 	return count
 }
 
-// A start that is tried again succeeds.
-func TestLive_StartSucceedsAtLast(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	count := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", w.Program.Path))
-	if _, err := w.open(schema.ClientCapabilities{}, nil).Call("session/new", newIn(w)); err != nil {
-		t.Error(err)
-	}
-	if got := strings.Count(w.Read(count), "x"); got != 3 {
-		t.Errorf("it was started %d times, want 3", got)
-	}
-}
-
 // Processes of a user that start at the same time, where none has run before, set
 // up one database.
 func TestLive_ManyStartAtOnce(t *testing.T) {

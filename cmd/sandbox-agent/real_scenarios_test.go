@@ -103,7 +103,7 @@ var opencode = bridged{
 	id:           "opencode",
 	keylessFiles: map[string]string{".config/opencode/opencode.json": `{"share": "disabled", "enabled_providers": ["anthropic"]}`},
 	program:      installed("opencode", agentcache.OpenCode),
-	env:          []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH={home}/models.json"},
+	env:          append([]string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH={home}/models.json"}, agentcache.OpenCodeEnv...),
 	files: map[string]string{"models.json": agentcache.OpenCodeModels, ".config/opencode/opencode.json": `{
 	"share": "disabled", "model": "scripted/large", "small_model": "scripted/small", "enabled_providers": ["scripted"],
 	"permission": {"bash": {"*": "allow", "touch *": "ask"}, "edit": {"*guarded*": "ask"}},
