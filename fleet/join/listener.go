@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // stream is a connection that came through a tunnel.
@@ -21,6 +23,12 @@ func (s *stream) CloseWrite() error {
 // ReadFrom implements [io.ReaderFrom], as the stream does.
 func (s *stream) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(s.Conn, r)
+}
+
+// RoomFor implements [socket.Roomy], as the stream does.
+func (s *stream) RoomFor(n int) bool {
+	by, ok := s.Conn.(socket.Roomy)
+	return ok && by.RoomFor(n)
 }
 
 // listener hands streams to an HTTP server. It has no queue: those that nobody

@@ -25,6 +25,9 @@ type outgoing struct {
 	// called by one goroutine at a time.
 	put func(b, more []byte) error
 	cut func() // ends the connection, so that reading ends, too
+	// Takes reports whether the connection takes a message of n bytes at once. It may be nil, and is called
+	// with mu held.
+	takes func(n int) bool
 	// Copies says that put would copy what is behind: then it is kept with the rest.
 	copies bool
 
@@ -112,6 +115,20 @@ func (o *outgoing) send(h header, data []byte) (room <-chan struct{}, err error)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return nil, o.err
+}
+
+// roomFor reports whether a frame with n bytes of data can be sent without waiting: it is put beside those
+// that another one writes, or the connection takes it.
+func (o *outgoing) roomFor(n int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.err != nil:
+		return false
+	case o.writing:
+		return o.pending == nil || len(*o.pending)+headerSize+n <= mostPending
+	}
+	return o.takes != nil && o.takes(n+headerSize+mostHead)
 }
 
 // post sends frames without data. It does not wait.

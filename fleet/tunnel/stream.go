@@ -305,6 +305,18 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// RoomFor reports whether a write of n bytes certainly does not wait now.
+func (s *stream) RoomFor(n int) bool {
+	if n > mostPayload || !s.writing.TryLock() {
+		return false
+	}
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	may := s.writeErr == nil && s.left >= int64(n)
+	s.mu.Unlock()
+	return may && s.t.out.roomFor(n)
+}
+
 var copyBuffers = sync.Pool{New: func() any { return new([mostPayload]byte) }}
 
 // ReadFrom implements [io.ReaderFrom]: what is large passes in frames of the largest size.

@@ -72,7 +72,7 @@ func Node(ws *websocket.Conn) (*Tunnel, error) { return open(newConn(ws, nil), t
 func open(below *conn, node bool) *Tunnel {
 	t := &Tunnel{below: below, node: node, growth: &budget{left: maxGrowth}, done: make(chan struct{}), begun: time.Now(), streams: map[uint32]*stream{}}
 	below.came = func() { t.heard.Store(int64(time.Since(t.begun))) }
-	t.out.put, t.out.cut, t.out.copies = below.put, func() { _ = below.cut() }, below.copies()
+	t.out.put, t.out.cut, t.out.copies, t.out.takes = below.put, func() { _ = below.cut() }, below.copies(), below.takes()
 	if node {
 		t.fresh = make(chan *stream, MaxStreams)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -162,6 +164,14 @@ func (c *conn) read(p []byte) (int, error) {
 
 // copies reports whether put copies what is behind.
 func (c *conn) copies() bool { return c.framing == nil || c.framing.masks || !c.framing.vectors }
+
+// takes returns what reports whether a small message is written without waiting, nil if nobody knows.
+func (c *conn) takes() func(n int) bool {
+	if c.framing == nil {
+		return nil
+	}
+	return socket.RoomOf(c.framing.wire.Conn).For
+}
 
 // put writes a message: what stands in b behind mostHead bytes, and more.
 func (c *conn) put(b, more []byte) error {
