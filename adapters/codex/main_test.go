@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 type world struct{ *bridgetest.World }
 
 // config makes codex talk to the scripted model. The model's tools are the
-// classic ones. No thread runs the user's shell to note its settings, which takes
-// thirty processes for each: the scenarios of cmd/sandbox-agent have that.
+// classic ones. No thread runs the user's shell to note its settings, nor what the
+// shell runs then: the scenarios of cmd/sandbox-agent have that.
 const config = `model = "gpt-5.5"
 model_provider = "scripted"
 [model_providers.scripted]
