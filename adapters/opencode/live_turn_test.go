@@ -165,11 +165,14 @@ func TestLive_ServerDies(t *testing.T) {
 	starts := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", program))
 	c := w.open(schema.ClientCapabilities{}, nil)
 	w.Program.Path = program // of the next process
-	// A wrong configuration that was put right does not stay wrong.
+	// What follows shows that one that was put right does not stay wrong.
 	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": 5}`, 0o600)
-	if _, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}); e == nil || !strings.Contains(e.Message, "correct it") {
-		t.Errorf("a wrong configuration: %v", e)
-	}
+	_, wrong := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+	t.Run("WrongConfiguration", func(t *testing.T) {
+		if wrong == nil || !strings.Contains(wrong.Message, "correct it") {
+			t.Errorf("a wrong configuration: %v", wrong)
+		}
+	})
 	t.Run("StartSucceedsAtLast", func(t *testing.T) {
 		if got := strings.Count(w.Read(starts), "x"); got != 3 {
 			t.Errorf("it was started %d times, want 3", got)
