@@ -85,6 +85,10 @@ func (st *Stream) watchLocked(f *Feed) {
 
 // Tell implements [journal.Watcher].
 func (st *Stream) Tell(bytes int) {
+	if bytes > mostPushed { // at once: it is written while the rest is done here
+		st.poke()
+		return
+	}
 	st.due.Add(int64(bytes))
 	if st.showing.Load() == 0 && st.due.Swap(0) > 0 {
 		st.poke()
