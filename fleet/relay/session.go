@@ -35,7 +35,6 @@ type session struct {
 	id   string               // "" for what a node says of no session
 	line atomic.Pointer[line] // nil for a copy, which is no session of the connection
 	log  *journal.Log         // in memory; bounded by show
-	feed atomic.Pointer[viewer.Feed]
 
 	// Guarded by Client.mu.
 	opening bool                         // the hub itself has asked the node to open it
@@ -144,7 +143,7 @@ func (s *session) ID() string { return s.id }
 func (s *session) Log() *journal.Log { return s.log }
 
 // Flush implements [viewer.Session].
-func (s *session) Flush() { s.feed.Load().Showing(func() { _ = s.log.Flush() }) } // in memory: it cannot fail
+func (s *session) Flush() { _ = s.log.Flush() } // in memory: it cannot fail
 
 // Enter implements [viewer.Session]: the session is its client's alone.
 func (s *session) Enter() bool { return true }
@@ -153,10 +152,7 @@ func (s *session) Enter() bool { return true }
 func (s *session) Exit() {}
 
 // Join implements [viewer.Session]. Requests of agents are shown when they come.
-func (s *session) Join(f *viewer.Feed, _ uint64) []uint64 {
-	s.feed.Store(f)
-	return nil
-}
+func (s *session) Join(*viewer.Feed, uint64) []uint64 { return nil }
 
 // Leave implements [viewer.Session].
 func (s *session) Leave(*viewer.Feed) {}
