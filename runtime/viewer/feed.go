@@ -53,9 +53,9 @@ func (f *Feed) Showing(show func()) {
 		return
 	}
 	st.showing.Add(1)
+	defer st.pass()
+	defer st.showing.Add(-1)
 	show()
-	st.showing.Add(-1)
-	st.pass()
 }
 
 // Client returns whose feed it is.

@@ -244,6 +244,27 @@ func TestStream_PushesSmallEventsOnly(t *testing.T) {
 	}
 }
 
+// What was shown by who panicked then is written all the same, and what comes after it.
+func TestStream_ShownByWhoPanics(t *testing.T) {
+	s := newPlain(t)
+	r := newReading(t, s, acp.OneStream, func() bool { return false })
+	add := func() { s.log.Append(journal.Update, journal.Everyone, []byte(`{}`)) }
+	func() {
+		defer func() { _ = recover() }()
+		add()
+		s.feed.Showing(func() {
+			_ = s.log.Flush()
+			panic("spoilt")
+		})
+	}()
+	r.await(t, 1)
+	add()
+	if err := s.log.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, 2)
+}
+
 // A stream that has fallen behind is not read by who makes events.
 func TestStream_PushFindsWhatWaits(t *testing.T) {
 	s := newPlain(t)

@@ -89,7 +89,7 @@ func (st *Stream) Tell(bytes int) {
 		st.poke()
 		return
 	}
-	st.due.Add(int64(bytes))
+	st.due.Add(int64(max(bytes, 1)))
 	if st.showing.Load() == 0 && st.due.Swap(0) > 0 {
 		st.poke()
 	} // else who shows it passes it on, since it sees due after showing
