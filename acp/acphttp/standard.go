@@ -37,14 +37,14 @@ func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 	start := !c.running
 	c.running = true
 	c.mu.Unlock()
-	if start && queues(&m) && !c.passOn(1) {
-		start = false
+	if start && queues(&m) {
+		start = c.passOne()
 	}
 	if start {
 		h.open.add(1)
 		go func() {
 			defer h.open.add(-1)
-			c.passOn(0)
+			c.passOn()
 		}()
 	}
 	return nil
@@ -67,29 +67,30 @@ func (h *Handler) postInvalid(w http.ResponseWriter, r *http.Request, bad error)
 	return nil
 }
 
-// passOn gives the inbox to the client, in order, until it is empty, or most messages of it. It
-// reports whether there are more.
-func (c *conn) passOn(most int) (more bool) {
-	for n := 0; ; n++ {
-		c.mu.Lock()
-		if len(c.inbox) == 0 {
-			c.running, c.inbox = false, nil
-			c.mu.Unlock()
-			return false
-		}
-		if most > 0 && n == most {
-			c.mu.Unlock()
-			return true
-		}
-		next := c.inbox[0]
-		c.inbox[0] = taken{}
-		c.inbox = c.inbox[1:]
-		c.bytes -= len(next.message.Frame())
-		c.mu.Unlock()
-		// Its errors are responses on the stream; a wait ends with the agent.
-		_ = c.client.Send(next.values, next.message)
-		c.waiting.Give(len(next.message.Frame()))
+// passOn gives the inbox to the client, in order, until it is empty.
+func (c *conn) passOn() {
+	for c.passOne() {
 	}
+}
+
+// passOne gives the first message of the inbox to the client, and reports whether there
+// are more: then whoever runs goes on.
+func (c *conn) passOne() (more bool) {
+	c.mu.Lock()
+	next := c.inbox[0]
+	c.inbox[0] = taken{}
+	c.inbox = c.inbox[1:]
+	c.bytes -= len(next.message.Frame())
+	c.mu.Unlock()
+	// Its errors are responses on the stream; a wait ends with the agent.
+	_ = c.client.Send(next.values, next.message)
+	c.waiting.Give(len(next.message.Frame()))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.inbox) == 0 {
+		c.running, c.inbox = false, nil
+	}
+	return c.running
 }
 
 // checkSession applies the rule of the session header: a message of a session

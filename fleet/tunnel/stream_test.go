@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
-	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // streamOf opens a stream, and returns both of its ends.
@@ -233,57 +231,5 @@ func TestStream_BothWaysOverASlowNetwork(t *testing.T) {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Where a stream says that it takes a write, that does not wait.
-func TestStream_RoomFor(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it is not known here whether a socket takes something")
-	}
-	hub, node := pair(t)
-	down, up := streamOf(t, hub, node)
-	room := up.(socket.Roomy)
-	const n = 2 << 10
-	fill := func() (written int) {
-		for room.RoomFor(n) {
-			_ = up.SetWriteDeadline(time.Now().Add(time.Minute))
-			if some, err := up.Write(make([]byte, n)); some != n || err != nil {
-				t.Fatalf("wrote %d bytes: %v", some, err)
-			}
-			written += n
-		}
-		return written
-	}
-	written := fill()
-	if written < 64<<10 || written > tunnel.MaxWindow {
-		t.Errorf("%d bytes went to somebody who does not read", written)
-	}
-	if _, err := io.ReadFull(down, make([]byte, written)); err != nil {
-		t.Fatal(err)
-	}
-	for began := time.Now(); !room.RoomFor(n); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("there is no room though all was read")
-		}
-	}
-	if room.RoomFor(1 << 20) {
-		t.Error("there is room for anything")
-	}
-	writing := make(chan error)
-	go func() { // more than the other end takes
-		_ = up.SetWriteDeadline(time.Time{})
-		_, err := up.Write(make([]byte, 2*tunnel.MaxWindow))
-		writing <- err
-	}()
-	for began := time.Now(); room.RoomFor(1); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("there is room beside a write that waits")
-		}
-	}
-	_ = up.Close()
-	<-writing
-	if room.RoomFor(1) {
-		t.Error("a closed stream has room")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ type reading struct {
 	mu     sync.Mutex
 	got    [][]byte
 	pushed int
+	pump   sync.WaitGroup
 	came   chan struct{} // after each event that was read
 }
 
@@ -65,29 +67,36 @@ func newReading(t *testing.T, s Session, shape acp.Shape, room func() bool) *rea
 	}
 	r.st = st
 	st.Push(r.push)
-	var pump sync.WaitGroup
-	pump.Go(func() {
+	t.Cleanup(func() {
+		st.Close()
+		c.Close()
+		r.pump.Wait()
+	})
+	return r
+}
+
+// run polls whenever the stream wakes its own goroutine.
+func (r *reading) run(t *testing.T) {
+	r.pump.Go(func() {
 		for {
 			select {
-			case <-st.Wake():
-				r.mu.Lock()
-				events, err := st.Poll(8 << 10)
-				if err != nil {
-					t.Error(err)
-				}
-				r.take(events)
-				r.mu.Unlock()
-			case <-st.Done():
+			case <-r.st.Wake():
+				r.poll(t)
+			case <-r.st.Done():
 				return
 			}
 		}
 	})
-	t.Cleanup(func() {
-		st.Close()
-		c.Close()
-		pump.Wait()
-	})
-	return r
+}
+
+func (r *reading) poll(t *testing.T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events, err := r.st.Poll(8 << 10)
+	if err != nil {
+		t.Error(err)
+	}
+	r.take(events)
 }
 
 func (r *reading) take(events []acp.Event) {
@@ -146,6 +155,7 @@ func TestStream_PushedOrWoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newPlain(t)
 			r := newReading(t, s, shape, func() bool { return rand.IntN(4) > 0 })
+			r.run(t)
 			const writers, each = 3, 600
 			var all sync.WaitGroup
 			for w := range writers {
@@ -162,9 +172,7 @@ func TestStream_PushedOrWoken(t *testing.T) {
 							continue // shown with the next
 						}
 						s.Flush()
-						if rand.IntN(20) == 0 {
-							time.Sleep(100 * time.Microsecond) // what was made so far is read
-						}
+						runtime.Gosched() // what was made so far is read, now and then
 					}
 				})
 			}
@@ -195,6 +203,17 @@ func TestStream_PushesSmallEventsOnly(t *testing.T) {
 	s := newPlain(t)
 	roomy := false
 	r := newReading(t, s, acp.OneStream, func() bool { return roomy })
+	settle := func() { // as its own goroutine does when it is woken
+		for {
+			select {
+			case <-r.st.Wake():
+				r.poll(t)
+			default:
+				return
+			}
+		}
+	}
+	settle()
 	show := func(n, size int) {
 		for range n {
 			s.log.Append(journal.Update, journal.Everyone, fmt.Appendf(nil, `{"x":"%s"}`, bytes.Repeat([]byte("x"), size)))
@@ -216,38 +235,160 @@ func TestStream_PushesSmallEventsOnly(t *testing.T) {
 		{"large in all", 4, 900, true, 0},
 		{"small again", 2, 10, true, 2},
 	} {
-		r.mu.Lock()
 		before := r.pushed
 		roomy = step.room
-		r.mu.Unlock()
 		show(step.n, step.size)
-		count += step.n
-		r.await(t, count)
-		r.mu.Lock()
 		if got := r.pushed - before; got != step.pushed {
 			t.Errorf("%s: %d events were pushed, want %d", step.name, got, step.pushed)
 		}
-		r.mu.Unlock()
+		settle()
+		if count += step.n; len(r.got) != count {
+			t.Fatalf("%s: %d of %d events came", step.name, len(r.got), count)
+		}
 	}
 	large := 0
 	r.st.Room(func(bytes int) error { large = bytes; return nil })
-	s.log.Append(journal.Update, journal.Everyone, bytes.Repeat([]byte("x"), 1<<20))
-	if err := s.log.Flush(); err != nil {
-		t.Fatal(err)
+	show(1, 1<<20)
+	settle()
+	if len(r.got) != count+1 || large < 1<<20 {
+		t.Errorf("%d events came, room was asked for %d bytes", len(r.got), large)
 	}
-	count++
-	r.await(t, count)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if large < 1<<20 {
-		t.Errorf("room was asked for %d bytes", large)
+}
+
+// A connection that breaks and comes back, and the end of all,
+// while others write: what comes on the streams that count has no gap and nothing twice.
+func TestStream_TakenOverWhilePushed(t *testing.T) {
+	s := newPlain(t)
+	c := NewClient("c", 1, Capabilities{}, acp.Inline, nil, NewUnread(0))
+	if !c.Attach(s, 0, 0) {
+		t.Fatal("the session is gone")
 	}
+	var (
+		mu      sync.Mutex // guards what follows
+		current acp.Stream // what another one writes is lost with its connection
+		last    uint64
+		pushed  int
+		pumps   sync.WaitGroup
+	)
+	came := make(chan struct{}, 1)
+	take := func(st acp.Stream, events []acp.Event, byPush bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range events {
+			if st != current {
+				return
+			}
+			if e.ID != last+1 {
+				t.Errorf("event %d comes behind %d", e.ID, last)
+			}
+			last = e.ID
+			if byPush {
+				pushed++
+			}
+		}
+		select {
+		case came <- struct{}{}:
+		default:
+		}
+	}
+	open := func() {
+		mu.Lock()
+		current = nil
+		after := last
+		mu.Unlock()
+		st, err := c.Stream("", &after)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		mu.Lock()
+		current = st
+		mu.Unlock()
+		var polling sync.Mutex
+		st.Push(func() bool {
+			if !polling.TryLock() {
+				return false
+			}
+			defer polling.Unlock()
+			events, more, err := st.PollSmall(2 << 10)
+			if err != nil {
+				return false
+			}
+			take(st, events, true)
+			st.Written()
+			return !more
+		})
+		pumps.Go(func() {
+			defer st.Close()
+			for {
+				select {
+				case <-st.Wake():
+					polling.Lock()
+					events, err := st.Poll(4 << 10)
+					if err != nil {
+						t.Error(err)
+					}
+					take(st, events, false)
+					st.Written()
+					polling.Unlock()
+				case <-st.Done():
+					return
+				}
+			}
+		})
+	}
+	const writers, each = 2, 1500
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for i := range each {
+				s.log.Append(journal.Update, journal.Everyone, fmt.Appendf(nil, `{"x":"%s"}`, bytes.Repeat([]byte("x"), rand.IntN(900))))
+				s.Flush()
+				if i%3 == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	for range 60 {
+		open()
+		<-came // something was read of it, or before
+	}
+	all.Wait()
+	for {
+		mu.Lock()
+		n := last
+		mu.Unlock()
+		if n == writers*each {
+			break
+		}
+		select {
+		case <-came:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of %d events came: nobody writes the rest", n, writers*each)
+		}
+	}
+	if pushed == 0 {
+		t.Error("none was pushed")
+	}
+	for range writers { // nobody is there any more
+		all.Go(func() {
+			for range each {
+				s.log.Append(journal.Update, journal.Everyone, []byte(`{}`))
+				s.Flush()
+			}
+		})
+	}
+	c.Close()
+	all.Wait()
+	pumps.Wait()
 }
 
 // What was shown by who panicked then is written all the same, and what comes after it.
 func TestStream_ShownByWhoPanics(t *testing.T) {
 	s := newPlain(t)
 	r := newReading(t, s, acp.OneStream, func() bool { return false })
+	r.run(t)
 	add := func() { s.log.Append(journal.Update, journal.Everyone, []byte(`{}`)) }
 	func() {
 		defer func() { _ = recover() }()

@@ -3,7 +3,6 @@ package acphttp
 import (
 	"errors"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -34,9 +33,6 @@ func (s *smallStream) PollSmall(int) ([]acp.Event, bool, error) {
 // Who makes an event writes it where that does not wait, and leaves all else to the pump, trouble
 // included: it must not be held up, nor ended.
 func TestPush(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it is not known here whether a socket takes something")
-	}
 	refused := errors.New("refused")
 	for name, test := range map[string]struct {
 		before func(p *pushed, s *smallStream)
