@@ -91,7 +91,7 @@ func run(ctx context.Context) error {
 	}
 	r.begin()
 	if *withPeers {
-		return runPeers(ctx, r, self, *program, *count, wanted, ways)
+		return runPeers(ctx, r, self, *program, *before, *count, wanted, ways)
 	}
 	for _, s := range scenarios {
 		if !wanted.MatchString(s.name) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -20,15 +21,25 @@ const (
 // gatewaySide is the name of the gateway among sides.
 const gatewaySide = "gateway"
 
-// runPeers measures the gateway and the adapters of others by turns.
-func runPeers(ctx context.Context, r *report, self, program string, count int, wanted, ways *regexp.Regexp) error {
-	for _, make := range []func(ctx context.Context, gateway side) (*peer, error){claudePeer, codexPeer, piPeer, opencodePeer} {
-		p, err := make(ctx, side{
-			name: gatewaySide, gateway: true,
-			command: []string{program, "acp", "--data-dir", "{home}/data", "--require-preinstall", "--agent"},
-		})
+// runPeers measures the gateway, perhaps an older one, and the adapters of others by turns.
+func runPeers(ctx context.Context, r *report, self, program, before string, count int, wanted, ways *regexp.Regexp) error {
+	gateway := func(name, program string) side {
+		return side{name: name, gateway: true, command: []string{program, "acp", "--data-dir", "{home}/data", "--require-preinstall", "--agent"}}
+	}
+	for _, of := range []func(ctx context.Context) (*peer, error){claudePeer, codexPeer, piPeer, opencodePeer} {
+		p, err := of(ctx)
 		if err != nil {
 			return fmt.Errorf("get an agent and its adapters: %w", err)
+		}
+		p.sides = append(p.sides, gateway(gatewaySide, program))
+		if before != "" {
+			p.sides = append(p.sides, gateway("before", before))
+		}
+		for i := range p.sides {
+			if s := &p.sides[i]; s.gateway {
+				s.command = append(s.command, p.name)
+				s.env = append(s.env, "SANDBOX_AGENT_"+strings.ToUpper(p.name)+"_BIN={home}/"+agentScript)
+			}
 		}
 		for _, m := range []struct {
 			name    string
@@ -60,13 +71,6 @@ func runPeers(ctx context.Context, r *report, self, program string, count int, w
 	return nil
 }
 
-// of is the gateway's side for an agent.
-func (s side) of(agent, variable string) side {
-	s.command = append(s.command, agent)
-	s.env = append(s.env, variable+"={home}/"+agentScript)
-	return s
-}
-
 // installed returns the program of an agent that the gateway can install, from the folder of the tests.
 func installed(ctx context.Context, agent, version string) (string, error) {
 	dir, err := agentcache.Dir()
@@ -87,7 +91,7 @@ func adapter(ctx context.Context, name, file, packages string, env ...string) (s
 	return side{name: name, command: []string{node, path}, env: env}, err
 }
 
-func claudePeer(ctx context.Context, gateway side) (*peer, error) {
+func claudePeer(ctx context.Context) (*peer, error) {
 	program, err := installed(ctx, "claude", agentcache.Claude)
 	if err != nil {
 		return nil, err
@@ -95,7 +99,7 @@ func claudePeer(ctx context.Context, gateway side) (*peer, error) {
 	other, err := adapter(ctx, "claude-agent-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js", "@agentclientprotocol/claude-agent-acp@"+agentcache.ClaudeACP,
 		"CLAUDE_CODE_EXECUTABLE={home}/"+agentScript)
 	return &peer{
-		name: "claude", agent: []string{program}, sides: []side{gateway.of("claude", "SANDBOX_AGENT_CLAUDE_BIN"), other},
+		name: "claude", agent: []string{program}, sides: []side{other},
 		env: []string{
 			"ANTHROPIC_BASE_URL={model}", "ANTHROPIC_API_KEY=sk-ant-not-a-key", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
 			"DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
@@ -103,7 +107,7 @@ func claudePeer(ctx context.Context, gateway side) (*peer, error) {
 	}, err
 }
 
-func codexPeer(ctx context.Context, gateway side) (*peer, error) {
+func codexPeer(ctx context.Context) (*peer, error) {
 	program, err := installed(ctx, "codex", agentcache.Codex)
 	if err != nil {
 		return nil, err
@@ -116,7 +120,7 @@ func codexPeer(ctx context.Context, gateway side) (*peer, error) {
 	zed, err := agentcache.Packages(ctx, "@zed-industries/codex-acp-linux-x64/bin/codex-acp", "@zed-industries/codex-acp@"+zedCodex)
 	return &peer{
 		name: "codex", agent: []string{program},
-		sides: []side{gateway.of("codex", "SANDBOX_AGENT_CODEX_BIN"), other, {name: "zed-codex-acp", command: []string{zed}, inside: true}},
+		sides: []side{other, {name: "zed-codex-acp", command: []string{zed}, inside: true}},
 		env:   []string{"CODEX_HOME={home}/.codex", "SCRIPTED_KEY=not-a-key", "OPENAI_API_KEY=not-a-key"},
 		files: map[string]string{".codex/config.toml": `model = "gpt-5.5"
 model_provider = "scripted"
@@ -131,7 +135,7 @@ enabled = false
 	}, err
 }
 
-func piPeer(ctx context.Context, gateway side) (*peer, error) {
+func piPeer(ctx context.Context) (*peer, error) {
 	node, err := agentcache.NodeProgram(ctx)
 	if err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func piPeer(ctx context.Context, gateway side) (*peer, error) {
 	}
 	other, err := adapter(ctx, "pi-acp", "pi-acp/dist/index.js", "pi-acp@"+piACP, "PI_ACP_PI_COMMAND={home}/"+agentScript)
 	return &peer{
-		name: "pi", agent: []string{node, file}, sides: []side{gateway.of("pi", "SANDBOX_AGENT_PI_BIN"), other},
+		name: "pi", agent: []string{node, file}, sides: []side{other},
 		env: []string{"PI_OFFLINE=1", "PI_TELEMETRY=0", "VERSION=" + agentcache.Pi},
 		files: map[string]string{
 			".pi/agent/models.json": `{"providers":{"scripted":{"baseUrl":"{model}/v1","api":"openai-completions","apiKey":"not-a-key","models":[
@@ -153,11 +157,11 @@ func piPeer(ctx context.Context, gateway side) (*peer, error) {
 }
 
 // opencodePeer compares the bridge with what OpenCode speaks itself: the adapter is its own process.
-func opencodePeer(ctx context.Context, gateway side) (*peer, error) {
+func opencodePeer(ctx context.Context) (*peer, error) {
 	program, err := installed(ctx, "opencode", agentcache.OpenCode)
 	return &peer{
 		name: "opencode", agent: []string{program}, untapped: true,
-		sides: []side{gateway.of("opencode", "SANDBOX_AGENT_OPENCODE_BIN"), {name: "opencode-acp", command: []string{program, "acp"}, inside: true}},
+		sides: []side{{name: "opencode-acp", command: []string{program, "acp"}, inside: true}},
 		env: []string{
 			"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH=" + filepath.Join("{home}", "models.json"),
 		},
