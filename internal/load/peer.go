@@ -21,7 +21,8 @@ const (
 	pacedDeltas  = 400
 	pacedPause   = 4 * time.Millisecond
 	burstDeltas  = 3000 // as fast as the agent takes them
-	moreSessions = 4    // beside the first two
+	moreSessions = 4    // beside the first one, where each has a process of the agent
+	manySessions = 24   // where all share one
 )
 
 // side is one way to a real agent over standard streams: the gateway, or the adapter that
@@ -38,10 +39,11 @@ type side struct {
 // peer is an agent, with the sides that are compared on it. {model} and {home} in what is set
 // stand for the address of the model and the agent's home.
 type peer struct {
-	name  string
-	sides []side
-	env   []string
-	files map[string]string // below the home
+	name   string
+	sides  []side
+	env    []string
+	files  map[string]string // below the home
+	shared bool              // one process of the agent has all sessions
 	// untapped is for an agent that does not write what it says to its standard output.
 	untapped bool
 	// agent starts the agent's program. Each side is told the path of a script that does it.
@@ -68,7 +70,7 @@ func (p *peer) run(ctx context.Context, self string, s side, measure func(l *lif
 	}), func(r *scriptedmodel.Request) []scriptedmodel.Step { return []scriptedmodel.Step{said(r.Prompt)} })
 	set := strings.NewReplacer("{model}", model.URL, "{home}", home)
 
-	l := &life{side: s, home: home, cwd: filepath.Join(home, "work")}
+	l := &life{side: s, shared: p.shared, home: home, cwd: filepath.Join(home, "work")}
 	command := p.agent
 	if tapped {
 		l.tap = filepath.Join(home, "tap")
@@ -139,6 +141,7 @@ type life struct {
 	*client
 	*session
 	side    side
+	shared  bool // one process of the agent has all sessions
 	streams *streams
 	home    string
 	cwd     string
@@ -205,17 +208,15 @@ func whole(l *life) ([]figure, error) {
 	burst, updates := busy.since(before), l.deltas.updates
 	time.Sleep(still)
 	one := l.usage()
-	// What the second session takes is not counted: it brings back what was given back meanwhile.
-	if err := l.more(1); err != nil {
+	n := moreSessions
+	if l.shared {
+		n = manySessions
+	}
+	if err := l.more(n); err != nil {
 		return nil, err
 	}
 	time.Sleep(still)
-	two := l.usage()
-	if err := l.more(moreSessions); err != nil {
-		return nil, err
-	}
-	time.Sleep(still)
-	more := l.usage().since(two)
+	more := l.usage().since(one)
 	return []figure{
 		{ms(l.opened), "new-ms"},
 		{ms(cold[0]), "first-ms"},
@@ -232,8 +233,9 @@ func whole(l *life) ([]figure, error) {
 		{mega(busy.own.memory), "busy-MiB"},
 		{mega(one.own.memory), "idle-MiB"},
 		{mega(one.tree.memory), "idle-tree-MiB"},
-		{mega(more.own.memory) / moreSessions, "MiB/session"},
-		{mega(more.tree.memory) / moreSessions, "tree-MiB/session"},
+		// Without pages of programs, which come and go.
+		{mega(more.own.anon) / float64(n), "MiB/session"},
+		{mega(more.tree.anon) / float64(n), "tree-MiB/session"},
 	}, nil
 }
 
@@ -279,7 +281,9 @@ func added(l *life) ([]figure, error) {
 type used struct{ own, tree usage }
 
 func (u used) since(before used) used {
-	less := func(a, b usage) usage { return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory} }
+	less := func(a, b usage) usage {
+		return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon}
+	}
 	return used{less(u.own, before.own), less(u.tree, before.tree)}
 }
 

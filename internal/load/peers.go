@@ -119,7 +119,7 @@ func codexPeer(ctx context.Context) (*peer, error) {
 	}
 	zed, err := agentcache.Packages(ctx, "@zed-industries/codex-acp-linux-x64/bin/codex-acp", "@zed-industries/codex-acp@"+zedCodex)
 	return &peer{
-		name: "codex", agent: []string{program},
+		name: "codex", agent: []string{program}, shared: true,
 		sides: []side{other, {name: "zed-codex-acp", command: []string{zed}, inside: true}},
 		env:   []string{"CODEX_HOME={home}/.codex", "SCRIPTED_KEY=not-a-key", "OPENAI_API_KEY=not-a-key"},
 		files: map[string]string{".codex/config.toml": `model = "gpt-5.5"
@@ -160,7 +160,7 @@ func piPeer(ctx context.Context) (*peer, error) {
 func opencodePeer(ctx context.Context) (*peer, error) {
 	program, err := installed(ctx, "opencode", agentcache.OpenCode)
 	return &peer{
-		name: "opencode", agent: []string{program}, untapped: true,
+		name: "opencode", agent: []string{program}, shared: true, untapped: true,
 		sides: []side{{name: "opencode-acp", command: []string{program, "acp"}, inside: true}},
 		env: []string{
 			"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH=" + filepath.Join("{home}", "models.json"),

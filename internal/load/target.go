@@ -187,6 +187,7 @@ type usage struct {
 	cpu    time.Duration
 	hub    time.Duration // of cpu, what a hub has taken
 	memory int           // bytes that are resident
+	anon   int           // and those of them that no file has
 }
 
 // usage reads what the server, and programs that it needs beside agents, have taken.
@@ -215,9 +216,11 @@ func taken(pids ...int) usage {
 			u.cpu += time.Duration(n)
 		}
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if fields := strings.Fields(string(b)); len(fields) > 1 {
+		if fields := strings.Fields(string(b)); len(fields) > 2 {
 			pages, _ := strconv.Atoi(fields[1])
+			ofFiles, _ := strconv.Atoi(fields[2])
 			u.memory += pages * os.Getpagesize()
+			u.anon += (pages - ofFiles) * os.Getpagesize()
 		}
 	}
 	return u
