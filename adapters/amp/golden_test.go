@@ -18,7 +18,7 @@ func counter() func() string {
 
 // shown renders what becomes of the program's lines, one line each, and checks it
 // against the schema.
-func shown(t *testing.T, lines []byte) string {
+func shown(t testing.TB, lines []byte) string {
 	t.Helper()
 	tr := newTranslator(nil, counter())
 	out := bridgetest.NewTranscript(t)
@@ -58,3 +58,8 @@ func shown(t *testing.T, lines []byte) string {
 // model, which was scripted, the texts and numbers mean nothing. One file has lines
 // that are documented and were not seen.
 func TestTranslate_Fixtures(t *testing.T) { bridgetest.Fixtures(t, 13, shown) }
+
+// BenchmarkFixtures plays them at full speed, without the process.
+func BenchmarkFixtures(b *testing.B) {
+	bridgetest.Benchmark(b, shown, "", "")
+}

@@ -11,7 +11,7 @@ import (
 
 // shown renders what becomes of the program's lines, one line each, and checks
 // it against the schema.
-func shown(t *testing.T, lines []byte) string {
+func shown(t testing.TB, lines []byte) string {
 	t.Helper()
 	tr := newTranslator(nil)
 	set := settings{mode: modeDefault}
@@ -72,4 +72,9 @@ func shown(t *testing.T, lines []byte) string {
 // model, which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
 	bridgetest.Fixtures(t, 139, shown)
+}
+
+// BenchmarkFixtures plays them at full speed, without the process.
+func BenchmarkFixtures(b *testing.B) {
+	bridgetest.Benchmark(b, shown, "01-hello-text", `"type":"text_delta"`)
 }

@@ -26,7 +26,7 @@ type player struct {
 	asked   map[string]*question   // by id
 }
 
-func newPlayer(t *testing.T) *player {
+func newPlayer(t testing.TB) *player {
 	return &player{
 		Transcript: bridgetest.NewTranscript(t),
 		threads:    map[string]*translator{}, turns: map[string]*work{}, sent: map[string]string{}, asked: map[string]*question{},
@@ -164,7 +164,7 @@ func (p *player) notification(method string, params, line []byte) {
 }
 
 // shown renders what becomes of lines.
-func shownLines(t *testing.T, lines []byte) string {
+func shownLines(t testing.TB, lines []byte) string {
 	t.Helper()
 	p := newPlayer(t)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
@@ -187,6 +187,11 @@ func shownLines(t *testing.T, lines []byte) string {
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
 	bridgetest.Fixtures(t, 55, shownLines)
+}
+
+// BenchmarkFixtures plays them at full speed, without the process.
+func BenchmarkFixtures(b *testing.B) {
+	bridgetest.Benchmark(b, shownLines, "01-text-turn", `"method":"item/agentMessage/delta"`)
 }
 
 // On a busy machine a subagent is done before the call that made it says which

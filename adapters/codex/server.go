@@ -85,7 +85,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 		s.work.Wait()
 		return nil, err
 	}
-	s.rpc = jsonrpc2.NewConn(context.Background(), &stream{child: s.child, unparsed: s.unparsed}, handler{s},
+	s.rpc = jsonrpc2.NewConn(context.Background(), &stream{child: s.child, unparsed: s.unparsed, notified: s.notified}, handler{s},
 		jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
 	s.work.Go(s.watch)
 	defer func() {
@@ -248,17 +248,23 @@ func (h handler) Handle(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Request
 		h.s.asked(r.ID, r.Method, params)
 		return
 	}
-	e, err := parse(r.Method, params)
-	if err != nil {
-		h.s.log.Debug("codex sent a notification that cannot be read", "method", r.Method, "err", err)
-		return
-	}
+	n := &notification{Method: r.Method, Params: params}
 	for _, f := range r.ExtraFields {
-		if n, ok := f.Value.(float64); ok && f.Name == "emittedAtMs" {
-			e.At = int64(n)
-		} else if n, ok := f.Value.(json.Number); ok && f.Name == "emittedAtMs" {
-			e.At, _ = n.Int64()
+		if at, ok := f.Value.(json.Number); ok && f.Name == "emittedAtMs" {
+			n.At, _ = at.Int64()
 		}
 	}
-	h.s.a.take(h.s, e)
+	h.s.notified(n)
+}
+
+// notified takes a notification. Like all of handler, it is called in order and must not wait
+// for an answer of the process.
+func (s *server) notified(n *notification) {
+	e, err := parse(n.Method, n.Params)
+	if err != nil {
+		s.log.Debug("codex sent a notification that cannot be read", "method", n.Method, "err", err)
+		return
+	}
+	e.At = n.At
+	s.a.take(s, e)
 }

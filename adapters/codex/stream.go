@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,30 @@ import (
 type stream struct {
 	child    *bridge.Child
 	unparsed func(line []byte, reason error)
+	// notified is given notifications, in their order among all messages. jsonrpc2 would
+	// decode each three times, and encode it again.
+	notified func(n *notification)
+}
+
+// notification is what the process says of its own accord.
+type notification struct {
+	ID     json.RawMessage `json:"id"` // of a request
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	At     int64           `json:"emittedAtMs"`
+}
+
+// notificationOf returns the notification in a line, nil when there is something else. The
+// process writes a method first, and so other lines need not be looked at.
+func notificationOf(line []byte) *notification {
+	if !bytes.HasPrefix(line, []byte(`{"method":`)) {
+		return nil
+	}
+	n := new(notification)
+	if bridge.Lenient(line, n) != nil || n.Method == "" || len(n.ID) > 0 && string(n.ID) != "null" {
+		return nil
+	}
+	return n
 }
 
 var _ jsonrpc2.ObjectStream = (*stream)(nil)
@@ -38,6 +63,10 @@ func (s *stream) ReadObject(v any) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n := notificationOf(line); n != nil {
+			s.notified(n)
+			continue
 		}
 		if err := json.Unmarshal(line, v); err != nil {
 			s.unparsed(line, err)

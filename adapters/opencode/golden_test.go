@@ -19,7 +19,7 @@ import (
 // that was sent, or an answer to one.
 type player struct {
 	*bridgetest.Transcript
-	t   *testing.T
+	t   testing.TB
 	all map[string]*translator
 	off map[string]bool // sessions that were aborted
 }
@@ -129,7 +129,7 @@ func (p *player) event(e *event) {
 }
 
 // shownLines renders what becomes of lines.
-func shownLines(t *testing.T, lines []byte) string {
+func shownLines(t testing.TB, lines []byte) string {
 	t.Helper()
 	p := &player{Transcript: bridgetest.NewTranscript(t), t: t, all: map[string]*translator{}, off: map[string]bool{}}
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
@@ -159,6 +159,11 @@ func shownLines(t *testing.T, lines []byte) string {
 // the model, which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
 	bridgetest.Fixtures(t, 70, shownLines)
+}
+
+// BenchmarkFixtures plays them at full speed, without the process.
+func BenchmarkFixtures(b *testing.B) {
+	bridgetest.Benchmark(b, shownLines, "text-turn-async", `"type":"message.part.delta"`)
 }
 
 // FuzzTranslate feeds lines of any kind to translators. Whatever comes out must

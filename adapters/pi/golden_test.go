@@ -26,7 +26,7 @@ func stopped() *translator {
 
 // shown renders what becomes of Pi's lines, one line each, and checks it against
 // the schema.
-func shown(t *testing.T, lines []byte) string {
+func shown(t testing.TB, lines []byte) string {
 	t.Helper()
 	s := &session{id: "S", cwd: "/workspace"}
 	tr := stopped()
@@ -85,6 +85,11 @@ func shown(t *testing.T, lines []byte) string {
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
 	bridgetest.Fixtures(t, 21, shown)
+}
+
+// BenchmarkFixtures plays them at full speed, without the process.
+func BenchmarkFixtures(b *testing.B) {
+	bridgetest.Benchmark(b, shown, "basic-text-thinking", `"type":"text_delta"`)
 }
 
 // TestTranslate_Conversations replays Pi's own files.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,16 +43,34 @@ func Dir() (string, error) {
 // missing or cannot reach its registry.
 func NPM(t testing.TB, file string, packages ...string) string {
 	t.Helper()
-	return cached(t, strings.Join(packages, "\n"), file, func(ctx context.Context, root string) error { return install(ctx, root, packages) })
+	return orSkip(t, func(ctx context.Context) (string, error) { return Packages(ctx, file, packages...) })
+}
+
+// Packages is [NPM] for programs that are no tests.
+func Packages(ctx context.Context, file string, packages ...string) (string, error) {
+	return cached(ctx, strings.Join(packages, "\n"), file, func(ctx context.Context, root string) error { return install(ctx, root, packages) })
+}
+
+// orSkip returns the path that get finds. The test is skipped when npm is missing
+// or cannot reach its registry.
+func orSkip(t testing.TB, get func(ctx context.Context) (string, error)) string {
+	t.Helper()
+	path, err := get(t.Context())
+	if err != nil && (errors.Is(err, exec.ErrNotFound) || unreachable.MatchString(err.Error())) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // cached returns the path of a file below the node_modules of the folder that
 // fill makes, once for each key. The first line of the key names the folder.
-func cached(t testing.TB, key, file string, fill func(ctx context.Context, root string) error) string {
-	t.Helper()
+func cached(ctx context.Context, key, file string, fill func(ctx context.Context, root string) error) (string, error) {
 	dir, err := Dir()
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	first, _, _ := strings.Cut(key, "\n")
 	sum := sha256.Sum256([]byte(key))
@@ -59,31 +78,28 @@ func cached(t testing.TB, key, file string, fill func(ctx context.Context, root 
 	root := filepath.Join(dir, "npm", name+"-"+hex.EncodeToString(sum[:4]))
 	path := filepath.Join(root, "node_modules", filepath.FromSlash(file))
 	if _, err := os.Stat(path); err == nil {
-		return path
+		return path, nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	unlock, err := lock(ctx, root+".lock")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer unlock()
 	if _, err := os.Stat(path); err == nil { // somebody else did it meanwhile
-		return path
+		return path, nil
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skipf("npm is not installed, so %s cannot be: %v", first, err)
+		return "", fmt.Errorf("npm is not installed, so %s cannot be: %w", first, err)
 	}
 	if err := fill(ctx, root); err != nil {
-		if unreachable.MatchString(err.Error()) {
-			t.Skipf("npm cannot reach its registry: %v", err)
-		}
-		t.Fatal(err)
+		return "", err
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%q was installed, but has no such file: %v", first, err)
+		return "", fmt.Errorf("%q was installed, but has no such file: %w", first, err)
 	}
-	return path
+	return path, nil
 }
 
 // unreachable is in what npm prints when the network is the reason.

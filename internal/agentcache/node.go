@@ -1,6 +1,7 @@
 package agentcache
 
 import (
+	"context"
 	"runtime"
 	"testing"
 )
@@ -12,6 +13,11 @@ const nodeVersion = "22.23.3"
 // with the reason, when npm is missing or cannot reach its registry.
 func Node(t testing.TB) string {
 	t.Helper()
+	return orSkip(t, NodeProgram)
+}
+
+// NodeProgram is [Node] for programs that are no tests.
+func NodeProgram(ctx context.Context) (string, error) {
 	node := "node-" + runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
-	return NPM(t, node+"/bin/node", node+"@"+nodeVersion)
+	return Packages(ctx, node+"/bin/node", node+"@"+nodeVersion)
 }

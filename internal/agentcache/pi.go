@@ -42,9 +42,14 @@ func PiScript(t testing.TB, version string) Script {
 	case PiLegacy:
 		return Script{bin, NPM(t, "@mariozechner/pi-coding-agent/dist/cli.js", "@mariozechner/pi-coding-agent@"+version)}
 	case Pi:
-		return Script{bin, Unpacked(t, "@earendil-works/pi-coding-agent", version, "dist/bundle/cli.js", piBeside...)}
+		return Script{bin, orSkip(t, PiFile)}
 	}
 	return Script{bin, NPM(t, "@earendil-works/pi-coding-agent/dist/cli.js", "@earendil-works/pi-coding-agent@"+version)}
+}
+
+// PiFile returns the file of [Pi], for programs that are no tests.
+func PiFile(ctx context.Context) (string, error) {
+	return unpacked(ctx, "@earendil-works/pi-coding-agent", Pi, "dist/bundle/cli.js", piBeside...)
 }
 
 // Unpacked is [NPM] for a package whose dependencies cannot all be installed: it
@@ -52,7 +57,12 @@ func PiScript(t testing.TB, version string) Script {
 // It returns the path of a file of the package.
 func Unpacked(t testing.TB, name, version, file string, beside ...string) string {
 	t.Helper()
-	return cached(t, strings.Join(slices.Concat([]string{name + "@" + version + "-unpacked"}, beside), "\n"), filepath.Join(filepath.FromSlash(name), filepath.FromSlash(file)), func(ctx context.Context, root string) error {
+	return orSkip(t, func(ctx context.Context) (string, error) { return unpacked(ctx, name, version, file, beside...) })
+}
+
+func unpacked(ctx context.Context, name, version, file string, beside ...string) (string, error) {
+	key := strings.Join(slices.Concat([]string{name + "@" + version + "-unpacked"}, beside), "\n")
+	return cached(ctx, key, filepath.Join(filepath.FromSlash(name), filepath.FromSlash(file)), func(ctx context.Context, root string) error {
 		return installWith(ctx, root, beside, func(tmp string) error { return unpack(ctx, tmp, name, version) })
 	})
 }

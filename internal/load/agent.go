@@ -21,6 +21,7 @@ import (
 //	echo                    one update, and the end of the turn
 //	stream COUNT SIZE PAUSE so many updates of so many bytes, with microseconds in between
 //	ask                     one permission, and the end of the turn, which says how long it took
+//	deltas FIRST COUNT PAUSE  what the scripted model says for it, for tests
 //
 // Each update is written by itself and begins with its time and its number, so that a client
 // on the same machine knows how long it took, and that none is missing.
@@ -97,7 +98,9 @@ func (a *agent) prompt(m *incoming) {
 	end := `{"stopReason":"end_turn"}`
 	switch {
 	case len(words) > 0 && words[0] == "stream":
-		a.stream(m.Params.SessionID, number(1), number(2), time.Duration(number(3))*time.Microsecond)
+		a.stream(m.Params.SessionID, 0, number(1), number(2), time.Duration(number(3))*time.Microsecond)
+	case len(words) > 0 && words[0] == deltasVerb:
+		a.stream(m.Params.SessionID, number(1), number(2), 50, time.Duration(number(3))*time.Microsecond)
 	case len(words) > 0 && words[0] == "ask":
 		id, answered, began := strconv.FormatInt(a.asked.Add(1), 10), make(chan struct{}), time.Now()
 		a.answers.Store(id, answered)
@@ -106,13 +109,14 @@ func (a *agent) prompt(m *incoming) {
 		<-answered
 		end = fmt.Sprintf(`{"stopReason":"end_turn","_meta":{"askedNs":%d}}`, time.Since(began))
 	default:
-		a.stream(m.Params.SessionID, 1, 50, 0)
+		a.stream(m.Params.SessionID, 0, 1, 50, 0)
 	}
 	a.answer(m.ID, end)
 }
 
-// stream says count updates. Only the time and the number differ, so each is made in place.
-func (a *agent) stream(session string, count, size int, pause time.Duration) {
+// stream says count updates, of which the first one has a number. Only the time and the number differ,
+// so each is made in place.
+func (a *agent) stream(session string, first, count, size int, pause time.Duration) {
 	line := []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + session +
 		`","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"`)
 	at := len(line)
@@ -124,7 +128,7 @@ func (a *agent) stream(session string, count, size int, pause time.Duration) {
 		if wait := time.Until(began.Add(time.Duration(i) * pause)); pause > 0 && wait > 0 {
 			time.Sleep(wait)
 		}
-		stamp(line[at:], time.Now().UnixNano(), i)
+		stamp(line[at:], time.Now().UnixNano(), first+i)
 		a.write(line)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
@@ -47,6 +48,8 @@ type session struct {
 	next  int
 	late  []time.Duration // how old updates were; one of each many
 	each  int
+
+	deltas *deltas // of a session with a real agent, else nil
 }
 
 // expect begins to count anew.
@@ -57,6 +60,10 @@ func (s *session) expect(n int) {
 }
 
 func (s *session) update(frame []byte) {
+	if s.deltas != nil {
+		s.deltas.take(frame)
+		return
+	}
 	if at, number, ok := stamped(frame[:min(len(frame), 512)]); ok {
 		if number != s.next {
 			s.wrong.Add(1)
@@ -68,8 +75,12 @@ func (s *session) update(frame []byte) {
 	s.seen.Add(1)
 }
 
+func newClient(t *target) *client {
+	return &client{target: t, waiting: map[int64]chan []byte{}, sessions: map[string]*session{}}
+}
+
 func dial(t *target) (*client, error) {
-	c := &client{target: t, waiting: map[int64]chan []byte{}, sessions: map[string]*session{}}
+	c := newClient(t)
 	if t.socket {
 		ws, err := dialSocket(t, c.take)
 		if err != nil {
@@ -79,11 +90,24 @@ func dial(t *target) (*client, error) {
 	} else {
 		c.wire = &overHTTP{t: t, take: c.take}
 	}
-	if _, err := c.call("initialize", `{"protocolVersion":1,"clientCapabilities":{},"clientInfo":{"name":"load","version":"1"}`+t.meta+`}`, ""); err != nil {
+	return c, c.initialize()
+}
+
+// greet is dial over the streams of a program.
+func greet(s *streams, t *target) (*client, error) {
+	c := newClient(t)
+	c.wire = s
+	go s.read(c.take) // ends with the program
+	return c, c.initialize()
+}
+
+// initialize closes the connection if it fails.
+func (c *client) initialize() error {
+	_, err := c.call("initialize", `{"protocolVersion":1,"clientCapabilities":{},"clientInfo":{"name":"load","version":"1"}`+c.target.meta+`}`, "")
+	if err != nil {
 		c.wire.close()
-		return nil, err
 	}
-	return c, nil
+	return err
 }
 
 func (c *client) open() (*session, error) {
@@ -91,11 +115,14 @@ func (c *client) open() (*session, error) {
 	if c.target.durability != "" {
 		meta = strings.Replace(meta, `"agent":`, `"durability":"`+c.target.durability+`","agent":`, 1)
 	}
-	result, err := c.call("session/new", `{"cwd":"/","mcpServers":[]`+meta+`}`, "")
+	result, err := c.call("session/new", `{"cwd":"`+cmp.Or(c.target.cwd, "/")+`","mcpServers":[]`+meta+`}`, "")
 	if err != nil {
 		return nil, err
 	}
 	s := &session{id: member(result, "sessionId"), each: 1}
+	if c.target.real {
+		s.deltas = &deltas{}
+	}
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()

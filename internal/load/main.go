@@ -18,6 +18,7 @@ import (
 const (
 	agentArgument  = "agent"
 	bridgeArgument = "bridge"
+	tapArgument    = "tap"
 )
 
 func main() {
@@ -27,6 +28,8 @@ func main() {
 		err = runAgent(os.Stdin)
 	case len(args) == 3 && args[1] == bridgeArgument:
 		err = runBridge(args[2], []string{args[0], agentArgument})
+	case len(args) > 3 && args[1] == tapArgument:
+		err = runTap(args[2], args[3:], os.Stdin, os.Stdout)
 	default:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx)
@@ -46,6 +49,7 @@ func run(ctx context.Context) error {
 	before := flag.String("before", "", "an older one to measure beside it")
 	hub := flag.String("hub", "", "a hub's program: the gateway is measured behind it, too: at the hub's own address, as hub-http and hub-ws, and at that of the node, as node-http and node-ws. With -before-hub these begin with before-, too")
 	beforeHub := flag.String("before-hub", "", "with -before and -hub: an older hub's program, before which the older gateway is measured")
+	withPeers := flag.Bool("peers", false, "measure the gateway beside the adapters of others instead, with real agents, all of them from npm")
 	history := flag.String("history", "", "append the lines to this file, too")
 	flag.Parse()
 	if runtime.GOOS != "linux" {
@@ -86,6 +90,9 @@ func run(ctx context.Context) error {
 		r.history = f
 	}
 	r.begin()
+	if *withPeers {
+		return runPeers(ctx, r, self, *program, *before, *count, wanted, ways)
+	}
 	for _, s := range scenarios {
 		if !wanted.MatchString(s.name) {
 			continue

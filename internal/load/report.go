@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -74,6 +75,21 @@ func (r *report) table() {
 			}
 		}
 		_, _ = fmt.Fprintln(w, line+"\t")
+	}
+	_ = w.Flush()
+}
+
+// peers prints medians of the gateway beside those of each adapter.
+func (r *report) peers() {
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "\nagent\t\tadapter\tits\tgateway\tratio\t")
+	for _, row := range r.rows {
+		own := median(row.of[gatewaySide])
+		for _, name := range slices.Sorted(maps.Keys(row.of)) {
+			if its := median(row.of[name]); name != gatewaySide {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", row.scenario, row.unit, name, number(its), number(own), number(own/its))
+			}
+		}
 	}
 	_ = w.Flush()
 }

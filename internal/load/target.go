@@ -34,6 +34,8 @@ type target struct {
 	base string // path before that of ACP
 
 	durability string // of the sessions that are made, "" for the standard one
+	cwd        string // of the sessions, "" for /
+	real       bool   // its agent is a real one, which says deltas
 
 	// Of the server that runs.
 	addr  string // where clients connect
@@ -185,27 +187,40 @@ type usage struct {
 	cpu    time.Duration
 	hub    time.Duration // of cpu, what a hub has taken
 	memory int           // bytes that are resident
+	anon   int           // and those of them that no file has
 }
 
-// usage reads what the server, and programs that it needs beside agents, have taken. The
-// scheduler's counters are exact where the process's own go by ticks of ten milliseconds.
+// usage reads what the server, and programs that it needs beside agents, have taken.
 func (t *target) usage() usage {
 	var u usage
 	for i, pid := range t.processes() {
+		one := taken(pid)
+		u.cpu, u.memory = u.cpu+one.cpu, u.memory+one.memory
+		if i == 0 && t.hub != "" { // it was started first
+			u.hub = one.cpu
+		}
+	}
+	return u
+}
+
+// taken reads what processes have taken. The scheduler's counters are exact where the process's
+// own go by ticks of ten milliseconds.
+func taken(pids ...int) usage {
+	var u usage
+	for _, pid := range pids {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task)
 			ns, _, _ := strings.Cut(string(b), " ")
 			n, _ := strconv.ParseInt(ns, 10, 64)
 			u.cpu += time.Duration(n)
-			if i == 0 && t.hub != "" { // it was started first
-				u.hub += time.Duration(n)
-			}
 		}
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if fields := strings.Fields(string(b)); len(fields) > 1 {
+		if fields := strings.Fields(string(b)); len(fields) > 2 {
 			pages, _ := strconv.Atoi(fields[1])
+			ofFiles, _ := strconv.Atoi(fields[2])
 			u.memory += pages * os.Getpagesize()
+			u.anon += (pages - ofFiles) * os.Getpagesize()
 		}
 	}
 	return u
@@ -213,6 +228,18 @@ func (t *target) usage() usage {
 
 // processes returns the server's process and those below it that are not agents.
 func (t *target) processes() []int {
+	var roots []int
+	for _, p := range t.programs {
+		roots = append(roots, p.cmd.Process.Pid)
+	}
+	return withBelow(roots, func(pid int) bool {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return !strings.HasSuffix(string(line), "\x00"+agentArgument+"\x00")
+	})
+}
+
+// withBelow returns processes and those below them that count, for which those above count, too.
+func withBelow(found []int, counts func(pid int) bool) []int {
 	below := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
@@ -227,14 +254,9 @@ func (t *target) processes() []int {
 		parent, _ := strconv.Atoi(fields[1])
 		below[parent] = append(below[parent], pid)
 	}
-	var found []int
-	for _, p := range t.programs {
-		found = append(found, p.cmd.Process.Pid)
-	}
 	for i := 0; i < len(found); i++ {
 		for _, pid := range below[found[i]] {
-			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			if !strings.HasSuffix(string(line), "\x00"+agentArgument+"\x00") {
+			if counts(pid) {
 				found = append(found, pid)
 			}
 		}

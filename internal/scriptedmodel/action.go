@@ -40,6 +40,22 @@ func SayChunks(chunks ...string) Action {
 	return act(func(p *player) error { return p.part(part{kind: answer}, chunks) })
 }
 
+// SayMade streams count chunks as the answer, each made when it is sent. chunk may be
+// called concurrently, for several requests.
+func SayMade(count int, chunk func(n int) string) Action {
+	return act(func(p *player) error {
+		if err := p.begin(part{kind: answer}); err != nil {
+			return err
+		}
+		for n := range count {
+			if err := p.made(func() string { return chunk(n) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // SayResult streams the texts of the newest round of tool results.
 func SayResult() Action {
 	return act(func(p *player) error {

@@ -185,7 +185,10 @@ func (p *player) shut() error {
 	return p.stream.shut()
 }
 
-func (p *player) delta(s string) error {
+func (p *player) delta(s string) error { return p.made(func() string { return s }) }
+
+// made is delta for a text that is made once the wait before it is over.
+func (p *player) made(text func() string) error {
 	if p.interval > 0 {
 		if err := p.wait(p.interval); err != nil {
 			return err
@@ -195,7 +198,7 @@ func (p *player) delta(s string) error {
 	if p.ctx.Err() != nil {
 		return errClientLeft
 	}
-	return p.stream.delta(s)
+	return p.stream.delta(text())
 }
 
 func (p *player) call(t Tool, args string) error {

@@ -1,9 +1,11 @@
 package bridgetest
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -34,7 +36,7 @@ func fixtures(tb testing.TB) []string {
 
 // Fixtures replays every file of testdata/wire, of which there are at least so
 // many, through show. See [Golden].
-func Fixtures(t *testing.T, least int, show func(t *testing.T, lines []byte) string) {
+func Fixtures(t *testing.T, least int, show func(tb testing.TB, lines []byte) string) {
 	t.Helper()
 	files := fixtures(t)
 	if len(files) < least {
@@ -87,6 +89,57 @@ func compare(t *testing.T, file, head, want, got string) {
 	}
 }
 
+// Benchmark plays captured lines at full speed through show, which checks nothing then: those of
+// all files, and those of one file in which each line that has delta in it is said a thousand
+// times. Without such a file, "", only the former.
+func Benchmark(b *testing.B, show func(tb testing.TB, lines []byte) string, file, delta string) {
+	var all, heavy [][]byte
+	for _, name := range fixtures(b) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		lines, _, _ := strings.Cut(strings.TrimPrefix(string(text), linesMark), updatesMark)
+		all = append(all, []byte(lines))
+		if filepath.Base(name) != file+".txtar" {
+			continue
+		}
+		var said []byte
+		for line := range strings.Lines(lines) {
+			times := 1
+			if strings.Contains(line, delta) {
+				times = 1000
+			}
+			said = append(said, strings.Repeat(line, times)...)
+		}
+		heavy = [][]byte{said}
+	}
+	for name, files := range map[string][][]byte{"recorded": all, "deltas": heavy} {
+		if len(files) == 0 {
+			continue
+		}
+		b.Run(name, func(b *testing.B) {
+			events := 0
+			for _, lines := range files {
+				events += bytes.Count(lines, []byte("\n"))
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for b.Loop() {
+				for _, lines := range files {
+					show(b, lines)
+				}
+			}
+			runtime.ReadMemStats(&after)
+			n := float64(b.N * events)
+			b.ReportMetric(0, "ns/op") // of a file, which says nothing
+			b.ReportMetric(float64(b.Elapsed())/n, "ns/event")
+			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, "B/event")
+			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/event")
+		})
+	}
+}
+
 // Seed adds captured lines to a fuzz target: short ones, a few of each kind, for
 // what is slow to check is slow to fuzz. A line whose kind is "" is left out.
 func Seed(f *testing.F, few int, kind func(line []byte) string, add func(line string)) {
@@ -111,13 +164,16 @@ func Seed(f *testing.F, few int, kind func(line []byte) string, add func(line st
 // against the schema.
 type Transcript struct {
 	strings.Builder
-	t     *testing.T
-	valid *acptest.Validator
+	t     testing.TB
+	valid *acptest.Validator // nil in benchmarks
 }
 
-// NewTranscript returns an empty transcript.
-func NewTranscript(t *testing.T) *Transcript {
-	return &Transcript{t: t, valid: acptest.New(t)}
+// NewTranscript returns an empty transcript. That of a benchmark checks nothing.
+func NewTranscript(tb testing.TB) *Transcript {
+	if _, measured := tb.(*testing.B); measured {
+		return &Transcript{t: tb}
+	}
+	return &Transcript{t: tb, valid: acptest.New(tb)}
 }
 
 // Note writes a line of a kind, and returns v's encoding.
@@ -148,6 +204,9 @@ func (p *Transcript) Updates(list []schema.SessionUpdate) {
 
 func (p *Transcript) check(m acp.Message) {
 	p.t.Helper()
+	if p.valid == nil {
+		return
+	}
 	if err := p.valid.ValidateFrame(m.Frame(), func(string) string { return "" }); err != nil {
 		p.t.Errorf("%v: %.300s", err, m.Frame())
 	}
