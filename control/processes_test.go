@@ -354,16 +354,16 @@ func TestTerminal_Viewers(t *testing.T) {
 	base, _ := processServer(t, Options{})
 	_, target := startOn(t, base, `{"command":"sh","tty":true,"env":{"PS1":"$ ","ENV":""}}`)
 	first, ready := view(t, target+"/terminal")
-	if ready.Cols != 80 || ready.Rows != 24 || *ready.Position != 0 {
+	if ready.Cols != 80 || ready.Rows != 24 || *ready.Position != 0 || *ready.Shown != 0 {
 		t.Errorf("%+v", ready)
 	}
-	until(t, first, "$ ")
+	seen := until(t, first, "$ ")
 	say(t, first, `{"type":"resize","cols":91,"rows":17}`)
 	say(t, first, `{"type":"input","data":"stty size\n"}`)
-	until(t, first, "17 91")
+	seen += until(t, first, "17 91")
 	// Another viewer sees what was before it came.
 	second, ready := view(t, target+"/terminal")
-	if ready.Cols != 91 || ready.Rows != 17 {
+	if ready.Cols != 91 || ready.Rows != 17 || *ready.Position != 0 || *ready.Shown < uint64(len(seen)) {
 		t.Errorf("%+v", ready)
 	}
 	until(t, second, "17 91")

@@ -47,9 +47,9 @@ type TerminalFrame struct {
 	Position *uint64 `json:"position,omitempty"`
 	Cols     int     `json:"cols,omitempty"` // also of resize
 	Rows     int     `json:"rows,omitempty"` // also of resize
-	// Of ready: the position behind the last byte that was there already. A screen
-	// does not answer what programs asked before it.
-	Written *uint64 `json:"written,omitempty"`
+	// Of ready: the position behind the last byte that some viewer has been shown. A
+	// screen does not answer what programs asked before it: another one has.
+	Shown *uint64 `json:"shown,omitempty"`
 
 	Bytes uint64 `json:"bytes,omitempty"` // of missed: how many are not shown
 
@@ -157,11 +157,11 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 	for first := true; ; first = false {
 		part := v.p.Output(after, terminalPart)
 		if first {
-			i, at := v.p.Info(), part.Next
+			i, at, shown := v.p.Info(), part.Next, v.p.Shown()
 			if len(part.Chunks) > 0 {
 				at = part.Chunks[0].Position
 			}
-			if v.control(ctx, TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows, Written: &i.OutputBytes}) != nil {
+			if v.control(ctx, TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows, Shown: &shown}) != nil {
 				return 0, ""
 			}
 		}
@@ -172,6 +172,7 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 			if v.send(ctx, websocket.MessageBinary, c.Data) != nil {
 				return 0, ""
 			}
+			v.p.Show(c.End())
 		}
 		after = part.Next
 		if part.Ended {

@@ -391,6 +391,34 @@ func (p *cuttable) cut() {
 	p.conns = nil
 }
 
+// What a program asks its terminal is passed to the first one that shows it, and to no other: a
+// terminal would answer what another one has answered, which types into the program.
+func TestAttach_AsksOneTerminal(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	id := g.program(true, `stty -echo; printf '\033[c\033[31mred\033]11;?\007 ready\n'; while read x; do printf '\033[6n[%s]\n' "$x"; done`)
+	for i, want := range []string{"\x1b[c\x1b[31mred\x1b]11;?\x07 ready", "\x1b[31mred ready\r\n[line-0]\r\n\x1b[6n[line-1]"} {
+		cmd := exec.Command(bin, "process", "attach", id, "--endpoint", g.url)
+		s := newTTY(t, cmd)
+		s.await("ready")
+		s.keys(fmt.Sprintf("line-%d\r", i))
+		s.await(fmt.Sprintf("\x1b[6n[line-%d]", i)) // it is new, and ready
+		s.keys("\x1d")
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		if got := s.text.String(); !strings.Contains(got, want) {
+			t.Errorf("terminal %d was shown %q, want %q in it", i, got, want)
+		}
+		s.mu.Unlock()
+	}
+}
+
 // A connection that breaks is made again, and nothing is lost or shown twice.
 func TestAttach_ConnectionBreaks(t *testing.T) {
 	bin, err := binary()

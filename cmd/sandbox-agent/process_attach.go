@@ -116,6 +116,10 @@ type attachment struct {
 	key  byte        // detaches; 0 for none
 	keys chan []byte // what was typed; closed at the end of the input
 	at   uint64      // position of what follows
+	// Up to here somebody has been shown the output before.
+	shown uint64
+	again replay
+	begun bool // there was output since the connection was made
 }
 
 func (a *attachment) readKeys(ctx context.Context) {
@@ -241,20 +245,36 @@ func (a *attachment) show(ctx context.Context, view *client.Terminal) error {
 func (a *attachment) handle(e client.TerminalEvent) (done bool, err error) {
 	switch e.Type {
 	case "ready":
-		a.at = e.Position
+		a.at, a.shown, a.begun = e.Position, e.Shown, false
 	case "output":
-		a.at += uint64(len(e.Output))
-		_, _ = a.std.out.Write(e.Output) // output that cannot be written has nowhere to be reported
+		a.print(e.Output)
+		a.begun = true
 	case "missed":
+		if a.begun { // before that, ready's position knows of it
+			a.at += e.Missed
+		}
 		fmt.Fprintf(a.std.err, "\r\n[%d bytes are not shown]\r\n", e.Missed)
 	case "error":
 		if e.Problem != nil {
 			fmt.Fprintf(a.std.err, "\r\n[%s]\r\n", cmdline.OneLine(e.Problem.Error()))
 		}
 	case "exit":
+		_, _ = a.std.out.Write(a.again.rest())
 		return true, exitOf(e.ExitCode, e.Signal)
 	}
 	return false, nil
+}
+
+// print shows output. What cannot be written has nowhere to be reported.
+func (a *attachment) print(output []byte) {
+	old := output[:min(uint64(len(output)), a.shown-min(a.shown, a.at))]
+	a.at += uint64(len(output))
+	if len(old) > 0 {
+		_, _ = a.std.out.Write(a.again.without(old))
+	}
+	if fresh := output[len(old):]; len(fresh) > 0 {
+		_, _ = a.std.out.Write(append(a.again.rest(), fresh...))
+	}
 }
 
 // resize gives the process's terminal the size of this one.

@@ -36,7 +36,7 @@ type TerminalEvent struct {
 	Position uint64         `json:"position"`
 	Cols     int            `json:"cols"`
 	Rows     int            `json:"rows"`
-	Written  uint64         `json:"written"` // of ready: what was there already ends here
+	Shown    uint64         `json:"shown"` // of ready: what some viewer has been shown ends here
 	Missed   uint64         `json:"bytes"`
 	ExitCode *int           `json:"exitCode"`
 	Signal   string         `json:"signal"`

@@ -170,10 +170,10 @@ func processSchemas() openapi3.Schemas {
 		"TerminalFrame": {Value: object(fields{
 			"type":     enum("Which of the members it has.", "ready", "missed", "exit", "error", "input", "resize", "signal"),
 			"position": number("Of ready: that of the first byte that follows. A client that counts can come back with it."),
-			"written":  number("Of ready: where what was there already ends. A screen that shows what comes before it does not answer it."),
+			"shown":    number("Of ready: where that ends which some viewer has been shown already. A screen that shows it again does not answer it."),
 			"cols":     number("Of ready and resize."), "rows": number("Of ready and resize."), "bytes": number("Of missed: how many are not shown."),
 			"exitCode": exit(), "signal": text("Of exit: what ended it. Of signal: the name."), "problem": ref("Problem"),
 			"data": text("Of input."), "encoding": enum("Of input.", "utf8", "base64"),
-		}, "position", "written", "cols", "rows", "bytes", "exitCode", "signal", "problem", "data", "encoding")},
+		}, "position", "shown", "cols", "rows", "bytes", "exitCode", "signal", "problem", "data", "encoding")},
 	}
 }

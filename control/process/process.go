@@ -31,6 +31,7 @@ type Process struct {
 	cols, rows int
 	closedIn   bool
 	viewers    int
+	shown      uint64    // what some viewer has been shown ends here
 	ended      time.Time // set before done is closed
 }
 

@@ -72,5 +72,19 @@ func (p *Process) View() (leave func(), err error) {
 	}, nil
 }
 
+// Show notes that a viewer has been shown the output up to a position.
+func (p *Process) Show(to uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown = max(p.shown, to)
+}
+
+// Shown is the position behind the last byte that some viewer has been shown.
+func (p *Process) Shown() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shown
+}
+
 // maxViewers bounds the viewers of one terminal; more are refused.
 const maxViewers = 64

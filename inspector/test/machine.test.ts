@@ -395,7 +395,7 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   await page.getByText("No terminal is open").waitFor();
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
   const screen = page.locator(".screen");
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   await page.keyboard.type(`stty size; echo tty is $(tty >/dev/null && echo real)\n`);
   await screen.getByText("tty is real").first().waitFor();
   const rows = async () => screen.locator(".xterm-rows > div").allTextContents();
@@ -416,11 +416,11 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   // A second window sees the same, and the page may go.
   const address = page.url();
   const other = await world.open(address.slice(address.indexOf("#")));
-  await other.getByText("Connected.").waitFor();
+  await other.getByText(/^Connected\./).waitFor();
   await other.locator(".screen").getByText(/now \d+/).first().waitFor();
   await page.reload();
   await page.locator(".screen").getByText(/now \d+/).first().waitFor();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   await page.keyboard.type("exit 7\n");
   await page.getByText("The program has ended with code 7.").waitFor();
   await other.getByText("The program has ended with code 7.").waitFor();
@@ -429,7 +429,7 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
 test("a screen that is opened again does not answer old questions", async () => {
   const page = await world.open("#/terminal");
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   const screen = page.locator(".screen");
   // It asks the terminal what it is, and shows each answer.
   await page.keyboard.type("stty -echo -icanon; sh -c 'printf \"\\033[c\"; echo rea\"\"dy; exec cat -v'\n");
@@ -440,7 +440,7 @@ test("a screen that is opened again does not answer old questions", async () => 
   await expect.poll(shown).toContain("^[[?1;2c");
   const answers = (await shown()).split("^[[?1;2c").length;
   await page.reload();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   await expect.poll(shown).toContain("first");
   await screen.click();
   await page.keyboard.type("second\n");
@@ -448,12 +448,33 @@ test("a screen that is opened again does not answer old questions", async () => 
   expect((await shown()).split("^[[?1;2c").length).toBe(answers);
 });
 
+test("the first screen that shows a question answers it, also when nobody looked when it was asked", async () => {
+  const line = 'stty -echo -icanon; printf "\\033[c"; echo ready; exec cat -v';
+  const started = await fetch(`${world.gateway.url}/v2/processes`, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ command: "sh", args: ["-c", line], tty: true }),
+  });
+  const { id } = (await started.json()) as { id: string };
+  const printed = async () => {
+    const logs = (await (await fetch(`${world.gateway.url}/v2/processes/${id}/logs`)).json()) as { chunks: { data: string }[] };
+    return logs.chunks.map((c) => Buffer.from(c.data, "base64").toString()).join("");
+  };
+  await expect.poll(printed).toContain("ready");
+  const page = await world.open(`#/terminal/${id}`);
+  const shown = async () => (await page.locator(".screen .xterm-rows > div").allTextContents()).join("\n");
+  await expect.poll(shown).toContain("^[[?1;2c");
+  await page.reload();
+  await page.getByText(/^Connected\./).waitFor();
+  await page.keyboard.insertText("again");
+  await expect.poll(shown).toContain("again");
+  expect((await shown()).split("^[[?1;2c").length).toBe(2);
+});
+
 test("what is typed while a terminal is opened, while its old output is shown, and while its connection is broken reaches the program", async () => {
   const proxy = await Proxy.to(world.gateway.port);
   const page = await world.open();
   await page.goto(`${proxy.url}/ui/#/terminal`);
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   const screen = page.locator(".screen");
   await page.keyboard.type("seq 100000; echo all $((40 + 2)) shown\n");
   await screen.getByText("all 42 shown").first().waitFor();
@@ -461,7 +482,7 @@ test("what is typed while a terminal is opened, while its old output is shown, a
   await screen.locator("textarea").waitFor({ state: "attached" });
   await page.keyboard.insertText(`echo early > ${home}/early`);
   await page.keyboard.press("Enter");
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   await page.keyboard.insertText(`echo soon > ${home}/soon`);
   await page.keyboard.press("Enter");
   await holds(join(home, "early"), "early\n");
@@ -480,7 +501,7 @@ test("what is typed while a terminal is opened, while its old output is shown, a
 test("a light screen is readable whatever colours a program chooses, and takes what comes without keys", async () => {
   const page = await world.open("#/terminal");
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   await page.keyboard.type("printf '\\033[30;46mheadline\\033[0m \\033[97;107mbright\\033[0m \\033[93mgold\\033[0m\\n'\n");
   const spans = page.locator(".xterm-rows span");
   const contrast = (text: string) => spans.getByText(text, { exact: true }).or(spans.filter({ hasText: new RegExp(`^${text}\\s*$`) })).last().evaluate((e) => {
@@ -512,7 +533,7 @@ test("on a phone", async () => {
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
   await page.goto(world.url("#/terminal"));
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
-  await page.getByText("Connected.").waitFor();
+  await page.getByText(/^Connected\./).waitFor();
   // Keys that its keyboard lacks.
   const screen = page.locator(".screen");
   const keys = page.getByRole("toolbar", { name: "Keys" });

@@ -41,6 +41,12 @@ func (p *Pattern) FindAllStringSubmatch(s string, n int) [][]string {
 	return p.compiled().FindAllStringSubmatch(s, n)
 }
 
+// FindIndex returns where the first match begins and ends.
+func (p *Pattern) FindIndex(b []byte) []int { return p.compiled().FindIndex(b) }
+
+// ReplaceAll replaces all matches.
+func (p *Pattern) ReplaceAll(b, with []byte) []byte { return p.compiled().ReplaceAll(b, with) }
+
 // ReplaceAllString replaces all matches.
 func (p *Pattern) ReplaceAllString(s, with string) string {
 	return p.compiled().ReplaceAllString(s, with)

@@ -104,9 +104,10 @@ async def test_terminals(gateway: Gateway) -> None:
             text = b"".join([chunk async for chunk in terminal]).decode()
             assert "31 91" in text and "got typed" in text
             assert (await terminal.exited()).exit_code == 4
-            assert terminal.position > 0
+            assert terminal.position > 0 and terminal.shown == 0  # it is the first that looks
         async with await client.processes.terminal(process["id"], after=terminal.position) as again:
             assert [chunk async for chunk in again] == []
+            assert again.shown == terminal.position
         with pytest.raises(ProblemError):
             await client.processes.terminal("no-such-process")
 

@@ -46,7 +46,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
     const { phase } = this.get();
     if ((phase === "opening" || phase === "reconnecting") && this.#early.length + data.length <= mostEarly) this.#early += data;
     if (phase !== "open") return;
-    // While old output is shown, the screen answers what programs asked long ago.
+    // While output is shown again, the screen answers what programs asked another one long ago.
     if (this.#replaying && answer.test(data)) return;
     this.#terminal?.write(data);
   }
@@ -65,7 +65,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
         terminal.onMissed((bytes) => screen.write(`\r\n[${bytes} bytes are not kept any more]\r\n`));
         terminal.exited.catch(() => {});
         failures = 0;
-        this.#replaying = terminal.position < terminal.written;
+        this.#replaying = terminal.position < terminal.shown;
         this.set({ phase: "open", words: "" });
         if (this.#size) terminal.resize(this.#size.cols, this.#size.rows);
         if (this.#early !== "") terminal.write(this.#early);
@@ -74,7 +74,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
           // The screen takes its time: what comes meanwhile waits in the terminal, which has a bound.
           await new Promise<void>((resolve) => screen.write(chunk, resolve));
           if (this.#stopped) return;
-          this.#replaying &&= terminal.position < terminal.written;
+          this.#replaying &&= terminal.position < terminal.shown;
         }
         const { exitCode, signal } = await terminal.exited;
         this.set({ phase: "ended", words: signal === undefined ? `ended with code ${exitCode}` : `ended by ${signal}` });

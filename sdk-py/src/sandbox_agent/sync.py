@@ -332,8 +332,8 @@ class Terminal:
         return self._it.position
 
     @property
-    def written(self) -> int:
-        return self._it.written
+    def shown(self) -> int:
+        return self._it.shown
 
     @property
     def cols(self) -> int:

@@ -35,8 +35,9 @@ class Terminal:
         self._socket = socket
         self.position: int = int(ready.get("position", 0))
         """The position behind the last byte that was handed out: `after` of the next viewer."""
-        self.written: int = int(ready.get("written", self.position))
-        """The position behind the last byte that was there when the terminal was opened."""
+        self.shown: int = int(ready.get("shown", self.position))
+        """The position behind the last byte that some viewer had been shown when the terminal
+        was opened. A screen that shows it again does not answer it."""
         self.cols: int = int(ready.get("cols", 0))
         self.rows: int = int(ready.get("rows", 0))
         self._chunks: deque[bytes | int] = deque()  # a number of bytes that are missing here

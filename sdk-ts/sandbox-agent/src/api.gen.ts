@@ -1773,6 +1773,11 @@ export interface components {
              * @description Of ready and resize.
              */
             rows?: number;
+            /**
+             * Format: int64
+             * @description Of ready: where that ends which some viewer has been shown already. A screen that shows it again does not answer it.
+             */
+            shown?: number;
             /** @description Of exit: what ended it. Of signal: the name. */
             signal?: string;
             /**
@@ -1780,11 +1785,6 @@ export interface components {
              * @enum {string}
              */
             type: "ready" | "missed" | "exit" | "error" | "input" | "resize" | "signal";
-            /**
-             * Format: int64
-             * @description Of ready: where what was there already ends. A screen that shows what comes before it does not answer it.
-             */
-            written?: number;
         };
         Use: {
             /** Format: int64 */

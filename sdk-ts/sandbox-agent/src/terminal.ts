@@ -21,8 +21,8 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   readonly exited: Promise<TerminalExit>;
   /** The position behind the last byte that was handed out: `after` of the next viewer. */
   position = 0;
-  /** The position behind the last byte that was there when the terminal was opened: what comes before it is a replay. */
-  written = 0;
+  /** The position behind the last byte that some viewer had been shown when the terminal was opened: a screen that shows it again does not answer it. */
+  shown = 0;
   cols = 0;
   rows = 0;
   readonly #socket: WebSocket;
@@ -73,12 +73,12 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
           first = false;
           return this.#output(new Uint8Array(data as ArrayBuffer));
         }
-        const frame = JSON.parse(data) as { type: string; position?: number; written?: number; cols?: number; rows?: number; bytes?: number; exitCode?: number; signal?: string; problem?: Problem };
+        const frame = JSON.parse(data) as { type: string; position?: number; shown?: number; cols?: number; rows?: number; bytes?: number; exitCode?: number; signal?: string; problem?: Problem };
         switch (frame.type) {
           case "ready":
             ready = true;
             this.position = frame.position ?? 0;
-            this.written = frame.written ?? this.position;
+            this.shown = frame.shown ?? this.position;
             this.cols = frame.cols ?? 0;
             this.rows = frame.rows ?? 0;
             resolve();

@@ -71,9 +71,11 @@ describe("a terminal", () => {
     await expect.poll(() => seen).toContain("done");
     expect(seen).toContain("33 101");
     const { position } = one;
+    expect(one.shown).toBe(0); // it is the first that looks
     await one.close();
     await reading;
     const two = await client.terminal(p.id, { after: position });
+    expect(two.shown).toBeGreaterThanOrEqual(position);
     two.write("echo sec''ond; exit 7\n");
     let rest = "";
     for await (const chunk of two) rest += text(chunk);
