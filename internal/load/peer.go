@@ -278,13 +278,19 @@ func added(l *life) ([]figure, error) {
 }
 
 // used is what processes have taken: the side's own, and those with the agent's.
-type used struct{ own, tree usage }
+type used struct {
+	own, tree usage
+	each      map[int]time.Duration // processor time of those of the tree, of which some may end
+}
 
 func (u used) since(before used) used {
-	less := func(a, b usage) usage {
-		return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon}
+	less := func(a, b usage) usage { return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon} }
+	d := used{own: less(u.own, before.own), tree: less(u.tree, before.tree)}
+	d.tree.cpu = 0
+	for pid, cpu := range u.each {
+		d.tree.cpu += cpu - before.each[pid]
 	}
-	return used{less(u.own, before.own), less(u.tree, before.tree)}
+	return d
 }
 
 func (l *life) usage() used {
@@ -297,5 +303,11 @@ func (l *life) usage() used {
 			return exe == program
 		})
 	}
-	return used{taken(own...), taken(withBelow([]int{root}, func(int) bool { return true })...)}
+	u := used{own: taken(own...), each: map[int]time.Duration{}}
+	for _, pid := range withBelow([]int{root}, func(int) bool { return true }) {
+		one := taken(pid)
+		u.tree = usage{cpu: u.tree.cpu + one.cpu, memory: u.tree.memory + one.memory, anon: u.tree.anon + one.anon}
+		u.each[pid] = one.cpu
+	}
+	return u
 }
