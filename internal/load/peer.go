@@ -284,7 +284,9 @@ type used struct {
 }
 
 func (u used) since(before used) used {
-	less := func(a, b usage) usage { return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon} }
+	less := func(a, b usage) usage {
+		return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon}
+	}
 	d := used{own: less(u.own, before.own), tree: less(u.tree, before.tree)}
 	d.tree.cpu = 0
 	for pid, cpu := range u.each {
