@@ -627,6 +627,6 @@ func TestRPC_Inline(t *testing.T) {
 		said = said || strings.Contains(events.Text(), "inline words")
 	}
 	if !said || last == "" {
-		t.Errorf("the events up to %q have not what the agent said", last)
+		t.Errorf("the events up to %q have not what the agent said (%v)", last, events.Err())
 	}
 }

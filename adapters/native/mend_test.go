@@ -391,6 +391,9 @@ func TestMend_RealAgents(t *testing.T) {
 				}
 				passed++
 			}
+			if err := lines.Err(); err != nil {
+				t.Fatal(err)
+			}
 			if passed == 0 {
 				t.Error("the recording has nothing of the agent")
 			}

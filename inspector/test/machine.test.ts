@@ -4,6 +4,7 @@ import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realp
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { Proxy } from "../../sdk-ts/test/proxy.js";
 import { connected, drop, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
 
 let world: World;
@@ -447,6 +448,35 @@ test("a screen that is opened again does not answer old questions", async () => 
   expect((await shown()).split("^[[?1;2c").length).toBe(answers);
 });
 
+test("what is typed while a terminal is opened, while its old output is shown, and while its connection is broken reaches the program", async () => {
+  const proxy = await Proxy.to(world.gateway.port);
+  const page = await world.open();
+  await page.goto(`${proxy.url}/ui/#/terminal`);
+  await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
+  await page.getByText("Connected.").waitFor();
+  const screen = page.locator(".screen");
+  await page.keyboard.type("seq 100000; echo all $((40 + 2)) shown\n");
+  await screen.getByText("all 42 shown").first().waitFor();
+  await page.reload();
+  await screen.locator("textarea").waitFor({ state: "attached" });
+  await page.keyboard.insertText(`echo early > ${home}/early`);
+  await page.keyboard.press("Enter");
+  await page.getByText("Connected.").waitFor();
+  await page.keyboard.insertText(`echo soon > ${home}/soon`);
+  await page.keyboard.press("Enter");
+  await holds(join(home, "early"), "early\n");
+  await holds(join(home, "soon"), "soon\n");
+  proxy.refusing = true;
+  proxy.cut();
+  const status = page.getByRole("region", { name: /^shell in/ }).getByRole("status");
+  await status.getByText("The connection is broken").waitFor();
+  await page.keyboard.insertText(`echo late > ${home}/late`);
+  await page.keyboard.press("Enter");
+  proxy.refusing = false;
+  await holds(join(home, "late"), "late\n");
+  await proxy.stop();
+});
+
 test("a light screen is readable whatever colours a program chooses, and takes what comes without keys", async () => {
   const page = await world.open("#/terminal");
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
@@ -470,6 +500,8 @@ test("a light screen is readable whatever colours a program chooses, and takes w
 });
 
 test("on a phone", async () => {
+  mkdirSync(join(home, "repo"), { recursive: true });
+  writeFileSync(join(home, "repo", "needle.txt"), "a needle\n");
   const page = await world.open(at(home), { viewport: phone, hasTouch: true, isMobile: true });
   await page.getByRole("link", { name: "repo/" }).waitFor();
   await bothThemes(page, "files-phone");

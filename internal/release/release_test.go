@@ -78,6 +78,9 @@ var made = sync.OnceValues(func() (string, error) {
 // which ./task test installs.
 func release(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	if _, err := os.Stat(filepath.Join(root, "inspector/node_modules/vite")); err != nil {
 		t.Skip("the page's packages are not installed: run ./task node:deps")
 	}
@@ -99,9 +102,6 @@ func newest(t *testing.T) string {
 }
 
 func TestRelease_Files(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short runs leave out what takes many seconds")
-	}
 	dir := release(t)
 	version := newest(t)
 	want := []string{"SHA256SUMS", "acp-http-client-" + version + ".tgz", "install.sh", "notes.md", "provenance.intoto.json", "sandbox-agent-" + version + ".tgz", "sandbox_agent-" + version + "-py3-none-any.whl", "sandbox_agent-" + version + ".tar.gz"}
@@ -180,9 +180,6 @@ func TestRelease_Files(t *testing.T) {
 
 // The wheel of a release goes into an empty environment, and drives the release's program.
 func TestRelease_Python(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short runs leave out what takes many seconds")
-	}
 	dir, version := release(t), newest(t)
 	run := func(env []string, name string, args ...string) string {
 		t.Helper()

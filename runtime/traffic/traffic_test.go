@@ -55,6 +55,9 @@ func read(t *testing.T, folder string) (out []line, size int) {
 		}
 		out, size = append(out, l), size+len(in.Bytes())+1
 	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return out, size
 }
 

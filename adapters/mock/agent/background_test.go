@@ -42,7 +42,7 @@ func TestBackground_SeveralCommands(t *testing.T) {
 				return m.Clone()
 			}
 		}
-		t.Fatal("the agent has ended")
+		t.Fatalf("the agent has ended: %v", lines.Err())
 		return acp.Message{}
 	}
 	id := 0

@@ -12,6 +12,12 @@ export interface ViewerState {
   readonly words: string;
 }
 
+/** What a screen sends by itself when a program asks: what it is, where its cursor is, its modes, its colours. */
+const answer = /^\x1b(?:\[[?>]?[\d;]*(?:[cnRt]|\$y)|\[\?\d+u|\[[IO]|[P\]][^]*\x1b\\)$/;
+
+/** Characters that are kept while there is no connection. */
+const mostEarly = 4096;
+
 const patienceMs = [200, 500, 1000, 2000, 4000, 8000];
 
 /** Shows a terminal of the gateway's machine. A broken connection is taken up right where it ended. */
@@ -19,6 +25,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
   #terminal: Terminal | undefined;
   #stopped = false;
   #replaying = false;
+  #early = "";
   #size: { cols: number; rows: number } | undefined;
 
   constructor(private readonly client: Client, readonly id: string) {
@@ -36,8 +43,12 @@ export class Viewer extends Store<ViewerState> implements Feed {
   }
 
   input(data: string): void {
+    const { phase } = this.get();
+    if ((phase === "opening" || phase === "reconnecting") && this.#early.length + data.length <= mostEarly) this.#early += data;
+    if (phase !== "open") return;
     // While old output is shown, the screen answers what programs asked long ago.
-    if (this.get().phase === "open" && !this.#replaying) this.#terminal?.write(data);
+    if (this.#replaying && answer.test(data)) return;
+    this.#terminal?.write(data);
   }
 
   resize(cols: number, rows: number): void {
@@ -57,6 +68,8 @@ export class Viewer extends Store<ViewerState> implements Feed {
         this.#replaying = terminal.position < terminal.written;
         this.set({ phase: "open", words: "" });
         if (this.#size) terminal.resize(this.#size.cols, this.#size.rows);
+        if (this.#early !== "") terminal.write(this.#early);
+        this.#early = "";
         for await (const chunk of terminal) {
           // The screen takes its time: what comes meanwhile waits in the terminal, which has a bound.
           await new Promise<void>((resolve) => screen.write(chunk, resolve));
