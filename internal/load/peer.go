@@ -278,13 +278,20 @@ func added(l *life) ([]figure, error) {
 }
 
 // used is what processes have taken: the side's own, and those with the agent's.
-type used struct{ own, tree usage }
+type used struct {
+	own, tree usage
+	each      map[int]time.Duration // processor time of those of the tree, of which some may end
+}
 
 func (u used) since(before used) used {
 	less := func(a, b usage) usage {
 		return usage{cpu: a.cpu - b.cpu, memory: a.memory - b.memory, anon: a.anon - b.anon}
 	}
-	return used{less(u.own, before.own), less(u.tree, before.tree)}
+	d := used{own: less(u.own, before.own), tree: less(u.tree, before.tree)}
+	for pid, cpu := range u.each {
+		d.tree.cpu += cpu - before.each[pid]
+	}
+	return d
 }
 
 func (l *life) usage() used {
@@ -297,5 +304,26 @@ func (l *life) usage() used {
 			return exe == program
 		})
 	}
-	return used{taken(own...), taken(withBelow([]int{root}, func(int) bool { return true })...)}
+	u := used{own: taken(own...), each: map[int]time.Duration{}}
+	for _, pid := range withBelow([]int{root}, func(int) bool { return true }) {
+		one := taken(pid)
+		u.tree.memory, u.tree.anon = u.tree.memory+one.memory, u.tree.anon+one.anon
+		u.each[pid] = ticks(pid)
+	}
+	return u
+}
+
+// ticks is the processor time of a process by ticks of ten milliseconds, with that of its threads that
+// have ended: agents have many of those.
+func ticks(pid int) time.Duration {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	// 12 (name) S 1 ...: the 14th and the 15th are those in user mode and in the kernel.
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	kernel, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+kernel) * 10 * time.Millisecond
 }
