@@ -8,8 +8,7 @@ import (
 
 // questions are what a program asks a terminal, which answers as if somebody typed: what it is, its
 // state, its modes, its size, its keyboard, its colours, its clipboard, its capabilities.
-var questions = pattern.New(`\x1b(?:Z|\[[>=]?0?c|\[\??[0-9;]+n|\[\??[0-9;]+\$p|\[>0?q|\[[01]?x|\[\?u|\[(?:1[1345689]|2[01])(?:;[0-9]*)*t` +
-	`|\](?:[0-9;?]+|52;[a-z0-9]*;)\?(?:\x07|\x1b\\)|P[+$]q[^\x1b]*\x1b\\)`)
+var questions = pattern.New(`\x1b(?:Z|\[[>=]?0?c|\[\??[0-9;]+n|\[\??[0-9;]+\$p|\[>0?q|\[[01]?x|\[\?u|\[(?:1[1345689]|2[01])(?:;[0-9]*)*t|\](?:[0-9;?]+|52;[a-z0-9]*;)\?(?:\x07|\x1b\\)|P[+$]q[^\x1b]*\x1b\\)`)
 
 // begun is the end of a text which may be the beginning of a question.
 var begun = pattern.New(`\x1b(?:\[[?>=]?[0-9;]*\$?|\][0-9;?a-z]*\x1b?|P(?:[+$](?:q[^\x1b]*\x1b?)?)?)?$`)
