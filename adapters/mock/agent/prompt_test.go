@@ -21,7 +21,7 @@ import (
 func TestPrompt_Text(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
-	big := strings.Repeat("日本語 <&> \"\\ 😀 ", 100_000) + "end"
+	big := strings.Repeat("日本語 <&> \"\\ 😀 ", 50_000) + "end"
 	for _, p := range []struct {
 		name, text string
 		want       []string
