@@ -544,9 +544,9 @@ class TerminalFrame(TypedDict):
     position: NotRequired[int]
     problem: NotRequired[Problem]
     rows: NotRequired[int]
+    shown: NotRequired[int]
     signal: NotRequired[str]
     type: Literal['ready', 'missed', 'exit', 'error', 'input', 'resize', 'signal']
-    written: NotRequired[int]
 
 
 class Use(TypedDict):
