@@ -309,23 +309,11 @@ func (o *overHTTP) stream(header string) error {
 	o.streams = append(o.streams, conn)
 	o.mu.Unlock()
 	go func() { // ends with the connection
-		lines := bufio.NewReaderSize(answer.Body, 256<<10)
-		var long []byte
-		for {
-			line, err := lines.ReadSlice('\n')
-			if errors.Is(err, bufio.ErrBufferFull) {
-				for long = long[:0]; errors.Is(err, bufio.ErrBufferFull); line, err = lines.ReadSlice('\n') {
-					long = append(long, line...)
-				}
-				line = append(long, line...)
-			}
-			if err != nil {
-				return
-			}
+		eachLine(answer.Body, func(line []byte) {
 			if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok {
-				o.take(bytes.TrimRight(data, "\n"))
+				o.take(data)
 			}
-		}
+		})
 	}()
 	return nil
 }

@@ -39,7 +39,12 @@ func startStreams(ctx context.Context, line, env []string, dir string) (*streams
 // read gives each line to take, until there is none.
 func (s *streams) read(take func(frame []byte)) {
 	defer close(s.ended)
-	lines := bufio.NewReaderSize(s.out, 256<<10)
+	eachLine(s.out, take)
+}
+
+// eachLine gives each line to take, without spaces around it, until there is none.
+func eachLine(r io.Reader, take func(line []byte)) {
+	lines := bufio.NewReaderSize(r, 256<<10)
 	var long []byte
 	for {
 		line, err := lines.ReadSlice('\n')

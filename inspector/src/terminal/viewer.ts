@@ -72,9 +72,11 @@ export class Viewer extends Store<ViewerState> implements Feed {
         this.#early = "";
         for await (const chunk of terminal) {
           // The screen takes its time: what comes meanwhile waits in the terminal, which has a bound.
-          await new Promise<void>((resolve) => screen.write(chunk, resolve));
-          if (this.#stopped) return;
+          const old = Math.min(chunk.length, Math.max(0, chunk.length - (terminal.position - terminal.shown)));
+          if (old > 0) await new Promise<void>((resolve) => screen.write(chunk.subarray(0, old), resolve));
           this.#replaying &&= terminal.position < terminal.shown;
+          if (old < chunk.length) await new Promise<void>((resolve) => screen.write(chunk.subarray(old), resolve));
+          if (this.#stopped) return;
         }
         const { exitCode, signal } = await terminal.exited;
         this.set({ phase: "ended", words: signal === undefined ? `ended with code ${exitCode}` : `ended by ${signal}` });
