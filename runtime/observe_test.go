@@ -3,7 +3,10 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +24,6 @@ type ledger struct {
 	open  map[*entry]bool
 	ended []string // "name result error"
 	costs []string
-	more  chan struct{} // gets something when one has ended
 }
 
 type entry struct {
@@ -52,25 +54,14 @@ func (e *entry) End(o observe.Outcome) {
 	}
 	delete(e.l.open, e)
 	e.l.ended = append(e.l.ended, fmt.Sprint(e.w.Name, " ", o.Result, " ", o.Error))
-	select {
-	case e.l.more <- struct{}{}:
-	default:
-	}
 }
 
-// await waits until n have ended like line: those who are waited for are answered first.
-func (l *ledger) await(line string, n int) {
+// expect wants n to have ended like line. Nothing waits for it: who is answered, or told,
+// finds it counted.
+func (l *ledger) expect(line string, n int) {
 	l.t.Helper()
-	late := time.After(wait)
-	for l.count(line) < n {
-		select {
-		case <-l.more:
-		case <-late:
-			l.t.Fatalf("%q is not %d times among %q", line, n, l.ended)
-		}
-	}
-	if got := l.count(line); got > n {
-		l.t.Errorf("%q ended %d times", line, got)
+	if got := l.count(line); got != n {
+		l.t.Errorf("%q ended %d times, want %d: %q", line, got, n, l.ended)
 	}
 }
 
@@ -86,7 +77,7 @@ func (l *ledger) count(line string) (n int) {
 }
 
 func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
-	l := &ledger{t: t, open: map[*entry]bool{}, more: make(chan struct{}, 1)}
+	l := &ledger{t: t, open: map[*entry]bool{}}
 	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
 	r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Observer: l})
 	if err != nil {
@@ -110,7 +101,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	a.conn().next(t, "session/cancel")
 	a.conn().result(running, `{"stopReason":"cancelled"}`)
 	tc.until(one)
-	l.await("session/prompt cancelled ", 3)
+	l.expect("session/prompt cancelled ", 3)
 	// Refused ones are no turns.
 	tc.callErr("session/prompt", prompt("nobody", "x"))
 
@@ -132,7 +123,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	}
 	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
 	for _, line := range []string{"session/request_permission dropped ", "elicitation/create dropped ", "session/prompt failed agent_process_exited"} {
-		l.await(line, 1)
+		l.expect(line, 1)
 	}
 	// The end of the gateway ends a turn as well.
 	tc.request("session/prompt", prompt(s, "f"))
@@ -210,6 +201,91 @@ func (f *fakeAgent) awaitOpened(t *testing.T, n int) {
 		case <-end:
 			t.Fatalf("the agent was started %d times", f.opened())
 		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// shownFirst is an observer that finds out whether the log shows already what it is told.
+type shownFirst struct {
+	observe.Nobody
+	t    *testing.T
+	dir  string
+	told chan string // what it was told, in order
+}
+
+// is says that the observer is told of what, of which the log must not show text yet.
+func (o shownFirst) is(what, text string) {
+	o.told <- what
+	logs, err := filepath.Glob(filepath.Join(o.dir, "sessions", "*", "log.journal"))
+	if err != nil {
+		o.t.Error(err)
+	}
+	for _, path := range logs {
+		log, err := os.ReadFile(path)
+		if err != nil {
+			o.t.Error(err)
+		}
+		if strings.Contains(string(log), text) {
+			o.t.Errorf("when the observer is told of %s, the log shows %q already", what, text)
+		}
+	}
+}
+
+func (o shownFirst) Begin(_ context.Context, w observe.Work) observe.Span {
+	return shownSpan{o: o, name: w.Name}
+}
+
+func (o shownFirst) Charged(string, string, float64) { o.is("a cost", "usage_update") }
+
+type shownSpan struct {
+	observe.NoSpan
+	o    shownFirst
+	name string
+}
+
+func (s shownSpan) FirstUpdate() { s.o.is("a first update", "agent_message_chunk") }
+
+func (s shownSpan) End(observe.Outcome) {
+	switch s.name {
+	case acp.MethodSessionPrompt:
+		s.o.is("a turn's end", "stopReason")
+	case acp.MethodSessionRequestPermission:
+		s.o.is("an answer", "$/cancel_request")
+	}
+}
+
+// TestObserver_IsToldFirst: what clients are shown has been counted by then, or a scrape
+// behind an answer finds the turn still open.
+func TestObserver_IsToldFirst(t *testing.T) {
+	o := shownFirst{t: t, dir: t.TempDir(), told: make(chan string, 16)}
+	a := &fakeAgent{id: "fake"}
+	r := openRuntime(t, Options{DataDir: o.dir, Adapters: adaptersOf(a), DefaultAgent: "fake", Observer: o})
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	update := func(of string) {
+		a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":` + of + `}}`)
+	}
+	update(`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi"}}`)
+	update(`{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":0.5,"currency":"USD"}}`)
+	a.conn().send(`{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[]}}`)
+	ask := tc.next()
+	for ; !ask.IsRequest(); ask = tc.next() {
+	}
+	answer := acp.NewResult(ask.ID(), []byte(`{"outcome":{"outcome":"cancelled"}}`))
+	tc.send(string(answer.Frame()))
+	a.conn().next(t, "")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	for _, want := range []string{"a first update", "a cost", "an answer", "a turn's end"} {
+		select {
+		case got := <-o.told:
+			if got != want {
+				t.Errorf("the observer was told of %s, want %s", got, want)
+			}
+		default:
+			t.Fatalf("the observer was not told of %s", want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +52,7 @@ func open(t *testing.T, o Options) *Telemetry {
 }
 
 func TestNew_Unconfigured(t *testing.T) {
-	before := goruntime.NumGoroutine()
+	before := goleak.IgnoreCurrent()
 	off := open(t, Options{Traces: true})
 	if off.Runtime() != nil || off.HTTP() != nil || off.Handler() != nil || off.Traces() {
 		t.Error("something is observed")
@@ -68,8 +67,8 @@ func TestNew_Unconfigured(t *testing.T) {
 	if parent, state := metrics.Begin(t.Context(), observe.Work{Name: prompt}).Trace(); parent+state != "" {
 		t.Errorf("an agent is told of a trace: %q %q", parent, state)
 	}
-	if after := goruntime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines became %d", before, after)
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
 	}
 }
 

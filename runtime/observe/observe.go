@@ -15,9 +15,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
-// Observer is told what the runtime does, while it does it. It is told nothing
-// of single messages: those are counted, see Census of package runtime. Its methods are
-// safe for concurrent use and do not wait.
+// Observer is told what the runtime does, while it does it, and before a client can see
+// it: who has a turn's answer finds the turn counted. It is told nothing of single
+// messages: those are counted, see Census of package runtime. Its methods are safe for
+// concurrent use. They are called with locks held, so they do not wait and do not use the
+// runtime.
 type Observer interface {
 	// Begin says that work begins. ctx has the values of the request or the work
 	// that it is part of; its end means nothing.

@@ -196,9 +196,9 @@ func (s *Session) closeAskLocked(a *ask, to journal.Recipient, outcome observe.O
 	delete(s.asks, a.ID)
 	s.m.asks = len(s.asks)
 	s.set.asks.remove(a)
+	a.span.End(outcome)
 	s.Log().Append(journal.AskDone, to, a.withdrawn())
 	x.flush = true
-	x.then(func() { a.span.End(outcome) })
 }
 
 // closeAsksLocked closes the open requests that which chooses. With a link the agent is

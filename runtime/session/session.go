@@ -273,12 +273,11 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.mu.Unlock()
 		return false
 	}
-	var first *turn
 	switch string(m.UpdateKind()) {
 	case "agent_message_chunk", "agent_thought_chunk", "plan":
-		first = s.showsWorkLocked()
+		s.showsWorkLocked()
 	case "tool_call", "tool_call_update":
-		first = s.showsWorkLocked()
+		s.showsWorkLocked()
 		s.calls.note(m.Update())
 		s.m.calls = len(s.calls.open)
 		s.noteSubagentLocked(m)
@@ -287,7 +286,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "usage_update":
 		s.noteCostLocked(m.Update())
 		if more, currency := s.cost.note(m.Update()); more > 0 {
-			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
+			s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}
 	case "session_info_update":
 		own, left := s.untitledLocked(m)
@@ -302,9 +301,6 @@ func (l *link) Receive(m *acp.Message) bool {
 	}
 	s.append(kind, journal.Everyone, m)
 	s.mu.Unlock()
-	if first != nil {
-		first.span.FirstUpdate()
-	}
 	return true
 }
 
@@ -374,20 +370,16 @@ func (s *Session) noteAloneLocked() bool {
 	return true
 }
 
-// showsWorkLocked notes that the agent does something, and returns the turn that it
-// is the first sign of.
-func (s *Session) showsWorkLocked() *turn {
-	t := s.m.turn
-	if t == nil {
+// showsWorkLocked notes that the agent does something.
+func (s *Session) showsWorkLocked() {
+	switch t := s.m.turn; {
+	case t == nil:
 		s.m.working = true
-		return nil
+	case !t.shown && t.phase >= running:
+		t.shown = true
+		t.span.FirstUpdate()
+		s.dropPromptLocked(t)
 	}
-	if t.shown || t.phase < running {
-		return nil
-	}
-	t.shown = true
-	s.dropPromptLocked(t)
-	return t
 }
 
 // append adds an entry whose frame is m with the gateway's session id. What is of a child

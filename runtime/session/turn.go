@@ -233,11 +233,11 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 		s.rec.noteTurn(time.Now(), outcome.Usage)
 		s.unsaved = true
 	}
+	t.span.End(outcome)
 	s.noteTurnEndLocked(t, &end)
 	if t.named != nil {
 		t.named.over(&end)
 	}
-	x.then(func() { t.span.End(outcome) })
 	for _, q := range t.all() {
 		x.then(q.Record(s, q.Rewritten(&end), viewer.TimedOut(err), outcome)) // nothing for who was answered when it began
 	}

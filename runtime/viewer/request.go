@@ -119,6 +119,7 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 	if !q.done.CompareAndSwap(false, true) {
 		return func() {}
 	}
+	q.span.End(outcome)
 	if q.raise != nil {
 		m := acp.MustParse(frame)
 		frame = q.raise(&m)
@@ -139,7 +140,6 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 	}
 	c.mu.Unlock()
 	return func() {
-		q.span.End(outcome)
 		switch {
 		case q.sink != nil:
 			c.whenShown(s, rep.Seq, func() { q.sink <- rep })
