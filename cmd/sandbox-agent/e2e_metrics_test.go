@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -70,26 +72,37 @@ func (s scrape) since(before scrape) map[string]float64 {
 func (s scrape) expect(t *testing.T, before scrape, want map[string]float64) {
 	t.Helper()
 	got := s.since(before)
+	if s.has(before, want) {
+		return
+	}
 	for line, v := range want {
 		if got[line] != v {
 			t.Errorf("%s changed by %v, want %v", line, got[line], v)
 		}
 	}
-	if t.Failed() {
-		for _, line := range slices.Sorted(keys(got)) {
-			t.Logf("%s %+v", line, got[line])
-		}
+	for _, line := range slices.Sorted(maps.Keys(got)) {
+		t.Logf("%s %+v", line, got[line])
 	}
 }
 
-func keys(m map[string]float64) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
+func (s scrape) has(before scrape, want map[string]float64) bool {
+	got := s.since(before)
+	for line, v := range want {
+		if got[line] != v {
+			return false
 		}
 	}
+	return true
+}
+
+// expectSoon is expect for what is counted a moment after a client can know of it: a
+// request when its handler has returned, a process when it has ended.
+func (g *gateway) expectSoon(t *testing.T, before scrape, want map[string]float64) {
+	t.Helper()
+	now := g.scrape()
+	for end := time.Now().Add(patience); !now.has(before, want) && time.Now().Before(end); now = g.scrape() {
+	}
+	now.expect(t, before, want)
 }
 
 func TestMetrics(t *testing.T) {
@@ -154,7 +167,7 @@ func TestMetrics(t *testing.T) {
 		if _, err := c.wait(turn); err != nil {
 			t.Fatal(err)
 		}
-		g.scrape().expect(t, before, map[string]float64{
+		g.expectSoon(t, before, map[string]float64{
 			`asks_total{agent="mock",kind="permission"}`:                                 3,
 			`asks_answered_total{agent="mock",kind="permission",outcome="allow_once"}`:   1,
 			`asks_answered_total{agent="mock",kind="permission",outcome="reject_once"}`:  1,
@@ -193,7 +206,7 @@ func TestMetrics(t *testing.T) {
 				t.Error(m.Error)
 			}
 		}
-		g.scrape().expect(t, before, map[string]float64{
+		g.expectSoon(t, before, map[string]float64{
 			`turns_started_total{agent="mock"}`:                   2,
 			`turns_ended_total{agent="mock",outcome="cancelled"}`: 2,
 			`turns_open{agent="mock"}`:                            0,
@@ -212,9 +225,7 @@ func TestMetrics(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		killed := `sandbox_agent_agent_process_exits_total{agent="mock",kind="killed"}`
-		g.until("the end of the killed process", func() bool { return g.scrape()[killed] == 1 })
-		g.scrape().expect(t, before, map[string]float64{
+		g.expectSoon(t, before, map[string]float64{
 			`agent_process_exits_total{agent="mock",kind="crash"}`:  1,
 			`agent_process_exits_total{agent="mock",kind="killed"}`: 1,
 			`agent_process_starts_total{agent="mock"}`:              1,
@@ -232,35 +243,34 @@ func TestMetrics(t *testing.T) {
 		ms := m.newSession()
 		m.prompt(ms, "one")
 		m.prompt(ms, "two")
-		g.scrape().expect(t, before, map[string]float64{
-			`tokens_total{agent="metered",kind="input"}`:                      200,
-			`tokens_total{agent="metered",kind="output"}`:                     40,
-			`tokens_total{agent="metered",kind="thought"}`:                    2,
-			`tokens_total{agent="metered",kind="cache_read"}`:                 120,
-			`tokens_total{agent="metered",kind="cache_write"}`:                10,
-			`cost_total{agent="metered",currency="EUR"}`:                      0.5,
-			`updates_total{agent="metered"}`:                                  4,
-			`turns_ended_total{agent="metered",outcome="end_turn"}`:           2,
-			`connections{transport="websocket"}`:                              1,
-			`http_requests_total{method="GET",route="/v2/rpc",status="101"}`:  1,
-			`http_requests_total{method="GET",route="/metrics",status="200"}`: 1,
-			`http_requests_open`:                                              0, // a WebSocket is counted as a connection
+		g.expectSoon(t, before, map[string]float64{
+			`tokens_total{agent="metered",kind="input"}`:                     200,
+			`tokens_total{agent="metered",kind="output"}`:                    40,
+			`tokens_total{agent="metered",kind="thought"}`:                   2,
+			`tokens_total{agent="metered",kind="cache_read"}`:                120,
+			`tokens_total{agent="metered",kind="cache_write"}`:               10,
+			`cost_total{agent="metered",currency="EUR"}`:                     0.5,
+			`updates_total{agent="metered"}`:                                 4,
+			`turns_ended_total{agent="metered",outcome="end_turn"}`:          2,
+			`connections{transport="websocket"}`:                             1,
+			`http_requests_total{method="GET",route="/v2/rpc",status="101"}`: 1,
+			`http_requests_open`:                                             0, // a WebSocket is counted as a connection
 		})
 		// An agent that has begun anew counts from nothing.
 		if _, err := m.call("session/prompt", promptParams(ms, "die")); err == nil {
 			t.Error("the turn did not fail")
 		}
 		m.prompt(ms, "three")
-		g.scrape().expect(t, before, map[string]float64{`cost_total{agent="metered",currency="EUR"}`: 0.75})
+		g.expectSoon(t, before, map[string]float64{`cost_total{agent="metered",currency="EUR"}`: 0.75})
 	})
 
 	t.Run("connections", func(t *testing.T) {
 		before := g.scrape()
 		st := connect(t, g, standard, options{})
 		st.prompt(st.newSession(), "hello")
-		g.scrape().expect(t, before, map[string]float64{`connections{transport="standard"}`: 1})
+		g.expectSoon(t, before, map[string]float64{`connections{transport="standard"}`: 1})
 		st.close()
-		g.scrape().expect(t, before, map[string]float64{`connections{transport="standard"}`: 0, `sessions{state="idle"}`: 1})
+		g.expectSoon(t, before, map[string]float64{`connections{transport="standard"}`: 0, `sessions{state="idle"}`: 1})
 	})
 
 	t.Run("journal", func(t *testing.T) {
@@ -293,6 +303,9 @@ func TestMetrics(t *testing.T) {
 		if now["sandbox_agent_journal_sync_seconds"] < 1 {
 			t.Error("no sync was timed")
 		}
+		if now[`sandbox_agent_http_requests_total{method="GET",route="/metrics",status="200"}`] < 1 {
+			t.Error("scrapes are not counted")
+		}
 	})
 
 	t.Run("files, processes and problems", func(t *testing.T) {
@@ -307,7 +320,7 @@ func TestMetrics(t *testing.T) {
 		g.post("GET", "/v2/sessions/nope", "")
 		g.post("GET", "/v2/no/such/route", "")
 		id := g.program(true, "echo ready; sleep 1000")
-		g.scrape().expect(t, before, map[string]float64{
+		g.expectSoon(t, before, map[string]float64{
 			`file_transfer_bytes_total{direction="upload"}`:                            12345,
 			`file_transfer_bytes_total{direction="download"}`:                          2 * 12345,
 			`http_requests_total{method="PUT",route="/v2/fs/file",status="201"}`:       1,
@@ -323,7 +336,7 @@ func TestMetrics(t *testing.T) {
 		if code, body := g.post("DELETE", "/v2/processes/"+id, ""); code >= 300 {
 			t.Errorf("%d %s", code, body)
 		}
-		g.scrape().expect(t, before, map[string]float64{`processes_running`: 0, `terminals_running`: 0})
+		g.expectSoon(t, before, map[string]float64{`processes_running`: 0, `terminals_running`: 0})
 	})
 
 	t.Run("labels are bounded", func(t *testing.T) {
