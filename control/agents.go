@@ -39,5 +39,5 @@ func (s *Server) getAgent(c echo.Context) error {
 		}
 		known = append(known, a.ID)
 	}
-	return problem.New(problem.NotFound, "there is no agent %q; the agents are %s", id, strings.Join(known, ", ")).With("agents", known)
+	return problem.New(problem.NotFound, "there is no agent %q; the agents are %s", id, strings.Join(known, ", ")).With("agent", id).With("agents", known)
 }

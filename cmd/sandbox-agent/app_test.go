@@ -181,6 +181,25 @@ func TestDescribe_Login(t *testing.T) {
 	}
 }
 
+// Who names no agent, or one that there is not, is told how, or which could be meant.
+func TestDescribe_Agents(t *testing.T) {
+	agents := []string{"claude", "mock"}
+	for _, tt := range []struct {
+		err  *problem.Error
+		hint string
+	}{
+		{problem.New(problem.InvalidRequest, "none").With("agents", agents), "name one with --agent"},
+		{problem.New(problem.UnsupportedAgent, "x").With("agent", "cladue").With("agents", agents), "did you mean claude?"},
+		{problem.New(problem.UnsupportedAgent, "x").With("agent", "else").With("agents", agents), "sandbox-agent agents list shows the agents there are"},
+	} {
+		for _, err := range []error{tt.err, acp.Errorf(acp.CodeInvalidParams, "outer").WithData(tt.err)} { // of this process, and of a gateway
+			if r := describe(err); r.Hint != tt.hint {
+				t.Errorf("%v: the hint is %q, want %q", err, r.Hint, tt.hint)
+			}
+		}
+	}
+}
+
 func TestPrintError_AgentStderr(t *testing.T) {
 	out := newScreen()
 	err := acp.Errorf(acp.CodeInternal, "the process exited").WithData(object{"stderr": object{"tail": "no such file"}})

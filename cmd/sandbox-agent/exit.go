@@ -97,7 +97,7 @@ func described(err error, hint string) cmdline.Report {
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	case errors.As(err, &p):
 		r := cmdline.Report{Exit: cmdline.ExitFailure, Type: p.Kind.Type(), Title: p.Kind.Title(), Status: p.Kind.Status(), Detail: p.Detail}
-		r.Exit, r.Hint = ofKind(p.Kind)
+		r.Exit, r.Hint = ofProblem(p)
 		return r
 	case errors.As(err, &rpc):
 		r := cmdline.Report{Exit: exitAgent, Title: "the agent answered with an error", Detail: rpc.Message, Code: rpc.Code, Data: rpc.Data, Stderr: rawjson.MemberString(rpc.Data, "stderr", "tail")}
@@ -110,7 +110,7 @@ func described(err error, hint string) cmdline.Report {
 			if inner.Detail != "" {
 				r.Detail = inner.Detail
 			}
-			r.Exit, r.Hint = ofKind(inner.Kind)
+			r.Exit, r.Hint = ofProblem(inner)
 			return r
 		}
 		switch rpc.Code {
@@ -154,6 +154,34 @@ func plainKind(k problem.Kind) bool {
 		return true
 	}
 	return false
+}
+
+// ofProblem is ofKind with a hint of what could be meant, where the problem says which
+// agents there are.
+func ofProblem(p *problem.Error) (exit int, hint string) {
+	exit, hint = ofKind(p.Kind)
+	var agents []string
+	switch list := p.Extensions["agents"].(type) {
+	case []string: // of this process
+		agents = list
+	case []any:
+		for _, a := range list {
+			if name, ok := a.(string); ok {
+				agents = append(agents, name)
+			}
+		}
+	}
+	if len(agents) == 0 {
+		return exit, hint
+	}
+	name, _ := p.Extensions["agent"].(string)
+	if name == "" {
+		return exit, "name one with --agent"
+	}
+	if like := cmdline.Nearest(name, agents); like != "" {
+		return exit, "did you mean " + like + "?"
+	}
+	return exit, hint
 }
 
 func ofKind(k problem.Kind) (exit int, hint string) {

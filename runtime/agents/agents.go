@@ -141,7 +141,7 @@ func (set *Set) Named(name string) (*Agent, error) {
 }
 
 func (set *Set) unknown(name string) error {
-	return problem.New(problem.UnsupportedAgent, "agent %q is unknown: the agents are %s", name, strings.Join(set.names, ", ")).With("agents", set.names)
+	return problem.New(problem.UnsupportedAgent, "agent %q is unknown: the agents are %s", name, strings.Join(set.names, ", ")).With("agent", name).With("agents", set.names)
 }
 
 // Used returns the agents that may have processes.

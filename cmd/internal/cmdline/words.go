@@ -144,7 +144,7 @@ func unknownCommand(app *cli.App, args []string) error {
 				}
 			}
 			text := fmt.Sprintf("there is no command %q", a)
-			if like := cmp.Or(Nearest(a, names), synonym(a, names)); like != "" {
+			if like := cmp.Or(Nearest(a, names), synonym(a, names), below(commands, a)); like != "" {
 				text += ": did you mean " + like + "?"
 			}
 			return &Usage{text, path}
@@ -155,6 +155,21 @@ func unknownCommand(app *cli.App, args []string) error {
 		path, commands = path+" "+c.Name, c.Subcommands
 	}
 	return nil
+}
+
+// below returns the only command of commands that has one called name, with it; "" for
+// none or several.
+func below(commands []*cli.Command, name string) string {
+	var found []string
+	for _, c := range commands {
+		if !c.Hidden && Find(c.Subcommands, name) != nil {
+			found = append(found, c.Name+" "+name)
+		}
+	}
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0]
 }
 
 // synonyms are words of other programs for what a command does.
