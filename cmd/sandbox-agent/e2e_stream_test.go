@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -177,6 +178,66 @@ func (c *client) try(session string, after uint64) error {
 func (c *client) untilClosed(ok func() bool) {
 	c.t.Helper()
 	c.until(func() bool { return ok() || c.closed != nil }, "the end of the stream")
+}
+
+// TestStream_OthersComeAndGo: what is little is written to the only reader of a session by
+// who made it, and to several by the goroutine of each. Between the two nothing is lost.
+func TestStream_OthersComeAndGo(t *testing.T) {
+	const rounds, turns, chunks = 6, 20, 3
+	for _, kind := range dialects {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t)
+			c := connect(t, g, kind, options{})
+			s := c.newSession()
+			for round := range rounds {
+				var ends []<-chan message
+				for range turns {
+					ends = append(ends, c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", chunks))))
+				}
+				other := connect(t, g, dialects[round%len(dialects)], options{})
+				other.attach("session/resume", s, nil)
+				if round%2 == 0 { // it leaves while others wait
+					other.close()
+				}
+				for _, end := range ends {
+					if r, err := c.wait(end); err != nil || stopReason(t, r) != "end_turn" {
+						t.Fatalf("the turn ended with %s, %v", r, err)
+					}
+				}
+				if round%2 == 1 {
+					c.prompt(s, fmt.Sprintf("stream %d", chunks))
+					other.until(func() bool { return inTurn(t, s, chunks, other.inbox) > 0 }, "a turn that began behind it")
+					other.close()
+				}
+			}
+			want := (rounds*turns + rounds/2) * chunks
+			c.until(func() bool { return inTurn(t, s, chunks, c.inbox) >= want }, "%d chunks", want)
+			if got := inTurn(t, s, chunks, c.messages()); got != want {
+				t.Errorf("%d chunks, want %d", got, want)
+			}
+		})
+	}
+}
+
+// inTurn counts the chunks of a session's turns, each of so many, which must come in order;
+// the first may be one in the middle.
+func inTurn(t *testing.T, session string, of int, in []message) (n int) {
+	t.Helper()
+	next := 0
+	for i := range in {
+		text, ok := in[i].chunk(session)
+		if !ok {
+			continue
+		}
+		got, err := strconv.Atoi(number.FindString(text))
+		if err != nil || n > 0 && got != next%of {
+			t.Fatalf("chunk %q follows number %d", text, next-1)
+		}
+		next = got + 1
+		n++
+	}
+	return n
 }
 
 func TestStream_StalledReaderDisturbsNobody(t *testing.T) {
