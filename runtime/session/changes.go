@@ -215,6 +215,7 @@ type Follower struct {
 
 // Follow returns a follower whose first change is the one behind a position.
 func (set *Set) Follow(position uint64) *Follower {
+	set.await()
 	return &Follower{changes: &set.changes, position: position}
 }
 
@@ -255,7 +256,10 @@ func (f *Follower) Next(dst []ListChange, limit int) (_ []ListChange, anew bool)
 func (f *Follower) Position() uint64 { return f.position }
 
 // Position returns the position behind all changes of the list that there were.
-func (set *Set) Position() uint64 { return set.changes.position() }
+func (set *Set) Position() uint64 {
+	set.await()
+	return set.changes.position()
+}
 
 // Watch makes every change of the list send to wake, without waiting; use a channel
 // with room for one. The returned function ends it.

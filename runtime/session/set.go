@@ -76,13 +76,14 @@ type Set struct {
 	prompts *memory.Share // that wait, or that an agent may not have read
 	crowded chan struct{} // has a value when more files of logs are open than should be
 
-	mu       sync.Mutex
+	mu       sync.Mutex // is held while the records of all sessions are read at the start
 	byID     map[string]*Session
 	reserved map[string]bool // ids of sessions that are being created
 }
 
-// NewSet opens the sessions below the data directory; their logs are opened when they
-// are needed.
+// NewSet has the sessions below the data directory read. Who needs one waits for it; who
+// needs none does not: there can be ten thousand. Their logs are opened when they are
+// needed.
 func NewSet(o Options) (*Set, error) {
 	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	if o.LogMemory > 0 {
@@ -100,19 +101,36 @@ func NewSet(o Options) (*Set, error) {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	set.endTravels()
-	recs, err := set.store.list(o.Logger)
+	folders, err := os.ReadDir(set.store.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
-	for _, rec := range recs {
-		set.byID[rec.ID] = newSession(set, rec, dormant)
+	set.mu.Lock()
+	o.Tasks.Go(func() {
+		defer set.mu.Unlock()
+		set.readLocked(folders)
+	})
+	return set, nil
+}
+
+// readLocked makes the sessions in the folders those of the set.
+func (set *Set) readLocked(folders []os.DirEntry) {
+	var all []*Session
+	for _, rec := range set.store.records(folders, set.o.Logger) {
+		s := newSession(set, rec, dormant)
+		set.byID[rec.ID] = s
+		all = append(all, s)
 	}
-	all := slices.Collect(maps.Values(set.byID))
 	set.changes.init(all)
 	for _, s := range all {
 		s.list()
 	}
-	return set, nil
+}
+
+// await waits until the sessions that there were at the start are known.
+func (set *Set) await() {
+	set.mu.Lock()
+	defer set.mu.Unlock()
 }
 
 // Run makes logs durable, and closes files of logs when too many are open, until ctx ends.
@@ -168,8 +186,10 @@ func (set *Set) closeFiles(ctx context.Context) {
 	}
 }
 
-// Writable reports why sessions cannot be kept, nil when they can.
+// Writable reports why sessions cannot be kept, nil when they can. It waits until those of
+// the start are known.
 func (set *Set) Writable() error {
+	set.await()
 	if err := set.Room(); err != nil {
 		return err
 	}

@@ -114,21 +114,14 @@ func (st store) remove(id string) error {
 	return nil
 }
 
-// list reads every session's record. One that cannot be read is made again from
-// what the log says of the session. Where that says nothing either, the session
+// records reads the record in each of the store's folders. One that cannot be read is made
+// again from what the log says of the session. Where that says nothing either, the session
 // is reported and left alone.
-func (st store) list(log *slog.Logger) ([]record, error) {
-	if st.dir == "" {
-		return nil, nil
-	}
-	entries, err := os.ReadDir(st.dir)
-	if err != nil {
-		return nil, err
-	}
-	recs := make([]record, len(entries))
-	atOnce(len(entries), func(i int) {
-		if rec, err := st.read(entries[i].Name(), log); err != nil {
-			log.Warn("skip unreadable session", "directory", entries[i].Name(), "err", err)
+func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
+	recs := make([]record, len(folders))
+	atOnce(len(folders), func(i int) {
+		if rec, err := st.read(folders[i].Name(), log); err != nil {
+			log.Warn("skip unreadable session", "directory", folders[i].Name(), "err", err)
 		} else {
 			recs[i] = rec
 		}
@@ -141,7 +134,7 @@ func (st store) list(log *slog.Logger) ([]record, error) {
 			known.share(b)
 		}
 	}
-	return recs, nil
+	return recs
 }
 
 // read reads one record.
