@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -34,12 +35,28 @@ func runBridge(addr string, agent []string) error {
 	mux.HandleFunc("POST /v2/rpc", b.post)
 	mux.HandleFunc("GET /v2/rpc", b.stream)
 	mux.HandleFunc("DELETE /v2/rpc", b.remove)
+	mux.HandleFunc("PUT /v2/fs/file", putFile)
+	mux.HandleFunc("GET /v2/fs/file", getFile)
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	return http.Serve(ln, mux) //nolint:gosec // it serves one client on loopback
 }
+
+// putFile and getFile are what Go itself does with a file: it is copied, and can be seen half written.
+func putFile(w http.ResponseWriter, r *http.Request) {
+	f, err := os.Create(r.FormValue("path"))
+	if err == nil {
+		_, err = io.Copy(f, r.Body)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func getFile(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, r.FormValue("path")) }
 
 // child is an agent's process.
 type child struct {

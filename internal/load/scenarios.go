@@ -31,7 +31,7 @@ type scenario struct {
 	name  string
 	run   func(t *target) ([]figure, error)
 	alone bool // a bridge, which starts an agent for each connection, has nothing to compare
-	files bool // it uses files, which a bridge and a hub's own address do not have
+	files bool // it uses files, which a hub's own address does not have
 	// stored is for what a hub does beside: only targets with one are measured.
 	stored     bool
 	durability string // of sessions, "" for the standard one
@@ -50,8 +50,8 @@ var scenarios = []scenario{
 	{name: "Stream/size=50/conns=16", run: stream(16, 50, 0)},
 	{name: "Stream/size=1k/conns=16", run: stream(16, 1<<10, 0)},
 	{name: "Stream/size=64k/conns=16", run: stream(16, 64<<10, 0)},
-	{name: "Upload", run: transfer(upload), alone: true, files: true},
-	{name: "Download", run: transfer(download), alone: true, files: true},
+	{name: "Upload", run: transfer(upload), files: true},
+	{name: "Download", run: transfer(download), files: true},
 	{name: "Idle", run: idleConnections},
 	{name: "Many", run: stream(idle, 50, 50*time.Millisecond), alone: true},
 }

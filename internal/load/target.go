@@ -131,7 +131,7 @@ const (
 )
 
 // files reports whether clients reach the files of the gateway.
-func (t *target) files() bool { return !t.bridge && !t.socket && (t.hub == "" || t.base != "") }
+func (t *target) files() bool { return !t.socket && (t.hub == "" || t.base != "") }
 
 // program is one that was started.
 type program struct {
