@@ -230,3 +230,57 @@ func TestConn_WhatWaitsIsSentOnce(t *testing.T) {
 	_ = c.Close()
 	g.work.Wait()
 }
+
+// A gateway that is ending refuses new connections, until the next one is there.
+func TestConn_AGatewayThatIsEnding(t *testing.T) {
+	ending := func(p *peer) {
+		m := p.takes("initialize")
+		p.says(acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "over").WithData(problem.New(problem.Unavailable, "it is shutting down"))))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := &gateway{scripts: []func(*peer){
+			(*peer).welcome, ending, ending,
+			func(p *peer) {
+				p.welcome()
+				m := p.takes("session/new")
+				p.says(acp.NewResult(m.ID(), []byte(`{"sessionId":"s"}`)))
+			},
+		}}
+		c := New(Options{Dial: g.dial(t), GiveUp: time.Minute})
+		write(t, c, hello)
+		if m, err := c.Read(t.Context()); err != nil || m.Err() != nil {
+			t.Fatalf("%s, %v", m.Frame(), err)
+		}
+		synctest.Wait()
+		write(t, c, acp.NewRequest(acp.IntID(2), "session/new", []byte(`{"cwd":"/","mcpServers":[]}`)))
+		if m, err := c.Read(t.Context()); err != nil || m.ID() != "2" || m.Err() != nil {
+			t.Errorf("the session was answered with %s, %v", m.Frame(), err)
+		}
+		_ = c.Close()
+		g.work.Wait()
+	})
+}
+
+// One that does not take the token any more is not asked for minutes.
+func TestConn_TheTokenIsNotTakenAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gateway{scripts: []func(*peer){(*peer).welcome}}
+		first := g.dial(t)
+		refused := false
+		c := New(Options{GiveUp: time.Minute, Dial: func(ctx context.Context) (acp.Conn, error) {
+			if refused {
+				return nil, problem.New(problem.TokenInvalid, "another one is needed")
+			}
+			refused = true
+			return first(ctx)
+		}})
+		write(t, c, hello)
+		began := time.Now()
+		_, err := everything(c)
+		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.TokenInvalid || time.Since(began) > 0 {
+			t.Errorf("it ended after %v with %v", time.Since(began), err)
+		}
+		_ = c.Close()
+		g.work.Wait()
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -167,7 +168,7 @@ func (c *Conn) connect(first bool) (*link, error) {
 		}
 		var refused *refusal
 		switch {
-		case first, errors.As(err, &refused):
+		case first, errors.As(err, &refused), denied(err):
 			return nil, err
 		case time.Now().Add(pause).After(deadline):
 			return nil, fmt.Errorf("%w for %v: %w", errGivenUp, c.o.GiveUp, err)
@@ -185,6 +186,25 @@ func (c *Conn) connect(first bool) (*link, error) {
 type refusal struct{ err *acp.Error }
 
 func (r *refusal) Error() string { return "the gateway refuses the connection: " + r.err.Message }
+
+// passes reports whether the error is one that goes away by itself, as that of a gateway
+// which is ending, and will be started again.
+func passes(e *acp.Error) bool {
+	if e == nil {
+		return false
+	}
+	switch problem.Kind(strings.TrimPrefix(rawjson.MemberString(e.Data, "type"), problem.Prefix)) {
+	case problem.Unavailable, problem.NodeOffline, problem.TooManyRequests, problem.InsufficientStorage, problem.Timeout:
+		return true
+	}
+	return false
+}
+
+// denied reports whether an attempt found a gateway that does not let this client in.
+func denied(err error) bool {
+	p, ok := errors.AsType[*problem.Error](err)
+	return ok && (p.Kind == problem.TokenInvalid || p.Kind == problem.PermissionDenied)
+}
 
 // attempt opens one connection and sends initialize. The first answer has no
 // limit here: the gateway may have to install and start an agent before it
@@ -228,6 +248,8 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 				return nil, &refusal{e}
 			}
 			return live, nil
+		case passes(m.Err()):
+			return nil, m.Err()
 		case m.Err() != nil:
 			return nil, &refusal{m.Err()}
 		case isTwo(&m) != c.isTwo():

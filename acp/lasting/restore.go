@@ -244,12 +244,13 @@ func (c *Conn) told(id string, seq uint64) bool {
 // within less, and those of other nodes wait meanwhile.
 const nodeBound = 30 * time.Second
 
-// patientCall is call for what is asked of one node of a hub. A node that is away may be
-// coming to the hub that the connection is to now: it is asked again for a while.
+// patientCall is call for what is asked again for a while when it is refused for a reason
+// that goes away: a node of a hub may be coming to the hub that the connection is to now, and
+// a gateway that is ending breaks the connection soon.
 func (c *Conn) patientCall(live *link, method string, params []byte) (result []byte, failure *acp.Error, err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		result, failure, err = c.call(live, method, params)
-		if err != nil || failure == nil || rawjson.MemberString(failure.Data, "type") != problem.NodeOffline.Type() || time.Now().Add(pause).After(live.waits) {
+		if err != nil || !passes(failure) || time.Now().Add(pause).After(live.waits) {
 			return result, failure, err
 		}
 		select {

@@ -140,6 +140,13 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	}
 	defer l.closeWithin(goodbye)
 	defer cancel() // first: the reader may wait for the screen
+	go func() {
+		select {
+		case <-l.ended:
+			send(chatGone{l.err})
+		case <-ctx.Done():
+		}
+	}()
 	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, id: o.session, acp: o.acp}
 	if _, err := l.initializeAs(ctx, o.acp, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
 		return err

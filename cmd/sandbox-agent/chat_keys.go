@@ -325,7 +325,7 @@ func (m *chatModel) farewell() string {
 	if strings.TrimSpace(m.input.Value()) != "" {
 		lost = append(lost, "the text you write")
 	}
-	switch works := m.running && m.lost.IsZero(); {
+	switch works := m.running && m.lost.IsZero() && m.gone == nil; {
 	case len(lost) > 0:
 		return "Ctrl-C again leaves, without sending " + strings.Join(lost, " and ")
 	case works:
@@ -338,6 +338,10 @@ func (m *chatModel) farewell() string {
 func (m *chatModel) submit() tea.Cmd {
 	text := strings.TrimSpace(m.input.Value())
 	if text == "" {
+		return nil
+	}
+	if m.gone != nil {
+		m.note("there is no connection any more: what you write stays until you leave")
 		return nil
 	}
 	if m.over {

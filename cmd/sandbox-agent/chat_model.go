@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -56,6 +55,7 @@ type chatModel struct {
 	usage    string
 	details  bool
 	failed   error       // why the chat ended
+	gone     error       // why there is no connection any more, and none will be; nil before
 	refusals []string    // why another session could not be opened
 	lost     time.Time   // since when there is no connection; zero while there is one
 	second   *chatSecond // of version 2
@@ -277,15 +277,11 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	m.second.echo = ""
 	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
 	case msg.err != nil:
-		if n := len(m.entries); n > 0 && m.entries[n-1].kind == "user" || m.over { // nobody has said anything to it
+		if n := len(m.entries); n > 0 && m.entries[n-1].kind == "user" || m.over || m.gone != nil { // nobody has said anything to it
 			m.takeBack(msg.text)
 		}
 		r := describe(msg.err)
 		m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
-		if errors.Is(msg.err, errConnectionLost) {
-			m.failed = msg.err
-			return tea.Quit
-		}
 	case reason != "end_turn":
 		m.note("the turn ended: " + strings.ReplaceAll(reason, "_", " "))
 	}
@@ -295,7 +291,7 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 // next sends what waits, when the agent is free: also of another client's turn, which takes what
 // waits behind it along when it is cancelled.
 func (m *chatModel) next() tea.Cmd {
-	if !m.open || m.running || m.busy || m.over || len(m.queue) == 0 {
+	if !m.open || m.running || m.busy || m.over || m.gone != nil || len(m.queue) == 0 {
 		return nil
 	}
 	text := m.queue[0]
@@ -322,10 +318,25 @@ func (m *chatModel) receive(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case lasting.Link:
 		return m.linked(msg)
+	case chatGone:
+		m.disconnected(msg.why)
 	case acp.Message:
 		m.take(msg)
 	}
 	return nil
+}
+
+// chatGone says that the connection has ended for good. What was written stays.
+type chatGone struct{ why error }
+
+func (m *chatModel) disconnected(why error) {
+	m.gone, m.failed, m.lost, m.busy, m.asks = why, why, time.Time{}, false, nil
+	if len(m.queue) > 0 {
+		m.takeBack()
+	}
+	r := describe(why)
+	m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
+	m.note("what you write stays until you leave; come back with: " + programName() + " chat --session " + m.session.id)
 }
 
 // chatTick comes each second while there is no connection: the screen says how long that is.

@@ -177,6 +177,8 @@ func (m *chatModel) statusLine() string {
 	switch {
 	case m.leaving && m.farewell() != "":
 		state = m.farewell()
+	case m.gone != nil:
+		state = "no connection any more, Ctrl-C leaves"
 	case !m.lost.IsZero():
 		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":
