@@ -32,6 +32,7 @@ type Process struct {
 	closedIn   bool
 	viewers    int
 	shown      uint64    // what some viewer has been shown ends here
+	showing    int       // viewers that were shown it up to just there
 	ended      time.Time // set before done is closed
 }
 
