@@ -169,10 +169,11 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 			return 0, ""
 		}
 		for _, c := range part.Chunks {
+			undo := v.p.Show(c.End()) // first: who has it and comes back is told so
 			if v.send(ctx, websocket.MessageBinary, c.Data) != nil {
+				undo()
 				return 0, ""
 			}
-			v.p.Show(c.End())
 		}
 		after = part.Next
 		if part.Ended {

@@ -472,6 +472,7 @@ func TestSync_OfASession(t *testing.T) {
 	c.must("session/prompt", prompt(made, "echo x"))
 	h.await("the hub says so", func() bool { return h.session(made).Durability == session.Sync && h.session(made).Unstored == 0 })
 	usual := c.session("box")
+	h.knows(usual, "box", 0)
 	if d := h.session(usual).Durability; d != "" {
 		t.Errorf("a session that asks for nothing is %s", d)
 	}
@@ -503,11 +504,14 @@ func TestSync_ByDefaultAndMoved(t *testing.T) {
 	c.says(s, "there")
 	fork := rawjson.MemberString(c.must("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`), "sessionId")
 	for _, id := range []string{s, fork} {
+		h.knows(id, "other", 0)
 		if got := h.session(id); got.Node != "other" || got.Durability != session.Sync {
 			t.Errorf("%s is at %s, and %q", id, got.Node, got.Durability)
 		}
 	}
-	if d := h.session(c.session("other")).Durability; d != "" {
+	usual := c.session("other")
+	h.knows(usual, "other", 0)
+	if d := h.session(usual).Durability; d != "" {
 		t.Errorf("one that is made there is %s", d)
 	}
 }

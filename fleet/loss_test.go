@@ -46,6 +46,7 @@ func TestOnLoss_SessionsGoOn(t *testing.T) {
 	if got := c.heard(on); !slices.Equal(got, []string{"first", "second"}) {
 		t.Errorf("the client heard %q", got)
 	}
+	h.knows(on, "ci-2", 1) // its clients are told first
 	for s, node := range map[string]string{on: "ci-2", stays: "desk", closed: "ci-1"} {
 		if nodes := h.listed(s); !slices.Equal(nodes, []string{node}) {
 			t.Errorf("it is listed at %v, want %s", nodes, node)

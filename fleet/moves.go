@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -510,6 +511,7 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 	if now, err := to.Session(ctx, got.Session.ID); err == nil { // else as it came
 		got.Session = now
 	}
+	m.awaitListed(ctx, got.Session)
 	o := m.h.o.Store.Owner(m.line)
 	out := Moved{
 		SessionID: got.Session.ID, From: m.from, Node: m.to, Cwd: got.Session.Cwd, State: got.Session.State, Continuity: got.Session.Continuity,
@@ -522,6 +524,30 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 		out.LeftOut = []string{}
 	}
 	return out, nil
+}
+
+// awaitListed returns when the hub has heard of the session from the node that has it now: who has
+// moved it finds it in the list, as it is there, and can move it on. It does not wait for ever.
+func (m *move) awaitListed(ctx context.Context, now runtime.SessionInfo) {
+	late := time.NewTimer(settleFor)
+	defer late.Stop()
+	for {
+		news := m.h.o.Store.SessionNews()
+		if slices.ContainsFunc(m.h.o.Store.Sessions(), func(s *store.Session) bool {
+			return s.Node == m.to && store.LineOf(s.Info) == m.line && s.Gone == nil && replica.Told(&s.Info) >= replica.Told(&now) &&
+				(s.Info.State == runtime.StateClosed) == (now.State == runtime.StateClosed)
+		}) {
+			return
+		}
+		select {
+		case <-news:
+		case <-late.C:
+			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // during says at what an error has come. One of a node keeps its kind; what is no problem is one

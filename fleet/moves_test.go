@@ -167,6 +167,64 @@ func TestMove_ClientsGoOn(t *testing.T) {
 	}
 }
 
+// quiet is an answer of which nothing passes until free is closed.
+type quiet struct {
+	http.ResponseWriter
+	r    *http.Request
+	free chan struct{}
+}
+
+func (w quiet) Write(p []byte) (int, error) {
+	select {
+	case <-w.free:
+	case <-w.r.Context().Done():
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+func (w quiet) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Who is told that a session has moved finds it where it is, and moves it on, also when its node is slow to
+// tell of it.
+func TestMove_AnsweredWhenListed(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	target, free := newBox(t), make(chan struct{})
+	h.join("two", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2/sessions/changes" {
+			w = quiet{w, r, free}
+		}
+		target.ServeHTTP(w, r)
+	}))
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	moved := make(chan int, 1)
+	go func() {
+		status, _ := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
+		moved <- status
+	}()
+	h.await("it is open at its next node", func() bool {
+		status, body := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil)
+		var there runtime.SessionInfo
+		return status == http.StatusOK && json.Unmarshal(body, &there) == nil && there.State != runtime.StateClosed
+	})
+	close(free)
+	if status := <-moved; status != http.StatusOK {
+		t.Fatalf("the move was answered with %d", status)
+	}
+	if nodes := h.listed(s); !slices.Equal(nodes, []string{"two"}) {
+		t.Errorf("it is listed at %v", nodes)
+	}
+	for _, to := range []string{"one", "two", "one"} {
+		h.move(s, fleet.MoveRequest{Node: to})
+		if got := h.session(s); got.Node != to || got.State == runtime.StateClosed {
+			t.Errorf("it was moved to %s, and is %s at %s", to, got.State, got.Node)
+		}
+	}
+}
+
 // A move that fails leaves the session where it is, and says so.
 func TestMove_FailsAndStays(t *testing.T) {
 	h := startCopier(t)

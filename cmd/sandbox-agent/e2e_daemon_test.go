@@ -172,7 +172,7 @@ func TestDaemon_MeetsItself(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=meeting-"+t.Name())}
 	g := &gateway{t: t}
 	defer func() {
 		c.run("daemon", "stop")

@@ -32,6 +32,7 @@ type Process struct {
 	closedIn   bool
 	viewers    int
 	shown      uint64    // what some viewer has been shown ends here
+	showing    int       // viewers that were shown it up to just there
 	ended      time.Time // set before done is closed
 }
 
@@ -202,14 +203,20 @@ func (p *Process) wait(readers *sync.WaitGroup) {
 	p.mu.Lock()
 	p.ended = time.Now()
 	p.mu.Unlock()
+	p.output.end() // first: of one that has ended the log says so, too
 	p.s.gone(p)
-	p.output.end()
 	p.s.log.Debug("process ended", "process", p.id, "code", p.proc.Exit().Code, "signal", p.proc.Exit().Signal)
 	p.s.work.Done()
 }
 
 // Output returns what follows a position of the output, about most bytes of it.
-func (p *Process) Output(after uint64, most int) Part { return p.output.read(after, most) }
+func (p *Process) Output(after uint64, most int) Part {
+	part := p.output.read(after, most)
+	if part.Ended {
+		<-p.done // at once: who has read the end is told how it was
+	}
+	return part
+}
 
 // Tail returns the position at which the last lines of some streams begin; none
 // are all.

@@ -45,6 +45,26 @@ func TestStart_OutputAndInput(t *testing.T) {
 	wantCode(t, err, NotFound)
 }
 
+// Who finds that a process has ended finds the end of its output, and who finds that finds the
+// process ended.
+func TestOutput_EndsWithTheProcess(t *testing.T) {
+	s := service(t)
+	for range 20 {
+		p := start(t, s, shell("exec true"))
+		for p.Info().State == Running {
+		}
+		if !p.Output(0, 1<<20).Ended {
+			t.Error("a process has ended, and its output has not")
+		}
+		p = start(t, s, shell("exec true"))
+		for !p.Output(0, 1<<20).Ended {
+		}
+		if i := p.Info(); i.State != Exited || s.Census().Running != 0 {
+			t.Errorf("the output of a process has ended, and it has not: %+v", i)
+		}
+	}
+}
+
 func TestWrite_InputThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	s := service(t)

@@ -72,11 +72,28 @@ func (p *Process) View() (leave func(), err error) {
 	}, nil
 }
 
-// Show notes that a viewer has been shown the output up to a position.
-func (p *Process) Show(to uint64) {
+// Show notes that a viewer is shown the output up to a position. It is called before that one
+// has it, and undo when it does not get it.
+func (p *Process) Show(to uint64) (undo func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shown = max(p.shown, to)
+	before := p.shown
+	if to > before {
+		p.shown, p.showing = to, 0
+	}
+	if to == p.shown {
+		p.showing++
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if to != p.shown {
+			return // somebody was shown more
+		}
+		if p.showing--; p.showing == 0 {
+			p.shown = before
+		}
+	}
 }
 
 // Shown is the position behind the last byte that some viewer has been shown.

@@ -59,6 +59,32 @@ func TestTerminal_Shell(t *testing.T) {
 	wantCode(t, err, NoTerminal)
 }
 
+// What a viewer did not get another one is to answer, unless that one has been shown it, too.
+func TestShow_Undone(t *testing.T) {
+	s := service(t)
+	p := start(t, s, terminal("cat"))
+	want := func(shown uint64) {
+		t.Helper()
+		if got := p.Shown(); got != shown {
+			t.Errorf("shown up to %d, want %d", got, shown)
+		}
+	}
+	p.Show(10)
+	undo := p.Show(20)
+	want(20)
+	undo()
+	want(10)
+	undo = p.Show(20)
+	p.Show(20)
+	undo()
+	want(20)
+	undo = p.Show(30)
+	p.Show(40)
+	undo()
+	p.Show(5)()
+	want(40)
+}
+
 // A program for screens draws, hears of a new size, and is left.
 func TestTerminal_FullScreen(t *testing.T) {
 	var line []string

@@ -50,6 +50,9 @@ func (s *Session) Of(n Node) bool { return s.Node == n.Name && s.NodeJoined.Equa
 // Sessions returns all sessions, in no order.
 func (s *Store) Sessions() []*Session { return s.sessions.all() }
 
+// SessionNews returns a channel that is closed when something is known of a session that was not.
+func (s *Store) SessionNews() <-chan struct{} { return s.sessions.news() }
+
 // SessionCount returns how many sessions there are.
 func (s *Store) SessionCount() int { return s.sessions.len() }
 

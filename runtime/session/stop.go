@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
@@ -84,7 +85,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		x.then(func() {
 			x.err = s.persist(true)
 			s.Log().Release(0)
-			s.tellEnd("closed")
+			s.tellEnd(s.Clients(), "closed")
 		})
 	case ended:
 		if s.rec.Ended != nil {
@@ -92,8 +93,12 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		}
 		end := EndInfo{Reason: "terminated", TerminatedBy: e.by, At: time.Now().UTC()}
 		s.rec.Ended, s.unsaved = &end, true
-		s.noteEndLocked(end, x)
-		x.then(func() { x.err = s.persist(true) })
+		x.then(func() {
+			s.save() // who is told of it finds it so, also when the gateway is killed then
+			s.Log().Append(journal.Notice, journal.Everyone, s.endFrame(end))
+			s.Flush()
+			x.err = s.persist(true)
+		})
 	case deleted:
 		x.then(func() { x.err = s.remove() })
 	}
@@ -112,33 +117,39 @@ func (s *Session) persist(durably bool) error {
 	return l.Flush()
 }
 
-// remove removes what is left of a deleted session. Its log goes with it, so that those who are
-// attached are told beside it.
+// remove removes what is left of a deleted session. Its log goes with it, so that those who were
+// attached are told beside it, when nobody finds it any more.
 func (s *Session) remove() error {
-	s.tellEnd("deleted")
-	s.retire()
+	left := s.retire()
 	s.stopRaw()
 	s.saving.Lock() // a write of the record that is under way ends first
-	defer s.saving.Unlock()
-	return s.set.store.remove(s.id)
+	err := s.set.store.remove(s.id)
+	s.saving.Unlock()
+	s.tellEnd(left, "deleted")
+	return err
 }
 
-// tellEnd tells who is attached that a client has ended the session, where that is no event of its log.
-func (s *Session) tellEnd(reason string) {
-	s.post(s.endFrame(EndInfo{Reason: reason, TerminatedBy: "client", At: time.Now().UTC()}))
+// tellEnd tells clients that one of them has ended the session, where that is no event of its log.
+func (s *Session) tellEnd(to []*viewer.Client, reason string) {
+	frame := s.endFrame(EndInfo{Reason: reason, TerminatedBy: "client", At: time.Now().UTC()})
+	for _, c := range to {
+		c.Post(journal.Notice, frame)
+	}
 }
 
-// retire takes a deleted session out of the set, and from whoever is attached to it. Its
-// files stay.
-func (s *Session) retire() {
+// retire takes a deleted session out of the set, and from those who are attached to it,
+// which it returns. Its files stay.
+func (s *Session) retire() []*viewer.Client {
 	s.set.forget(s)
 	s.entered.Lock() // who is about to attach has done so, or will not
 	close(s.gone)
 	s.entered.Unlock()
-	for _, c := range s.Clients() {
+	left := s.Clients()
+	for _, c := range left {
 		c.Detach(s)
 	}
 	s.closeLog()
+	return left
 }
 
 // Open opens a closed session again, unless it goes on at another gateway. wait is not nil
