@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
@@ -13,14 +14,15 @@ import (
 )
 
 // Relay carries messages between the streams and conn until in ends, ctx ends, or
-// conn does; it closes conn. As with [Serve], one Read of in may outlive it.
+// conn does; it closes conn. The answer to initialize is carried also when in has ended
+// meanwhile. As with [Serve], one Read of in may outlive it.
 func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Options) error {
 	if o.MaxLine == 0 {
 		o.MaxLine = standardMaxLine
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &relay{conn: conn, lines: ndjson.NewLines(in, o.MaxLine), own: make(chan acp.Message)}
+	r := &relay{conn: conn, lines: ndjson.NewLines(in, o.MaxLine), own: make(chan acp.Message), greeted: make(chan struct{})}
 	go func() { cancel(r.read(ctx)) }()
 	received := make(chan acp.Message)
 	reader := make(chan error, 1)
@@ -61,6 +63,10 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 		if err = w.Flush(); err != nil {
 			err = fmt.Errorf("write to the output: %w", err)
 		}
+		if hello := r.hello.Load(); hello != nil && m.IsResponse() && m.ID() == *hello {
+			r.hello.Store(nil)
+			close(r.greeted)
+		}
 	}
 	cancel(err)
 	_ = conn.Close()
@@ -77,15 +83,25 @@ type relay struct {
 	conn  acp.Conn
 	lines *ndjson.Lines
 	own   chan acp.Message // errors about lines
+
+	hello   atomic.Pointer[acp.ID] // of the first initialize, until it is answered
+	greeted chan struct{}          // closed when it is
 }
 
 func (r *relay) read(ctx context.Context) error {
+	greeting := false // initialize was sent
 	for {
 		line, err := r.lines.Next()
 		var m acp.Message
 		if long, ok := errors.AsType[*ndjson.TooLongError](err); ok {
 			err = tooLong(long)
 		} else if errors.Is(err, io.EOF) {
+			if greeting {
+				select {
+				case <-r.greeted:
+				case <-ctx.Done():
+				}
+			}
 			return errInput
 		} else if err != nil {
 			return fmt.Errorf("read the input: %w", err)
@@ -108,6 +124,11 @@ func (r *relay) read(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			continue
+		}
+		if !greeting && m.IsRequest() && m.Method() == acp.MethodInitialize {
+			id := m.ID()
+			r.hello.Store(&id)
+			greeting = true
 		}
 		if err := r.conn.Write(ctx, m); err != nil {
 			return err

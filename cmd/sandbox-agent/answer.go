@@ -42,7 +42,7 @@ func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
 		return decide(params, rule)
 	}
 	if !t.o.interactive {
-		t.nobodyAsked("permission rejected, there is nobody to ask: " + title)
+		t.nobodyAsked("permission", "permission rejected, there is nobody to ask: "+title)
 		return decide(params, reject)
 	}
 	options, _ := rawjson.Member(params, "options")
@@ -58,9 +58,9 @@ func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
 }
 
 // nobodyAsked notes that a request was declined because nobody is there.
-func (t *turn) nobodyAsked(note string) {
+func (t *turn) nobodyAsked(what, note string) {
 	t.mu.Lock()
-	t.declined = true
+	t.declined = what
 	t.mu.Unlock()
 	t.view.note(note)
 }
@@ -87,7 +87,7 @@ func (t *turn) question(ctx context.Context, params json.RawMessage) any {
 	list, _ := rawjson.Member(params, "questions")
 	if !t.o.interactive {
 		for _, q := range rawjson.Elements(list) {
-			t.nobodyAsked("question not answered: " + rawjson.MemberString(q, "question"))
+			t.nobodyAsked("question", "question not answered: "+rawjson.MemberString(q, "question"))
 		}
 		return object{"outcome": "rejected"}
 	}

@@ -54,7 +54,7 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 		}
 		return strings.TrimSpace(answer), ok
 	case <-ctx.Done():
-		a.view.note("answered elsewhere")
+		a.view.note("no answer is needed any more")
 		return "", false
 	}
 }

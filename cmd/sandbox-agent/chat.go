@@ -268,7 +268,7 @@ func (c *chatSession) prompt(text string, closed bool) tea.Cmd {
 			return done
 		}
 		var reason string
-		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func() {})
+		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func(acp.ID) {})
 		done.result = rawjson.Object{}.String("stopReason", reason).End()
 		return done
 	}

@@ -93,3 +93,39 @@ func TestStream_EndsWithCtrlC(t *testing.T) {
 		t.Errorf("%v, %q", err, &errOut)
 	}
 }
+
+// Who leaves an agent that takes no notice is told that it goes on.
+func TestPrompt_AgentGoesOn(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+	cmd := c.command(t.Context(), "prompt", "--agent", "mock", "hang")
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g.until("the turn runs", func() bool { return g.scrape()[`sandbox_agent_turns_open{agent="mock"}`] == 1 })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(said.String(), "error: interrupted: the turn was cancelled, but the agent goes on\n") {
+		t.Errorf("exit %d, %q", code, &said)
+	}
+}
+
+// An editor's first question has its answer, also when nothing follows it.
+func TestEditor_InputEndsBehindInitialize(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	c := &commandLine{t: t, env: os.Environ()}
+	for _, where := range [][]string{{"--endpoint", g.url}, {"--endpoint", "http://127.0.0.1:1"}, {"--ephemeral"}} {
+		cmd := c.command(t.Context(), append([]string{"acp", "--agent", "mock"}, where...)...)
+		cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":"first","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}` + "\n")
+		out, _ := cmd.Output()
+		if !strings.Contains(string(out), `"id":"first"`) {
+			t.Errorf("%q: the answer is %q", where, out)
+		}
+	}
+}

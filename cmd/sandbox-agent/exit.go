@@ -61,6 +61,15 @@ func (a *advice) Unwrap() error { return a.error }
 // parentsHint is for paths whose folder is not there.
 const parentsHint = "--parents makes the folders that are missing"
 
+// leftError says what is left of what was interrupted.
+type leftError struct {
+	what string
+	why  error
+}
+
+func (e *leftError) Error() string { return e.what + ": " + e.why.Error() }
+func (e *leftError) Unwrap() error { return e.why }
+
 // advise gives a problem of one kind a hint; other errors stay what they are.
 func advise(err error, k problem.Kind, hint string) error {
 	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != k {
@@ -125,7 +134,11 @@ func described(err error, hint string) cmdline.Report {
 		}
 		return r
 	case errors.Is(err, errInterrupted):
-		return cmdline.Report{Exit: exitInterrupted, Title: "interrupted"}
+		r := cmdline.Report{Exit: exitInterrupted, Title: "interrupted"}
+		if left, ok := errors.AsType[*leftError](err); ok {
+			r.Detail = left.what
+		}
+		return r
 	case errors.Is(err, errNotRunning):
 		return cmdline.Report{Exit: cmdline.ExitUnreachable, Title: "not running", Detail: err.Error(), Hint: cmp.Or(hint, "start one with: sandbox-agent daemon start")}
 	case errors.Is(err, errRefused):

@@ -157,7 +157,7 @@ func (l *link) read() {
 // call sends a request and waits for its response. A response that is an error
 // is returned as an *acp.Error.
 func (l *link) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
-	wait, err := l.send(ctx, method, params)
+	_, wait, err := l.send(ctx, method, params)
 	if err != nil {
 		return nil, err
 	}
@@ -166,21 +166,21 @@ func (l *link) call(ctx context.Context, method string, params any) (json.RawMes
 
 // send sends a request. The returned function waits for its response, as call
 // does; it is to be called once.
-func (l *link) send(ctx context.Context, method string, params any) (wait func(context.Context) (json.RawMessage, error), err error) {
+func (l *link) send(ctx context.Context, method string, params any) (id acp.ID, wait func(context.Context) (json.RawMessage, error), err error) {
 	raw, err := schema.Encode(params)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", method, err)
+		return "", nil, fmt.Errorf("encode %s: %w", method, err)
 	}
 	answer := make(chan acp.Message, 1)
 	l.mu.Lock()
 	l.last++
-	id := acp.IntID(l.last)
+	id = acp.IntID(l.last)
 	l.waiting[id] = answer
 	l.mu.Unlock()
 	if err := l.conn.Write(ctx, acp.NewRequest(id, method, raw)); err != nil {
-		return nil, fmt.Errorf("%w: %w", errConnectionLost, err)
+		return "", nil, fmt.Errorf("%w: %w", errConnectionLost, err)
 	}
-	return func(ctx context.Context) (json.RawMessage, error) {
+	return id, func(ctx context.Context) (json.RawMessage, error) {
 		select {
 		case m := <-answer:
 			return result(m)

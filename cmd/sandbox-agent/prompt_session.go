@@ -150,9 +150,17 @@ func (e ending) of(ctx context.Context, t target, id string, err error) error {
 	if cause := context.Cause(ctx); failed != nil && cause != nil {
 		failed = cause // it says why better
 	}
-	if failed != nil {
-		failed = fmt.Errorf("end session %s: %w", id, failed)
+	switch {
+	case failed == nil:
+		return err
+	case errors.Is(err, errInterrupted):
+		what := fmt.Sprintf("session %s was not ended: %v", id, failed)
+		if left, ok := errors.AsType[*leftError](err); ok {
+			what = left.what + "; " + what
+		}
+		return &leftError{what, errInterrupted}
 	}
+	failed = fmt.Errorf("end session %s: %w", id, failed)
 	if err != nil { // it says more about what went wrong
 		return errors.Join(err, failed)
 	}

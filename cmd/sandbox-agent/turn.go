@@ -37,18 +37,24 @@ type turn struct {
 	kinds kindsSeen
 	// opening says that the connection is there, and that what comes belongs to
 	// the session.
-	opening atomic.Bool
-	sent    chan struct{} // closed once the prompt was sent
-	dear    chan error    // gets one error when the session has cost too much
-	left    chan error    // gets one error when the turn is not waited for any longer
+	opening  atomic.Bool
+	attached bool          // the session is open; of receive
+	early    []acp.Message // requests that came before, of whose turn is not known; likewise
+	sent     chan struct{} // closed once the prompt was sent
+	dear     chan error    // gets one error when the session has cost too much
+	left     chan error    // gets one error when the turn is not waited for any longer
 
 	mu       sync.Mutex
 	session  string // "" until there is one
 	running  bool   // the prompt is sent, or about to be
+	request  acp.ID // the prompt's, once it was sent
+	begun    bool   // its turn is known to have begun; of version 2
+	foreign  bool   // the turn that goes on is another client's
+	away     bool   // there is no connection
 	stopped  error  // why the turn was cancelled: Ctrl-C, --timeout or --max-cost
 	atOnce   bool   // a second Ctrl-C came
 	spent    *cost  // by the session; nil as long as the agent tells none
-	declined bool   // a request was declined because there is nobody to ask
+	declined string // what was declined because there is nobody to ask: a permission or a question
 	rejected bool   // a rule has rejected a request
 	open     map[acp.ID]context.CancelFunc
 }
@@ -85,7 +91,7 @@ func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) 
 		return err
 	}
 	if atOnce {
-		return errors.Join(err, fmt.Errorf("session %s was not ended", id))
+		return &leftError{fmt.Sprintf("session %s was not ended", id), err}
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	var late <-chan time.Time
@@ -152,7 +158,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
-	opened, err := link.initializeAs(ctx, o.acp, agent, object{"requestQuestion": true, "installProgress": true})
+	opened, err := link.initializeAs(ctx, o.acp, agent, object{"requestQuestion": true, "installProgress": true, "turns": true})
 	if err != nil {
 		return err
 	}
@@ -169,28 +175,51 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	t.mu.Unlock()
 	reason, err := t.prompted(ctx, object{"sessionId": t.session, "prompt": prompt})
 	t.view.end()
+	if why := t.takenBack(reason, err); why != nil {
+		return &leftError{"the prompt was taken back before its turn began", why}
+	}
 	if err != nil {
 		return err
 	}
 	return t.outcome(reason)
 }
 
+// takenBack is why this command has taken its prompt back; nil when its turn has begun.
+func (t *turn) takenBack(reason string, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	failure, ok := errors.AsType[*acp.Error](err)
+	if ok && failure.Code == acp.CodeCancelled || t.o.acp == acpversion.Two && !t.begun && schema.StopReason(reason) == schema.StopReasonCancelled {
+		return t.stopped
+	}
+	return nil
+}
+
 // linked says how the connection is.
 func (t *turn) linked(l lasting.Link) {
 	t.mu.Lock()
 	session, running := t.session, t.running
+	t.away = l.Lost != nil
+	if on, ok := l.Turns[session]; ok && !on {
+		t.foreign = false // nobody tells of another client's turn whose gateway was killed
+	}
 	t.mu.Unlock()
 	t.view.note(linkLine(l, session, running))
 }
 
 // prompted sends the prompt, waits for the end of its turn, and returns the stop reason.
 func (t *turn) prompted(ctx context.Context, params object) (string, error) {
-	sent := func() { close(t.sent) }
+	sent := func(id acp.ID) {
+		t.mu.Lock()
+		t.request = id
+		t.mu.Unlock()
+		close(t.sent)
+	}
 	if t.o.acp == acpversion.Two {
 		return t.link.promptTwo(ctx, t.ends, t.session, params, sent)
 	}
-	wait, err := t.link.send(ctx, acp.MethodSessionPrompt, params)
-	sent()
+	id, wait, err := t.link.send(ctx, acp.MethodSessionPrompt, params)
+	sent(id)
 	if err != nil {
 		return "", err
 	}
@@ -244,14 +273,25 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	}
 	// Neither an output that nobody reads nor a gateway that takes nothing holds this up.
 	t.work.Go(func() { t.view.note(note) })
-	cancelled := make(chan error, 1)
-	t.work.Go(func() {
+	cancelled := make(chan error, 2)
+	var behind atomic.Bool // the prompt waited behind another client's turn
+	cancel := func() {
 		select {
 		case <-t.sent: // a cancel that comes before its prompt cancels nothing
-			cancelled <- link.notify(t.ctx, acp.MethodSessionCancel, object{"sessionId": session})
 		case <-t.ctx.Done():
+			return
 		}
-	})
+		t.mu.Lock()
+		waits, request := t.foreign, t.request
+		t.mu.Unlock()
+		behind.Store(waits)
+		if waits { // session/cancel would end that turn
+			cancelled <- link.notify(t.ctx, acp.MethodCancelRequest, object{"requestId": json.RawMessage(request)})
+			return
+		}
+		cancelled <- link.notify(t.ctx, acp.MethodSessionCancel, object{"sessionId": session})
+	}
+	t.work.Go(cancel)
 	for {
 		select {
 		case <-done:
@@ -267,9 +307,20 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 				kill(why)
 				return
 			}
-			cancelled = nil
 		case <-patience:
-			kill(fmt.Errorf("the turn was cancelled, but the agent goes on: %w", why))
+			t.mu.Lock()
+			foreign, away := t.foreign, t.away
+			t.mu.Unlock()
+			switch {
+			case away:
+				kill(&leftError{"there is no connection to the gateway, and the turn may go on", why})
+			case behind.Load() && !foreign: // it began while it was taken back
+				patience = time.After(cancelPatience)
+				t.work.Go(cancel)
+				continue
+			default:
+				kill(&leftError{"the turn was cancelled, but the agent goes on", why})
+			}
 			return
 		}
 	}
@@ -427,7 +478,9 @@ func (t *turn) outcome(stopReason string) error {
 	case stopped != nil:
 		return stopped
 	case schema.StopReason(stopReason) != schema.StopReasonEndTurn && schema.StopReason(stopReason) != schema.StopReasonCancelled:
-	case declined:
+	case declined == "question":
+		return fmt.Errorf("a question of the agent was %w, because there was nobody to ask: run the command in a terminal", errRefused)
+	case declined != "":
 		return fmt.Errorf("a request of the agent was %w, because there was nobody to ask: run the command in a terminal, or say the answers with --permission", errRefused)
 	case rejected && schema.StopReason(stopReason) == schema.StopReasonCancelled:
 		return fmt.Errorf("a request of the agent was %w, and it ended the turn", errRefused)
@@ -460,7 +513,7 @@ func (t *turn) receive(link *link, m acp.Message) {
 	if t.news.receive(m) {
 		return
 	}
-	u, own := m.Update(), m.Session() == session
+	u, own, foreign := m.Update(), m.Session() == session, t.follow(&m)
 	if u != nil {
 		t.kinds.update(m.Session(), u)
 	}
@@ -469,16 +522,16 @@ func (t *turn) receive(link *link, m acp.Message) {
 	}
 	t.ends.note(m)
 	switch {
+	case m.IsRequest() && !t.attached && t.o.session != "":
+		t.early = append(t.early, m.Clone())
 	case m.IsRequest():
-		m := m.Clone()
-		ctx, cancel := context.WithCancel(t.ctx)
-		t.mu.Lock()
-		t.open[m.ID()] = cancel
-		t.mu.Unlock()
-		t.work.Go(func() {
-			defer cancel()
-			t.answer(ctx, link, m)
-		})
+		t.asked(link, m.Clone(), foreign)
+	case m.IsResponse() && t.opening.Load():
+		t.attached = true
+		for _, a := range t.early {
+			t.asked(link, a, foreign)
+		}
+		t.early = nil
 	case m.Method() == acp.MethodCancelRequest:
 		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 			t.mu.Lock()
@@ -488,7 +541,7 @@ func (t *turn) receive(link *link, m acp.Message) {
 				cancel()
 			}
 		}
-	case u == nil || session == "" || t.o.json:
+	case u == nil || session == "" || foreign || t.o.json:
 	case t.o.acp == acpversion.Two && own:
 		t.view.updateTwo(u, "")
 	case t.o.acp == acpversion.Two:
@@ -496,6 +549,44 @@ func (t *turn) receive(link *link, m acp.Message) {
 	case own:
 		t.view.update(u)
 	}
+}
+
+// asked has a request answered. One of another client's turn is left to it.
+func (t *turn) asked(link *link, m acp.Message, foreign bool) {
+	if foreign {
+		t.view.note("not asked here, but in another client's turn: " + requestTitle(m.Params()))
+		return
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	t.mu.Lock()
+	t.open[m.ID()] = cancel
+	t.mu.Unlock()
+	t.work.Go(func() {
+		defer cancel()
+		t.answer(ctx, link, m)
+	})
+}
+
+// follow notes whose turn goes on, and reports whether it is another client's. The session
+// tells in which order turns begin and end; a new session has none but this one.
+func (t *turn) follow(m *acp.Message) (foreign bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	two := t.o.acp == acpversion.Two
+	switch kind := string(m.UpdateKind()); {
+	case m.IsResponse():
+		_, begun := rawjson.Member(m.Result(), "messageId")
+		t.begun = t.begun || two && begun
+		t.foreign = !t.begun && (t.foreign || rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "turn") == "running")
+	case t.begun || m.Session() != t.o.session:
+	case m.Method() == "_sandboxagent/session/turn_ended":
+		t.foreign = false
+	case two && kind == "state_update":
+		t.foreign = rawjson.MemberString(m.Update(), "state") != "idle"
+	case two && kind == "user_message", kind == "user_message_chunk" && rawjson.MemberBool(m.Update(), "_meta", acp.MetaKey, "prompt"):
+		t.foreign = true
+	}
+	return t.foreign
 }
 
 // cost is what an agent tells of it.

@@ -97,9 +97,13 @@ func (s *Session) recordLocked(t *turn, x *after) {
 	}
 }
 
+// ofClient marks the words of a client's prompt, with which its turn begins: agents show words
+// of people, too.
+var ofClient = rawjson.Object{}.Raw(acp.MetaKey, []byte(`{"prompt":true}`)).End()
+
 // echo returns the message that shows others a block of a prompt.
 func (s *Session) echo(block []byte) []byte {
-	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).End()
+	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).Raw("_meta", ofClient).End()
 	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
 	return m.Frame()
 }
