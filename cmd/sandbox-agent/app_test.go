@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -196,6 +197,22 @@ func TestDescribe_Agents(t *testing.T) {
 			if r := describe(err); r.Hint != tt.hint {
 				t.Errorf("%v: the hint is %q, want %q", err, r.Hint, tt.hint)
 			}
+		}
+	}
+}
+
+// Who waits for a turn that waits for the disk is told so.
+func TestPrompt_TellsOfTheDisk(t *testing.T) {
+	said := newScreen()
+	std := stdio{in: strings.NewReader(""), out: io.Discard, err: said}
+	turn := &turn{std: std, view: newView(std, false, false), ends: newTurnEnds(), news: &installing{std: std}}
+	for _, row := range []struct{ params, says string }{
+		{`{"sessionId":"s","writable":false,"reason":"no space left"}`, "cannot be written, and the turn waits until it can: no space left\n"},
+		{`{"sessionId":"s","writable":true}`, "can be written again\n"},
+	} {
+		turn.receive(nil, acp.NewNotification("_sandboxagent/session/storage", []byte(row.params)))
+		if !strings.HasSuffix(said.String(), row.says) {
+			t.Errorf("it says %q, want %q", said, row.says)
 		}
 	}
 }

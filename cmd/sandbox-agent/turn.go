@@ -522,6 +522,8 @@ func (t *turn) receive(link *link, m acp.Message) {
 	}
 	t.ends.note(m)
 	switch {
+	case m.Method() == "_sandboxagent/session/storage":
+		t.view.note(storageLine(m.Params()))
 	case m.IsRequest() && !t.attached && t.o.session != "":
 		t.early = append(t.early, m.Clone())
 	case m.IsRequest():
@@ -549,6 +551,15 @@ func (t *turn) receive(link *link, m acp.Message) {
 	case own:
 		t.view.update(u)
 	}
+}
+
+// storageLine says whether the gateway can keep what happens in a session. While it cannot,
+// the agent's messages wait, and so does who waits for them.
+func storageLine(params json.RawMessage) string {
+	if rawjson.MemberBool(params, "writable") {
+		return "the session's log can be written again"
+	}
+	return "the session's log cannot be written, and the turn waits until it can: " + rawjson.MemberString(params, "reason")
 }
 
 // asked has a request answered. One of another client's turn is left to it.
