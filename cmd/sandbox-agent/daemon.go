@@ -52,7 +52,7 @@ type daemon struct{ dataDir string }
 
 // daemonState is what is kept of one that was started.
 type daemonState struct {
-	PID       int       `json:"pid"`
+	PID       int       `json:"pid"` // 0 while it is being started
 	Version   string    `json:"version"`
 	Program   string    `json:"program"`
 	Args      []string  `json:"args"` // of the server command
@@ -95,7 +95,7 @@ func (d *daemon) running() (*daemonState, error) {
 		return nil, err
 	}
 	holder, held := holderOf(d.dataDir)
-	if !held || holder != s.PID {
+	if !held || s.PID != 0 && holder != s.PID {
 		return nil, nil
 	}
 	if s.URL == "" { // the command that started it has not read it, or was killed before
@@ -103,6 +103,12 @@ func (d *daemon) running() (*daemonState, error) {
 			defer log.Close()
 			s.URL, _, _ = saidSince(log, s.LogFrom) // without an address it does not answer
 		}
+	}
+	if s.PID == 0 { // the same, before it knew the number: only a daemon writes into that log
+		if s.URL == "" {
+			return nil, nil
+		}
+		s.PID = holder
 	}
 	return s, nil
 }
@@ -118,7 +124,7 @@ func (d *daemon) settled(ctx context.Context) (*daemonState, error) {
 			return s, err
 		}
 		s, err = d.stored()
-		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt) > daemonStartBound || !alive(s.PID) {
+		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt) > daemonStartBound || s.PID != 0 && !alive(s.PID) {
 			return nil, err
 		}
 		select {
@@ -217,7 +223,7 @@ func (d *daemon) save(s *daemonState) error {
 		err = os.Rename(next, d.file("state.json"))
 	}
 	for name, content := range map[string]string{"pid": strconv.Itoa(s.PID), "version": s.Version} {
-		if err == nil {
+		if err == nil && s.PID != 0 {
 			err = os.WriteFile(d.file(name), []byte(content+"\n"), 0o600)
 		}
 	}
@@ -345,6 +351,7 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 	// What cannot work is found before anything is stopped for it.
 	cfg, err := d.check(ctx, args, s)
 	if err != nil {
+		err = cmp.Or(interruption(ctx), err)
 		if s != nil {
 			fmt.Fprintf(std.err, "process %d was not stopped\n", s.PID)
 		}

@@ -160,7 +160,7 @@ func (d *daemon) launch(ctx context.Context, program string, args []string, cfg 
 		if err == nil || ctx.Err() != nil || free(ctx, cfg.host, port) {
 			return s, err
 		}
-		s.URL = "" // somebody was faster
+		s.URL, s.PID = "", 0 // somebody was faster
 	}
 	return s, d.launchWith(ctx, s)
 }
@@ -184,11 +184,15 @@ func (d *daemon) launchWith(ctx context.Context, s *daemonState, more ...string)
 	if err := interruption(ctx); err != nil {
 		return err
 	}
+	// It is kept before anything is waited for: when this command is killed, others manage it.
 	s.StartedAt = time.Now().UTC()
+	if err := d.save(s); err != nil {
+		return err
+	}
 	if err := cmd.Start(); err != nil {
+		d.forget()
 		return fmt.Errorf("start the gateway: %w", err)
 	}
-	// It is kept before anything is waited for: when this command is killed, others manage it.
 	s.PID = cmd.Process.Pid
 	err = d.save(s)
 	exited := make(chan error, 1)

@@ -244,6 +244,16 @@ func TestDaemon_StartCutShort(t *testing.T) {
 		if json.Unmarshal([]byte(out), &s) != nil || code != 0 || s.URL == "" {
 			t.Errorf("%v, then status: exit %d, %s%s", sig, code, out, errOut)
 		}
+		// The same when the command was killed before it knew the process.
+		file := filepath.Join(dir, "daemon", "state.json")
+		var kept map[string]any
+		if b, err := os.ReadFile(file); err != nil || json.Unmarshal(b, &kept) != nil {
+			t.Fatalf("%s, %v", b, err)
+		}
+		kept["pid"], kept["url"] = 0, ""
+		if b, err := json.Marshal(kept); err != nil || os.WriteFile(file, b, 0o600) != nil {
+			t.Fatal(err)
+		}
 		if code, out, errOut = c.run("daemon", "start"); code != 0 || !strings.Contains(out, s.URL) || !strings.Contains(out, strconv.Itoa(s.PID)) {
 			t.Errorf("%v, then start: exit %d, %s%s", sig, code, out, errOut)
 		}
