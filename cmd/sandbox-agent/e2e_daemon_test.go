@@ -277,9 +277,10 @@ func interrupted(t *testing.T, g *gateway, c *commandLine, dir string, sig sysca
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	g.until("the state is written", func() bool {
-		_, err := os.Stat(filepath.Join(dir, "daemon", "state.json"))
-		return err == nil
+	g.until("there is a process", func() bool {
+		var s struct{ PID int }
+		b, err := os.ReadFile(filepath.Join(dir, "daemon", "state.json"))
+		return err == nil && json.Unmarshal(b, &s) == nil && s.PID != 0
 	})
 	if err := cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
@@ -314,6 +315,10 @@ func TestDaemon_KeepsItsPort(t *testing.T) {
 	run("start", "--port", "0", "--default-agent", "mock")
 	if !run("restart") {
 		t.Error("a restart took another port")
+	}
+	// Also where the log is elsewhere, and says little.
+	if !run("restart", "--port", "0", "--log-format", "json", "--log-level", "warn", "--log-file", filepath.Join(t.TempDir(), "log")) {
+		t.Error("a restart with another log took another port")
 	}
 	if code, _, errOut := c.run("daemon", "stop"); code != 0 {
 		t.Errorf("stop: exit %d, %s", code, errOut)
