@@ -23,6 +23,9 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	exposed := open && !control.Loopback(cfg.host)
 	if cfg.log.JSON {
 		log.Info("listening", "url", url, "token", !open)
+		if cfg.logFile != "" || cfg.log.Level > slog.LevelInfo { // who started it waits for this, whatever the log leaves out
+			cmdline.Log{JSON: true}.To(w).Info("listening", "url", url, "token", !open)
+		}
 		if exposed {
 			log.Warn("everybody who can reach the address can run agents here", "host", cfg.host)
 		}

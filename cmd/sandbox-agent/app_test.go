@@ -264,6 +264,12 @@ func TestCompletion_Bash(t *testing.T) {
 		{"sandbox-agent help sessions te", "terminate"},
 		{"sandbox-agent daemon start --default-a", "--default-agent"},
 		{"sandbox-agent daemon start --log-level wa", "warn"},
+		{"sandbox-agent --token-file show sessions sh", "show"},
+		{"sandbox-agent sessions --endpoint http : //127.0.0.1 : 24 sh", "show"},
+		{"sandbox-agent sessions --endpoint = http : //127.0.0.1 : 24 sh", "show"},
+		{"sandbox-agent sessions --endpoint http : //127", ""},
+		{"sandbox-agent daemon start --log-level = wa", "warn"},
+		{"sandbox-agent daemon start --acp =", "1 2"},
 	}
 	for _, tt := range tests {
 		line := script + "\nCOMP_WORDS=(" + tt.words + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _sandbox_agent; echo ${COMPREPLY[@]}"
@@ -287,7 +293,9 @@ func TestCompletion_Values(t *testing.T) {
 	// The script calls the program by its name; here that is a function.
 	_, script, _ := tool(t, "", "completion", "bash")
 	answers := map[string]string{}
-	for _, ask := range []string{"agents", "sessions", "models mock", "modes mock", "models claude"} {
+	other := "--endpoint " + url + " --token-file " + filepath.Join(t.TempDir(), "token")
+	write(t, strings.Fields(other)[3], "sesame\n")
+	for _, ask := range []string{"agents", "sessions", "models mock", "modes mock", "models claude", "agents " + other, "sessions " + other, "models mock " + other} {
 		code, out, errOut := tool(t, "", append([]string{"completion"}, strings.Fields(ask)...)...)
 		if code != cmdline.ExitOK || errOut != "" {
 			t.Errorf("%s: exit %d, %q", ask, code, errOut)
@@ -310,6 +318,14 @@ func TestCompletion_Values(t *testing.T) {
 		{"sandbox-agent prompt --session " + id[:8], id},
 		{"sandbox-agent sessions show " + id[:8], id},
 		{"sandbox-agent prompt --agent mock --model mock-s", "mock-small"},
+		// The gateway that the line names is asked.
+		{"sandbox-agent " + other + " prompt --agent moc", "mock"},
+		{"sandbox-agent " + strings.ReplaceAll(other, ":", " : ") + " chat --session " + id[:8], id},
+		{"sandbox-agent chat " + strings.ReplaceAll(other, " http:", "=http:") + " --session " + id[:8], id},
+		{"sandbox-agent sessions show " + other + " " + id[:8], id},
+		{"sandbox-agent prompt --agent mock " + other + " --model mock-s", "mock-small"},
+		// One that has no such answer is no reason to offer files.
+		{"sandbox-agent prompt --endpoint http : //127.0.0.1 : 1 --session ''", ""},
 	} {
 		line := program.String() + script + "\nCOMP_WORDS=(" + tt.words + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _sandbox_agent; echo ${COMPREPLY[@]}"
 		out, err := exec.CommandContext(t.Context(), bash, "-euc", line).CombinedOutput()
@@ -321,7 +337,11 @@ func TestCompletion_Values(t *testing.T) {
 	if !strings.Contains(script, "2>/dev/null") {
 		t.Error("the script shows errors")
 	}
-	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitUnreachable || out != "" || errOut == "" {
+	if code, out, errOut := tool(t, "", "completion", "sessions", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitUnreachable || out != "" || errOut == "" {
+		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	}
+	// The built-in agents are known without a gateway.
+	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitOK || !strings.Contains(out, "mock\n") || errOut != "" {
 		t.Errorf("exit %d, %q, %q", code, out, errOut)
 	}
 	if code, out, errOut := tool(t, "", "completion", "models", "nope"); code != cmdline.ExitNotFound || out != "" || !strings.Contains(errOut, "no agent nope is known") {
@@ -348,12 +368,16 @@ func TestCompletion_OtherShells(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if out, err := exec.CommandContext(t.Context(), path, "-n", "-c", script).CombinedOutput(); err != nil {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "script") // it is too long for an argument
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), path, "-n", file).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
 		// The program is a script that says what it was asked for.
 		program := "#!/bin/sh\n[ \"$1\" != completion ] || echo \"asked for $*\"\n"
-		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "sandbox-agent"), []byte(program), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -367,8 +391,14 @@ func TestCompletion_OtherShells(t *testing.T) {
 			"sandbox-agent prompt --agent ":                "asked for completion agents",
 			"sandbox-agent prompt --agent mock --model ":   "asked for completion models mock",
 			"sandbox-agent prompt --agent mock --session ": "asked for completion sessions",
+			// The gateway that the line names is asked.
+			"sandbox-agent --endpoint http://127.0.0.1:1 chat --session ":                "asked for completion sessions --endpoint http://127.0.0.1:1",
+			"sandbox-agent chat --endpoint=http://127.0.0.1:1 --token-file f --session ": "asked for completion sessions --endpoint",
+			"sandbox-agent sessions show --endpoint http://127.0.0.1:1 ":                 "asked for completion sessions --endpoint http://127.0.0.1:1",
+			"sandbox-agent prompt --agent mock --endpoint http://127.0.0.1:1 --model ":   "asked for completion models mock --endpoint http://127.0.0.1:1",
+			"sandbox-agent --token-file show sessions sho":                               "show",
 		} {
-			cmd := exec.CommandContext(t.Context(), path, "-c", script+"\n"+completed[shell](line))
+			cmd := exec.CommandContext(t.Context(), path, "-c", "source "+file+"\n"+completed[shell](line))
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
 				t.Errorf("%s: %q: %v, want %q in\n%s", shell, line, err, want, out)

@@ -17,9 +17,9 @@ func completionCommand(std stdio) *cli.Command {
 		Name:      "completion",
 		Usage:     "print a completion script for a shell",
 		ArgsUsage: "bash|zsh|fish|agents|sessions|models|modes",
-		Description: `The scripts complete commands and flags, and ask the gateway for agents, sessions,
-models and modes; completion agents and so on prints what they offer. Models and
-modes are those of all agents, or of the one behind them.
+		Description: `The scripts complete commands and flags, and ask the gateway that the line names for
+agents, sessions, models and modes; completion agents and so on prints what they
+offer. Models and modes are those of all agents, or of the one behind them.
 
 bash: source <(sandbox-agent completion bash)
 zsh:  source <(sandbox-agent completion zsh)
@@ -95,16 +95,36 @@ func commandWords(commands []*cli.Command) []word {
 	return words
 }
 
+// bashScript puts together again what bash takes apart at : and =, such as addresses.
 func bashScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`_sandbox_agent() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" agent="" before="" w
+  local cur=${COMP_WORDS[COMP_CWORD]} path="" agent="" before="" glue="" n=0 w
+  local -a line=() target=()
   for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case "$before" in --agent) agent="$w" ;; esac
-    case "$path $w" in *" -"*|" help") ;; *) path="${path:+$path }$w" ;; esac
+    n=${#line[@]}
+    if [[ $n -gt 0 && $w == = && ${line[n-1]} == --* ]]; then
+      glue=""
+    elif [[ $n -gt 0 && ( -n $glue || $w == [:=] ) ]]; then
+      line[n-1]+=$w glue=""
+      [[ $w != [:=] ]] || glue=1
+    elif [[ $w == --*=* ]]; then
+      line+=("${w%%=*}" "${w#*=}")
+    else
+      line+=("$w")
+    fi
+  done
+  COMPREPLY=()
+  case "$glue/$cur" in 1/*|*/:) return ;; */=) cur="" ;; esac
+  for w in ${line[@]+"${line[@]}"}; do
+    case "$before" in --agent) agent="$w" ;; ` + targetPattern + `) target+=("$before" "$w") ;; esac
+    case "$before" in
+`)
+	fmt.Fprintf(b, "    %s) before=\"\"; continue ;;\n    esac\n", strings.Join(valueFlags(app), "|"))
+	b.WriteString(`    case "$path $w" in *" -"*|" help") ;; *) path="${path:+$path }$w" ;; esac
     before="$w"
   done
   local words="" asked=""
-  case "$prev" in
+  case "$before" in
 `)
 	for _, name := range slices.Sorted(maps.Keys(offeredFlags)) {
 		fmt.Fprintf(b, "    --%s) asked=%s ;;\n", name, offeredFlags[name])
@@ -122,9 +142,9 @@ func bashScript(b *strings.Builder, app *cli.App) {
 	}
 	b.WriteString(`  esac
   fi
-  [ -z "$asked" ] || words="$words $(sandbox-agent completion "$asked" $agent 2>/dev/null)"
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
-  [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$cur"))
+  [ -z "$asked" ] || words="$words $(sandbox-agent completion "$asked" $agent ${target[@]+"${target[@]}"} 2>/dev/null)"
+  COMPREPLY=($(compgen -W "$words" -- "$cur")) || true
+  [ ${#COMPREPLY[@]} -gt 0 ] || [ -n "$asked" ] || COMPREPLY=($(compgen -f -- "$cur"))
 }
 complete -F _sandbox_agent sandbox-agent
 `)
@@ -135,10 +155,14 @@ func zshScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`#compdef sandbox-agent
 _sandbox_agent() {
   local at="" agent="" before="" asked="" w
-  local -a entries
+  local -a entries target
   for w in "${words[@]:1:$((CURRENT-2))}"; do
-    case "$before" in --agent) agent="$w" ;; esac
-    case "$at $w" in *" -"*|" help") ;; *) at="${at:+$at }$w" ;; esac
+    case "$w" in --*=*) before="${w%%=*}" w="${w#*=}" ;; esac
+    case "$before" in --agent) agent="$w" ;; ` + targetPattern + `) target+=("$before" "${(Q)w}") ;; esac
+    case "$before" in
+`)
+	fmt.Fprintf(b, "    %s) before=\"\"; continue ;;\n    esac\n", strings.Join(valueFlags(app), "|"))
+	b.WriteString(`    case "$at $w" in *" -"*|" help") ;; *) at="${at:+$at }$w" ;; esac
     before="$w"
   done
   case "$before" in
@@ -163,16 +187,24 @@ _sandbox_agent() {
 	}
 	b.WriteString(`  esac
   fi
-  [ -z "$asked" ] || entries+=(${${(f)"$(command sandbox-agent completion $asked ${=agent} 2>/dev/null)"}//:/\\:})
-  _describe 'sandbox-agent' entries || _files
+  [ -z "$asked" ] || entries+=(${${(f)"$(command sandbox-agent completion $asked ${=agent} $target 2>/dev/null)"}//:/\\:})
+  _describe 'sandbox-agent' entries || [[ -n $asked ]] || _files
 }
 compdef _sandbox_agent sandbox-agent
 `)
 }
 
 func fishScript(b *strings.Builder, app *cli.App) {
+	fmt.Fprintf(b, "set -g __sandbox_agent_valued %s\n", strings.Join(valueFlags(app), " "))
 	b.WriteString(`function __sandbox_agent_at
-  set -l words (commandline -opc | string match -v -- '-*')
+  set -l words
+  set -l before
+  for w in (commandline -opc)
+    if not contains -- "$before" $__sandbox_agent_valued; and not string match -q -- '-*' $w
+      set -a words $w
+    end
+    set before $w
+  end
   test "$words[2]" = help; and set -e words[2]
   set -l path (string join ' ' $words[2..-1])
   if test "$path" = "$argv[1]"
@@ -184,6 +216,20 @@ function __sandbox_agent_named
   set -l words (commandline -opc)
   if set -l at (contains -i -- --agent $words)
     test (count $words) -gt $at; and echo $words[(math $at + 1)]
+  end
+end
+function __sandbox_agent_target
+  set -l before
+  for w in (commandline -opc)
+    switch $w
+      case ` + strings.ReplaceAll(targetPattern, "|", "=\\* ") + `=\*
+        echo $w
+    end
+    switch "$before"
+      case ` + strings.ReplaceAll(targetPattern, "|", " ") + `
+        printf '%s\n' $before $w
+    end
+    set before $w
   end
 end
 `)
@@ -199,7 +245,7 @@ end
 			if long, ok := strings.CutPrefix(w.text, "--"); ok {
 				how = "-l " + long
 				if what := offeredFlags[long]; what != "" {
-					how += " -x -a " + quoteAlways("(sandbox-agent completion "+what+" (__sandbox_agent_named) 2>/dev/null)")
+					how += " -x -a " + quoteAlways("(sandbox-agent completion "+what+" (__sandbox_agent_named) (__sandbox_agent_target) 2>/dev/null)")
 				} else if values := knownValues[long]; values != nil {
 					how += " -x -a " + quoteAlways(strings.Join(values, " "))
 				}
@@ -209,9 +255,34 @@ end
 	}
 	for _, args := range slices.Sorted(maps.Keys(offeredArgs)) {
 		for _, path := range pathsWith(app.Commands, "", args) {
-			fmt.Fprintf(b, "complete -c sandbox-agent -f -n %s -a %s\n", quoteAlways("__sandbox_agent_at "+quoteAlways(path)+" leaf"), quoteAlways("(sandbox-agent completion "+offeredArgs[args]+" 2>/dev/null)"))
+			fmt.Fprintf(b, "complete -c sandbox-agent -f -n %s -a %s\n", quoteAlways("__sandbox_agent_at "+quoteAlways(path)+" leaf"), quoteAlways("(sandbox-agent completion "+offeredArgs[args]+" (__sandbox_agent_target) 2>/dev/null)"))
 		}
 	}
+}
+
+// valueFlags are the flags with a value, as -n and --name: the word behind one is no command.
+func valueFlags(app *cli.App) []string {
+	takes := map[string]bool{}
+	var add func(commands []*cli.Command)
+	add = func(commands []*cli.Command) {
+		for _, c := range commands {
+			for _, f := range slices.Concat(c.Flags, behind(c).Passed) {
+				_, alone := f.(*cli.BoolFlag)
+				for _, name := range f.Names() {
+					dashes := "--"
+					if len(name) == 1 {
+						dashes = "-"
+					}
+					before, known := takes[dashes+name]
+					takes[dashes+name] = !alone && (before || !known) // one that has none in a command is taken as such
+				}
+			}
+			add(c.Subcommands)
+		}
+	}
+	add(app.Commands)
+	maps.DeleteFunc(takes, func(_ string, takes bool) bool { return !takes })
+	return slices.Sorted(maps.Keys(takes))
 }
 
 // quoted joins words in double quotes.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -80,6 +84,9 @@ func offer(c *cli.Context, out io.Writer, what, agent string) error {
 	ctx, cancel := context.WithTimeout(c.Context, completionPatience)
 	defer cancel()
 	values, err := offers[what](ctx, api, agent)
+	if what == "agents" && (cmdline.Unreachable(err) || errors.Is(err, acphttp.ErrForeign)) { // any gateway has these
+		values, err = builtinAgents()
+	}
 	if err != nil {
 		return err
 	}
@@ -88,6 +95,18 @@ func offer(c *cli.Context, out io.Writer, what, agent string) error {
 	}
 	return nil
 }
+
+func builtinAgents() ([]string, error) {
+	list, err := all.Adapters(all.Options{})
+	ids := make([]string, len(list))
+	for i, a := range list {
+		ids[i] = a.Info().ID
+	}
+	return ids, err
+}
+
+// targetPattern matches the flags that say which gateway is asked, in shells.
+const targetPattern = "--endpoint|--token|--token-file"
 
 // offeredFlags are the flags whose values are offered.
 var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "model": "models", "mode": "modes"}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/urfave/cli/v2"
 
@@ -54,12 +52,15 @@ type daemon struct{ dataDir string }
 
 // daemonState is what is kept of one that was started.
 type daemonState struct {
-	PID       int       `json:"pid"`
+	PID       int       `json:"pid"` // 0 while it is being started
 	Version   string    `json:"version"`
 	Program   string    `json:"program"`
 	Args      []string  `json:"args"` // of the server command
-	URL       string    `json:"url"`
+	URL       string    `json:"url"`  // "" until it has said where it listens
 	StartedAt time.Time `json:"startedAt"`
+
+	AnyPort bool  `json:"anyPort,omitempty"` // it was told to take any port
+	LogFrom int64 `json:"logFrom,omitempty"` // where the log of this one begins
 }
 
 func daemonOf(c *cli.Context) (*daemon, error) {
@@ -69,9 +70,9 @@ func daemonOf(c *cli.Context) (*daemon, error) {
 
 func (d *daemon) file(name string) string { return filepath.Join(d.dataDir, "daemon", name) }
 
-// running returns what runs; nil when nothing does. A process that has taken a
-// dead one's number is not mistaken for it: the gateway holds its data directory.
-func (d *daemon) running() (*daemonState, error) {
+// stored returns what is kept of the one that was started last, which may have ended;
+// nil when nothing is.
+func (d *daemon) stored() (*daemonState, error) {
 	b, err := os.ReadFile(d.file("state.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -83,30 +84,82 @@ func (d *daemon) running() (*daemonState, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, nil // written by nobody here; a start replaces it
 	}
-	holder, held := holderOf(d.dataDir)
-	if !held || holder != s.PID {
-		return nil, nil
-	}
 	return &s, nil
 }
 
-// current is running for those who act on it. It waits for what passes by itself,
+// running returns what runs; nil when nothing does. A process that has taken a
+// dead one's number is not mistaken for it: the gateway holds its data directory.
+func (d *daemon) running() (*daemonState, error) {
+	s, err := d.stored()
+	if err != nil || s == nil {
+		return nil, err
+	}
+	holder, held := holderOf(d.dataDir)
+	if !held || s.PID != 0 && holder != s.PID {
+		return nil, nil
+	}
+	if s.URL == "" { // the command that started it has not read it, or was killed before
+		if log, err := os.Open(d.file("log")); err == nil {
+			defer log.Close()
+			s.URL, _, _ = saidSince(log, s.LogFrom) // without an address it does not answer
+		}
+	}
+	if s.PID == 0 { // the same, before it knew the number: only a daemon writes into that log
+		if s.URL == "" {
+			return nil, nil
+		}
+		s.PID = holder
+	}
+	return s, nil
+}
+
+// settled is running for those who act on it. It waits for one that was just started,
+// by a command that may be gone, until it holds its data directory or has ended.
+func (d *daemon) settled(ctx context.Context) (*daemonState, error) {
+	ctx, cancel := context.WithTimeout(ctx, daemonSettleBound)
+	defer cancel()
+	for {
+		s, err := d.running()
+		if err != nil || s != nil {
+			return s, err
+		}
+		s, err = d.stored()
+		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt) > daemonStartBound || s.PID != 0 && !alive(s.PID) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, interruption(ctx)
+		case <-time.After(daemonPoll):
+		}
+	}
+}
+
+// interruption returns errInterrupted when that is why ctx has ended, else nil.
+func interruption(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
+		return cause
+	}
+	return nil
+}
+
+// current is settled for those who use what runs. It waits for what passes by itself,
 // and says whether what runs answers: one that was just killed, or that a busy
 // machine holds up, neither answers nor has let go of its directory.
 func (d *daemon) current(ctx context.Context) (s *daemonState, answering bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonSettleBound)
 	defer cancel()
 	for {
-		s, err := d.running()
+		s, err := d.settled(ctx)
 		if err != nil || s == nil {
 			return nil, false, err
 		}
-		if answers(ctx, s.URL) {
+		if s.URL != "" && answers(ctx, s.URL) {
 			return s, true, nil
 		}
 		select {
 		case <-ctx.Done():
-			return s, false, nil
+			return s, false, interruption(ctx)
 		case <-time.After(daemonPoll):
 		}
 	}
@@ -135,7 +188,7 @@ func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
 		case <-time.After(daemonPoll):
 			continue
 		case <-ctx.Done():
-			err = errors.New("another command is starting or stopping the daemon and does not end")
+			err = cmp.Or(interruption(ctx), errors.New("another command is starting or stopping the daemon and does not end"))
 		}
 		break
 	}
@@ -163,15 +216,37 @@ func (d *daemon) save(s *daemonState) error {
 	if err != nil {
 		return fmt.Errorf("encode the daemon's state: %w", err)
 	}
-	for name, content := range map[string]string{"state.json": string(b), "pid": strconv.Itoa(s.PID), "version": s.Version} {
-		if err := os.WriteFile(d.file(name), []byte(content+"\n"), 0o600); err != nil {
-			return fmt.Errorf("keep the daemon's state: %w", err)
+	// The state comes first and at once: this command may be killed behind any line, and others read it.
+	next := d.file("state.next")
+	err = os.WriteFile(next, append(b, '\n'), 0o600)
+	if err == nil {
+		err = os.Rename(next, d.file("state.json"))
+	}
+	for name, content := range map[string]string{"pid": strconv.Itoa(s.PID), "version": s.Version} {
+		if err == nil && s.PID != 0 {
+			err = os.WriteFile(d.file(name), []byte(content+"\n"), 0o600)
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep the daemon's state: %w", err)
+	}
+	return nil
+}
+
+// keepArgs keeps the flags for a start without any.
+func (d *daemon) keepArgs(args []string) error {
+	b, err := json.Marshal(args)
+	if err == nil {
+		err = os.WriteFile(d.file("args.json"), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the daemon's flags: %w", err)
 	}
 	return nil
 }
 
 func (d *daemon) forget() {
+	d.lastPort() // which is kept
 	for _, name := range []string{"state.json", "pid", "version"} {
 		_ = os.Remove(d.file(name)) // what stays names a process that holds nothing
 	}
@@ -230,27 +305,15 @@ func daemonArgs(c *cli.Context) (*daemon, []string, error) {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
 		return nil, nil, cmdline.Usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
 	}
-	return d, args, checkServerArgs(c.Context, args)
-}
-
-// checkServerArgs reports what is wrong with arguments of the server command,
-// without running it.
-func checkServerArgs(ctx context.Context, args []string) error {
-	app := newApp(stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
-	server := cmdline.Find(app.Commands, "server")
-	server.Action = func(c *cli.Context) error {
-		if _, err := cmdline.Exactly(c); err != nil {
-			return err
-		}
-		_, err := serverConfigOf(c)
-		return err
-	}
-	return app.RunContext(ctx, append([]string{app.Name}, cmdline.FlagsFirst(app, append([]string{"server"}, args...), behind)...))
+	_, err = checkServerArgs(c.Context, args)
+	return d, args, err
 }
 
 // start starts the daemon, unless it runs with these flags already. With anew
 // that one is stopped, too.
 func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, std stdio) error {
+	ctx, release := interruptible(ctx)
+	defer release()
 	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
 		return fmt.Errorf("make the daemon's folder: %w: give --data-dir a folder that this user can write to", err)
 	}
@@ -268,41 +331,65 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 		return fmt.Errorf("find this program: %w", err)
 	}
 	last := d.lastArgs()
+	if s != nil {
+		last = s.Args // also of one whose start was killed
+	}
 	if len(args) == 0 {
 		args = last
 	}
-	switch {
-	case s != nil && answering && !anew && s.Version == version && slices.Equal(s.Args, args):
-		return d.show(s, asJSON, std)
-	case s != nil:
-		why := ""
-		if !answering {
-			why = ", which does not answer"
-		}
-		fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)
-		bound := daemonStopBound
-		if !answering {
-			bound = daemonFrozenBound
-		}
-		if err := d.stop(s, bound); err != nil {
+	if s != nil && answering && !anew && s.Version == version && slices.Equal(s.Args, args) {
+		if err := errors.Join(d.save(s), d.keepArgs(args)); err != nil { // a killed start left them undone
 			return err
 		}
-	default:
+		return d.show(s, asJSON, std)
+	}
+	if s == nil {
 		if pid, held := holderOf(d.dataDir); held {
 			return cmdline.ExplainHeld(ctx, "127.0.0.1", defaultPort, fmt.Errorf("the data directory %s is in use by process %d, which is no daemon: stop that one, or give another --data-dir", d.dataDir, pid))
+		}
+	}
+	// What cannot work is found before anything is stopped for it.
+	cfg, err := d.check(ctx, args, s)
+	if err != nil {
+		err = cmp.Or(interruption(ctx), err)
+		if s != nil {
+			fmt.Fprintf(std.err, "process %d was not stopped\n", s.PID)
+		}
+		return err
+	}
+	if s != nil {
+		if err := d.replace(ctx, s, answering, std); err != nil {
+			return err
 		}
 	}
 	if gone := lostFlags(last, args); len(gone) > 0 {
 		fmt.Fprintf(std.err, "not used any more, of the flags of the last start: %s\n", strings.Join(gone, " "))
 	}
-	had := s != nil
-	if s, err = d.launch(ctx, program, args); err != nil {
-		if had {
-			return fmt.Errorf("%w\nthe gateway that ran before was stopped; daemon start without flags starts it again", err)
+	next, err := d.launch(ctx, program, args, cfg)
+	if err != nil {
+		switch {
+		case s == nil:
+		case slices.Equal(last, args):
+			fmt.Fprintln(std.err, "the gateway that ran before was stopped; daemon start without flags tries again")
+		default:
+			fmt.Fprintln(std.err, "the gateway that ran before was stopped; daemon start without flags starts it again")
 		}
 		return err
 	}
-	return d.show(s, asJSON, std)
+	return d.show(next, asJSON, std)
+}
+
+// replace stops one for another that takes its place, and keeps its flags in case that one does not start.
+func (d *daemon) replace(ctx context.Context, s *daemonState, answering bool, std stdio) error {
+	why, bound := "", daemonStopBound
+	if !answering {
+		why, bound = ", which does not answer", daemonFrozenBound
+	}
+	if err := d.keepArgs(s.Args); err != nil {
+		return err
+	}
+	fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)
+	return d.stop(ctx, s, bound)
 }
 
 // lostFlags names the flags that stand in had and not in has. It says no values: one may be a token.
@@ -326,78 +413,6 @@ func (d *daemon) lastArgs() []string {
 		return s.Args
 	}
 	return nil
-}
-
-var announced = pattern.New(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
-
-// launch starts the server in a session of its own, with its output in the log.
-func (d *daemon) launch(ctx context.Context, program string, args []string) (*daemonState, error) {
-	log, err := os.OpenFile(d.file("log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the daemon's log: %w", err)
-	}
-	defer log.Close()
-	from, err := log.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, fmt.Errorf("read the daemon's log: %w", err)
-	}
-	cmd := exec.Command(program, slices.Concat([]string{"server"}, args, []string{"--data-dir", d.dataDir})...) // it outlives this command
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, log, "/", detached()
-	if cmd.Env, err = absoluteEnv(); err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the gateway: %w", err)
-	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-	s := &daemonState{PID: cmd.Process.Pid, Version: version, Program: program, Args: args, StartedAt: time.Now().UTC()}
-	ctx, cancel := context.WithTimeout(ctx, daemonStartBound)
-	defer cancel()
-	for {
-		said, err := saidSince(log, from)
-		if err != nil {
-			return nil, err
-		}
-		if m := announced.FindSubmatch(said); m != nil && s.URL == "" {
-			s.URL = string(m[1]) + string(m[2])
-		}
-		if s.URL != "" && answers(ctx, s.URL) {
-			break
-		}
-		select {
-		case err := <-exited:
-			if said, readErr := saidSince(log, from); readErr == nil {
-				return nil, fmt.Errorf("the gateway did not start (%w):\n%s", err, strings.TrimSpace(string(said)))
-			}
-			return nil, fmt.Errorf("the gateway did not start: %w", err)
-		case <-ctx.Done():
-			_ = cmd.Process.Kill()
-			<-exited
-			return nil, fmt.Errorf("the gateway did not answer within %v: see %s", daemonStartBound, d.file("log"))
-		case <-time.After(daemonPoll):
-		}
-	}
-	if err := d.save(s); err != nil {
-		return nil, err
-	}
-	b, err := json.Marshal(args)
-	if err == nil {
-		err = os.WriteFile(d.file("args.json"), b, 0o600)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("keep the daemon's flags: %w", err)
-	}
-	return s, nil
-}
-
-// saidSince is what stands in the log from a position on.
-func saidSince(log *os.File, from int64) ([]byte, error) {
-	said, err := io.ReadAll(io.NewSectionReader(log, from, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read the daemon's log: %w", err)
-	}
-	return said, nil
 }
 
 // answers reports whether a gateway answers. It is asked for its health, which
@@ -445,7 +460,7 @@ func daemonStopCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer done()
-			s, err := d.running()
+			s, err := d.settled(c.Context)
 			if err != nil {
 				return err
 			}
@@ -453,7 +468,7 @@ func daemonStopCommand(std stdio) *cli.Command {
 				fmt.Fprintln(std.err, "not running")
 				return nil
 			}
-			if err := d.stop(s, daemonStopBound); err != nil {
+			if err := d.stop(c.Context, s, daemonStopBound); err != nil {
 				return err
 			}
 			fmt.Fprintf(std.err, "stopped process %d\n", s.PID)
@@ -463,8 +478,8 @@ func daemonStopCommand(std stdio) *cli.Command {
 }
 
 // stop ends a daemon and waits until its data directory is free. One that has not
-// ended within the bound is killed.
-func (d *daemon) stop(s *daemonState, bound time.Duration) error {
+// ended within the bound is killed. Ctrl-C ends the waiting only.
+func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) error {
 	p, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", s.PID, err)
@@ -477,6 +492,9 @@ func (d *daemon) stop(s *daemonState, bound time.Duration) error {
 		return !held || pid != s.PID
 	}
 	for end := time.Now().Add(bound); !free(); time.Sleep(daemonPoll) {
+		if err := interruption(ctx); err != nil {
+			return err
+		}
 		if time.Now().After(end) {
 			_ = p.Kill() // its guard ends what its agents have started
 			for !free() {
@@ -534,7 +552,7 @@ func daemonStatusCommand(std stdio) *cli.Command {
 				fmt.Fprintf(std.err, "this program is version %s: daemon start replaces it\n", version)
 			}
 			if !answering {
-				return fmt.Errorf("%w: process %d holds the data directory and has not answered at %s for %v: daemon start replaces it", errNotRunning, s.PID, s.URL, daemonSettleBound)
+				return fmt.Errorf("%w: process %d holds the data directory and has not answered for %v: daemon start replaces it", errNotRunning, s.PID, daemonSettleBound)
 			}
 			return nil
 		},

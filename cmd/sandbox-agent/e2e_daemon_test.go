@@ -2,8 +2,12 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,9 +121,52 @@ func TestDaemon(t *testing.T) {
 	if code, out, errOut := c.run("prompt", "echo with its token"); code != 0 || !strings.Contains(out, "with its token") {
 		t.Errorf("a prompt with the daemon's token file: exit %d, %s%s", code, out, errOut)
 	}
-	// One that cannot start says that the one before is gone, whose flags are there still.
-	if code, _, errOut := c.run("daemon", "start", "--host", "192.0.2.1", "--port", "0", "--no-token"); code != 1 || !strings.Contains(errOut, "of the last start: --token-file --default-agent\n") || !strings.Contains(errOut, "was stopped; daemon start without flags starts it again") {
-		t.Errorf("start at an address of another machine: exit %d, %s", code, errOut)
+	// What cannot work is said while the one that runs goes on.
+	fifth := status(0)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, inUse, _ := net.SplitHostPort(taken.Addr().String())
+	missing := filepath.Join(dir, "missing", "file")
+	for _, flags := range [][]string{
+		{"--token-file", missing}, {"--tls-cert", missing, "--tls-key", missing}, {"--fs-root", missing}, {"--log-file", missing},
+		{"--host", "192.0.2.1", "--no-token"}, {"--port", inUse},
+	} {
+		for _, how := range []string{"start", "restart"} {
+			args := append([]string{"daemon", how, "--port", "0"}, flags...)
+			if code, out, errOut := c.run(args...); code == 0 || code != 2 && !strings.Contains(errOut, "was not stopped") || status(0) != fifth {
+				t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+			}
+		}
+	}
+	if err := os.Rename(token, token+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := c.run("daemon", "restart"); code == 0 || !strings.Contains(errOut, token) || status(0) != fifth {
+		t.Errorf("restart without the token file of the last start: exit %d, %s", code, errOut)
+	}
+	if err := os.Rename(token+".away", token); err != nil {
+		t.Fatal(err)
+	}
+	// What is found only when it starts: the one before is gone then, whose flags are there still.
+	sessions := filepath.Join(dir, "sessions")
+	if err := os.Rename(sessions, sessions+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sessions, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := c.run("daemon", "start", "--port", "0", "--no-token"); code != 1 || !strings.Contains(errOut, "of the last start: --token-file --default-agent\n") || !strings.Contains(errOut, "was stopped; daemon start without flags starts it again") {
+		t.Errorf("start without a folder for sessions: exit %d, %s", code, errOut)
+	}
+	status(3)
+	if err := os.Remove(sessions); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(sessions+".away", sessions); err != nil {
+		t.Fatal(err)
 	}
 	if code, _, errOut := c.run("daemon", "start"); code != 0 || strings.Contains(errOut, "not used") {
 		t.Errorf("start with the flags of before: exit %d, %s", code, errOut)
@@ -142,11 +189,157 @@ func TestDaemon(t *testing.T) {
 	if code, _, errOut := c.run("daemon", "start", "--port", "none"); code != 2 || !strings.Contains(errOut, "is not a port") {
 		t.Errorf("wrong flags: exit %d, %s", code, errOut)
 	}
+	// One of these would be found by nobody, or end at once.
+	for _, flag := range []string{"--ephemeral", "--end-with-stdin"} {
+		if code, _, errOut := c.run("daemon", "start", "--port", "0", flag); code != 2 || !strings.Contains(errOut, flag) {
+			t.Errorf("%s: exit %d, %s", flag, code, errOut)
+		}
+	}
 	other := startGateway(t, "--data-dir", dir)
 	if code, _, errOut := c.run("daemon", "start"); code != 1 || !strings.Contains(errOut, "which is no daemon") {
 		t.Errorf("beside a server: exit %d, %s", code, errOut)
 	}
 	other.kill(syscall.SIGTERM)
+}
+
+// A start that is interrupted leaves nothing; one that is killed leaves a daemon like others.
+func TestDaemon_StartCutShort(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are found in /proc")
+	}
+	t.Parallel()
+	g := &gateway{t: t}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
+		dir, mark := t.TempDir(), fmt.Sprintf("cutshort-%d-", sig)
+		c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"="+mark)}
+		// cut starts one and sends the signal before it answers. On a busy machine that can
+		// be too late, and is tried again.
+		cut := func() (code int) {
+			t.Helper()
+			for range 20 {
+				if code = interrupted(t, g, c, dir, sig); code != 0 {
+					return code
+				}
+				c.run("daemon", "stop")
+			}
+			t.Fatalf("%v always came too late", sig)
+			return 0
+		}
+		code := cut()
+		if sig != syscall.SIGKILL {
+			if code != 130 {
+				t.Errorf("%v: exit %d", sig, code)
+			}
+			g.awaitNoProcess(mark)
+			if code, _, _ = c.run("daemon", "status"); code != 3 {
+				t.Errorf("%v, then status: exit %d", sig, code)
+			}
+			continue
+		}
+		var s struct {
+			PID int
+			URL string
+		}
+		code, out, errOut := c.run("daemon", "status", "--json")
+		if json.Unmarshal([]byte(out), &s) != nil || code != 0 || s.URL == "" {
+			t.Errorf("%v, then status: exit %d, %s%s", sig, code, out, errOut)
+		}
+		// The same when the command was killed before it knew the process.
+		file := filepath.Join(dir, "daemon", "state.json")
+		var kept map[string]any
+		if b, err := os.ReadFile(file); err != nil || json.Unmarshal(b, &kept) != nil {
+			t.Fatalf("%s, %v", b, err)
+		}
+		kept["pid"], kept["url"] = 0, ""
+		if b, err := json.Marshal(kept); err != nil || os.WriteFile(file, b, 0o600) != nil {
+			t.Fatal(err)
+		}
+		if code, out, errOut = c.run("daemon", "start"); code != 0 || !strings.Contains(out, s.URL) || !strings.Contains(out, strconv.Itoa(s.PID)) {
+			t.Errorf("%v, then start: exit %d, %s%s", sig, code, out, errOut)
+		}
+		if code, _, errOut = c.run("daemon", "stop"); code != 0 || !strings.Contains(errOut, "stopped process") {
+			t.Errorf("%v, then stop: exit %d, %s", sig, code, errOut)
+		}
+		g.awaitNoProcess(mark)
+		cut()
+		if code, _, errOut = c.run("daemon", "stop"); code != 0 || !strings.Contains(errOut, "stopped process") {
+			t.Errorf("%v, then stop at once: exit %d, %s", sig, code, errOut)
+		}
+		g.awaitNoProcess(mark)
+	}
+}
+
+// interrupted sends a signal to a start whose gateway has just begun, and returns its exit code,
+// -1 when the signal was not caught.
+func interrupted(t *testing.T, g *gateway, c *commandLine, dir string, sig syscall.Signal) int {
+	t.Helper()
+	cmd := c.command(t.Context(), "daemon", "start", "--port", "0", "--default-agent", "mock")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g.until("there is a process", func() bool {
+		var s struct{ PID int }
+		b, err := os.ReadFile(filepath.Join(dir, "daemon", "state.json"))
+		return err == nil && json.Unmarshal(b, &s) == nil && s.PID != 0
+	})
+	if err := cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // a signal is an error
+	return cmd.ProcessState.ExitCode()
+}
+
+// Clients know the port of one that took any.
+func TestDaemon_KeepsItsPort(t *testing.T) {
+	t.Parallel()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+t.TempDir(), markName+"=daemon-"+t.Name())}
+	defer func() {
+		c.run("daemon", "stop")
+		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
+	}()
+	last := ""
+	// run returns the address, and whether it is that of before.
+	run := func(how string, flags ...string) (same bool) {
+		t.Helper()
+		var s struct {
+			PID int
+			URL string
+		}
+		code, out, errOut := c.run(append([]string{"daemon", how, "--json"}, flags...)...)
+		if json.Unmarshal([]byte(out), &s) != nil || code != 0 || s.URL == "" {
+			t.Fatalf("%s: exit %d, %s%s", how, code, out, errOut)
+		}
+		same, last = s.URL == last, s.URL
+		return same
+	}
+	run("start", "--port", "0", "--default-agent", "mock")
+	if !run("restart") {
+		t.Error("a restart took another port")
+	}
+	// Also where the log is elsewhere, and says little.
+	if !run("restart", "--port", "0", "--log-format", "json", "--log-level", "warn", "--log-file", filepath.Join(t.TempDir(), "log")) {
+		t.Error("a restart with another log took another port")
+	}
+	if code, _, errOut := c.run("daemon", "stop"); code != 0 {
+		t.Errorf("stop: exit %d, %s", code, errOut)
+	}
+	if !run("start") {
+		t.Error("a start took another port")
+	}
+	if code, _, errOut := c.run("daemon", "stop"); code != 0 {
+		t.Errorf("stop: exit %d, %s", code, errOut)
+	}
+	taken, err := net.Listen("tcp", strings.TrimPrefix(last, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if run("start") {
+		t.Error("it says that it has the port of another program")
+	}
+	if !run("restart") {
+		t.Error("then a restart took another port")
+	}
 }
 
 func TestDaemon_Unit(t *testing.T) {

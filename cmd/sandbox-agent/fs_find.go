@@ -35,7 +35,8 @@ func fsWatchCommand(std stdio) *cli.Command {
 					}
 					showChange(c, std, change)
 				}
-				return nil
+				_, err := files.Stat(ctx, remote, true)
+				return streamEnded(std, "the folder", err)
 			})
 		},
 	}

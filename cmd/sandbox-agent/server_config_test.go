@@ -242,6 +242,8 @@ func TestAnnounce_FirstCommand(t *testing.T) {
 		{"token of this run", serverConfig{host: "127.0.0.1", token: "opened", newToken: true}, net.TCPAddr{Port: 2468}, []string{"Token of this run: opened\n", "Web page: http://127.0.0.1:2468/ui/#token=opened\n", "SANDBOX_AGENT_TOKEN=opened sandbox-agent prompt"}},
 		{"open to all", serverConfig{host: "0.0.0.0"}, net.TCPAddr{Port: 7}, []string{"WARNING: no token is needed"}},
 		{"token file", serverConfig{host: "127.0.0.1", token: "sesame", tokenFile: "/my files/token"}, net.TCPAddr{Port: 2468}, []string{"SANDBOX_AGENT_TOKEN_FILE='/my files/token' sandbox-agent prompt --agent"}},
+		{"JSON in a file", serverConfig{host: "127.0.0.1", log: cmdline.Log{JSON: true}, logFile: "/log"}, net.TCPAddr{Port: 7}, []string{`"msg":"listening","url":"http://127.0.0.1:7"`}},
+		{"JSON of warnings", serverConfig{host: "127.0.0.1", log: cmdline.Log{JSON: true, Level: slog.LevelWarn}}, net.TCPAddr{Port: 7}, []string{`"msg":"listening","url":"http://127.0.0.1:7"`}},
 		{"TLS and IPv6", serverConfig{host: "2001:db8::1", token: "sesame", tlsCert: "c"}, net.TCPAddr{Port: 7}, []string{"https://[2001:db8::1]:7\n"}},
 	}
 	for _, tt := range tests {

@@ -104,17 +104,17 @@ func TestServer_SignalEndsItInOrder(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "hello", "--endpoint", url)
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
 	followed := make(chan int, 1)
-	seen := newScreen()
+	seen, said := newScreen(), newScreen()
 	go func() {
-		followed <- run(context.Background(), []string{"sessions", "events", id, "-f", "--endpoint", url}, stdio{in: strings.NewReader(""), out: seen, err: newScreen()})
+		followed <- run(context.Background(), []string{"sessions", "events", id, "-f", "--endpoint", url}, stdio{in: strings.NewReader(""), out: seen, err: said})
 	}()
 	seen.await(t, "end_turn") // the stream is open and has caught up
 	signals <- syscall.SIGTERM
 	if err := <-done; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	if code := <-followed; code != cmdline.ExitOK {
-		t.Errorf("the open stream ended with exit %d", code)
+	if code := <-followed; code != cmdline.ExitUnreachable || !strings.Contains(said.String(), errConnectionLost.Error()) { // a cut one says another thing
+		t.Errorf("the open stream ended with exit %d: %s", code, said)
 	}
 	for line := range strings.Lines(log.String()) {
 		if !json.Valid([]byte(line)) {

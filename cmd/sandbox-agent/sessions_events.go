@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -79,7 +83,21 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 			return nil
 		}
 	}
-	return nil
+	if !c.Bool("follow") {
+		return nil
+	}
+	_, err = api.Session(ctx, id)
+	return cmp.Or(context.Cause(ctx), streamEnded(std, "the session", err))
+}
+
+// streamEnded says why a stream has ended that is to go on until Ctrl-C: what it was about
+// is gone, or the gateway is. err is how a look at what it was about went.
+func streamEnded(std stdio, what string, err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind.Status() == http.StatusNotFound {
+		note(std, what+" is gone")
+		return nil
+	}
+	return errConnectionLost
 }
 
 // eventReader reads a page of a session's events, as methods of [client.Client] do.

@@ -58,7 +58,7 @@ func sessionsWatch(c *cli.Context, std stdio) error {
 			return nil
 		}
 	}
-	return context.Cause(ctx)
+	return cmp.Or(context.Cause(ctx), errConnectionLost)
 }
 
 // changeLine shows a change to people, "" for one that says nothing of a session.

@@ -68,8 +68,8 @@ func (t *target) ofDaemon() error {
 		}
 	}
 	s, err := (&daemon{dataDir: dir}).running()
-	if err != nil || s == nil {
-		return nil // it is looked for, not needed
+	if err != nil || s == nil || s.URL == "" {
+		return nil // it is looked for, not needed; one that is just starting has no address yet
 	}
 	t.endpoint = s.URL
 	if file := flagValue(s.Args, "token-file"); file != "" && t.token == "" {
