@@ -166,7 +166,7 @@ func (d *daemon) launch(ctx context.Context, program string, args []string, cfg 
 }
 
 // launchWith starts the server in a session of its own, with its output in the log,
-// and waits until it answers. more are flags that go before those of s.
+// and waits until it answers. more are flags that count before those of s.
 func (d *daemon) launchWith(ctx context.Context, s *daemonState, more ...string) error {
 	log, err := os.OpenFile(d.file("log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
