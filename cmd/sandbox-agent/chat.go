@@ -147,7 +147,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		case <-ctx.Done():
 		}
 	}()
-	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, id: o.session, acp: o.acp}
+	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, tell: send, id: o.session, acp: o.acp}
 	if _, err := l.initializeAs(ctx, o.acp, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
 		return err
 	}
@@ -183,6 +183,7 @@ type chatSession struct {
 	acp    int       // version of the protocol
 	target target
 	ctx    context.Context // ends with the chat
+	tell   func(tea.Msg)   // puts what a request has led to behind the messages that came before
 	id     string
 	agent  string
 	cwd    string

@@ -67,8 +67,8 @@ type chatModel struct {
 	askTop        int       // the first line in sight of what is asked
 	hides         bool      // it has more lines
 	cramped       bool      // there is no room for its choices
-	lines         []string  // the conversation, as it is drawn
-	top, room     int       // which of them is the first in sight, and how many are
+	lines         []string  // those of the conversation that are in sight
+	top, room     int       // which of all is the first of them, and for how many there is room
 	back          bool      // it is not the end that is in sight
 	below         []string  // what stands under them
 	width, height int
@@ -144,7 +144,10 @@ func (m *chatModel) Init() tea.Cmd {
 
 func (m *chatModel) openCmd(o chatOptions) tea.Cmd {
 	s := *m.session // as it is now
-	return func() tea.Msg { return s.open(o) }
+	return func() tea.Msg {
+		s.tell(s.open(o)) // behind the conversation
+		return nil
+	}
 }
 
 // listen takes what has come.
@@ -188,8 +191,6 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 			return m.tick()
 		}
 	case chatRead:
-	case chatOpened:
-		return m.opened(msg)
 	case chatDone:
 		return m.done(msg)
 	case chatSessions:
@@ -320,6 +321,8 @@ func (m *chatModel) receive(msg tea.Msg) tea.Cmd {
 		return m.linked(msg)
 	case chatGone:
 		m.disconnected(msg.why)
+	case chatOpened:
+		return m.opened(msg)
 	case acp.Message:
 		m.take(msg)
 	}
@@ -505,8 +508,7 @@ func (m *chatModel) grow(kind, text string) {
 		return
 	}
 	if n := len(m.entries); n > 0 && m.entries[n-1].kind == kind {
-		e := m.entries[n-1]
-		e.text, e.as = e.text+text, chatLook{}
+		m.entries[n-1].add(text)
 		return
 	}
 	m.entries = append(m.entries, &chatEntry{kind: kind, text: text})
@@ -620,7 +622,8 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 	return func() tea.Msg {
 		// One that cannot be left is gone, or the load fails as well.
 		_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
-		return s.open(chatOptions{session: id, acp: m.o.acp})
+		s.tell(s.open(chatOptions{session: id, acp: s.acp}))
+		return nil
 	}
 }
 

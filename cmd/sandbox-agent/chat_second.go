@@ -122,9 +122,9 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		m.entries = append(m.entries, e)
 	}
 	if whole {
-		e.text = ""
+		e.empty()
 	}
-	e.text, e.as = e.text+text.String(), chatLook{}
+	e.add(text.String())
 }
 
 func (m *chatModel) callTwo(sub string, u json.RawMessage) {
