@@ -129,10 +129,10 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	var began atomic.Bool // the screen shows what comes; what comes before are answers to requests of this function
 	ends := newTurnEnds() // of version 2
 	receive := func(_ *link, m acp.Message) {
-		ends.note(m)
 		if began.Load() || !news.receive(m) {
 			send(m.Clone())
 		}
+		ends.note(m) // who waits for the end of a turn goes on when the screen has it
 	}
 	l, err := dialLastingLink(ctx, o.target, o.retry, linkNews{func(l lasting.Link) { send(l) }, ends.fail}, receive)
 	if err != nil {
@@ -253,25 +253,26 @@ func (c *chatSession) request(what, method string, params object) tea.Cmd {
 }
 
 // prompt sends a prompt, and opens the session before if it is closed; the end of its turn comes as
-// a chatDone.
+// a chatDone, in its place among the messages of the gateway.
 func (c *chatSession) prompt(text string, closed bool) tea.Cmd {
 	id, cwd := c.id, c.cwd
 	params := object{"sessionId": id, "prompt": []any{object{"type": "text", "text": text}}}
 	return func() tea.Msg {
 		done := chatDone{what: "prompt", id: id, text: text}
+		defer func() { c.tell(done) }()
 		if closed {
 			if _, done.err = c.link.resume(c.ctx, id, cwd, nil); done.err != nil {
-				return done
+				return nil
 			}
 		}
 		if c.acp != acpversion.Two {
 			done.result, done.err = c.link.call(c.ctx, acp.MethodSessionPrompt, params)
-			return done
+			return nil
 		}
 		var reason string
 		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func(acp.ID) {})
 		done.result = rawjson.Object{}.String("stopReason", reason).End()
-		return done
+		return nil
 	}
 }
 

@@ -29,6 +29,9 @@ func (m *chatModel) layout() {
 		said := func(e *chatEntry) bool { return e.kind != "note" }
 		entries = slices.DeleteFunc(slices.Clone(entries[max(len(entries)-m.room, 0):]), said)
 	}
+	if m.own != nil && !m.own.shown && !m.busy {
+		entries = append(slices.Clip(entries), m.own.chatEntry)
+	}
 	look := chatLook{m.styles, max(m.width-1, 20), m.details}
 	first, all := make([]int, len(entries)), 0 // lines
 	for i, e := range entries {
@@ -71,7 +74,11 @@ func (m *chatModel) View() tea.View {
 // foot is what stands below the conversation.
 func (m *chatModel) foot() string {
 	var parts []string
-	for _, q := range m.queue {
+	waits := m.queue
+	if m.own != nil && !m.own.shown && m.busy {
+		waits = append([]string{m.own.text}, waits...)
+	}
+	for _, q := range waits {
 		parts = append(parts, m.styles.dim.Render(cmdline.Shorten("waits: "+cmdline.OneLine(q), max(m.width-1, 10))))
 	}
 	rule := m.styles.dim.Render(strings.Repeat("─", max(m.width, 1)))
