@@ -129,10 +129,10 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	var began atomic.Bool // the screen shows what comes; what comes before are answers to requests of this function
 	ends := newTurnEnds() // of version 2
 	receive := func(_ *link, m acp.Message) {
-		ends.note(m)
 		if began.Load() || !news.receive(m) {
 			send(m.Clone())
 		}
+		ends.note(m) // who waits for the end of a turn goes on when the screen has it
 	}
 	l, err := dialLastingLink(ctx, o.target, o.retry, linkNews{func(l lasting.Link) { send(l) }, ends.fail}, receive)
 	if err != nil {
@@ -147,7 +147,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		case <-ctx.Done():
 		}
 	}()
-	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, id: o.session, acp: o.acp}
+	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, tell: send, id: o.session, acp: o.acp}
 	if _, err := l.initializeAs(ctx, o.acp, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
 		return err
 	}
@@ -183,6 +183,7 @@ type chatSession struct {
 	acp    int       // version of the protocol
 	target target
 	ctx    context.Context // ends with the chat
+	tell   func(tea.Msg)   // puts what a request has led to behind the messages that came before
 	id     string
 	agent  string
 	cwd    string
@@ -252,25 +253,26 @@ func (c *chatSession) request(what, method string, params object) tea.Cmd {
 }
 
 // prompt sends a prompt, and opens the session before if it is closed; the end of its turn comes as
-// a chatDone.
+// a chatDone, in its place among the messages of the gateway.
 func (c *chatSession) prompt(text string, closed bool) tea.Cmd {
 	id, cwd := c.id, c.cwd
 	params := object{"sessionId": id, "prompt": []any{object{"type": "text", "text": text}}}
 	return func() tea.Msg {
 		done := chatDone{what: "prompt", id: id, text: text}
+		defer func() { c.tell(done) }()
 		if closed {
 			if _, done.err = c.link.resume(c.ctx, id, cwd, nil); done.err != nil {
-				return done
+				return nil
 			}
 		}
 		if c.acp != acpversion.Two {
 			done.result, done.err = c.link.call(c.ctx, acp.MethodSessionPrompt, params)
-			return done
+			return nil
 		}
 		var reason string
 		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func(acp.ID) {})
 		done.result = rawjson.Object{}.String("stopReason", reason).End()
-		return done
+		return nil
 	}
 }
 

@@ -12,14 +12,33 @@ import (
 )
 
 // chatEntry is one thing in a conversation. Its text is rendered anew when it, the
-// width or what is shown has changed.
+// width or what is shown has changed; of a long text of the agent to which more was
+// added, the end.
 type chatEntry struct {
 	kind string // user, agent, thought, tool, plan, note
 	text string // Markdown of the agent, else plain
 	tool *chatTool
 
-	rendered string
-	as       chatLook // that rendered was made for; the zero value for none
+	grown strings.Builder // text, when something was added: it is not copied each time
+	lines []string        // the text as it is drawn
+	as    chatLook        // that lines was made for; the zero value for none
+	more  bool            // something was added since
+	done  chatDrawn       // what of lines stays when more is added
+}
+
+// add adds to the text.
+func (e *chatEntry) add(text string) {
+	if e.grown.Len() == 0 {
+		e.grown.WriteString(e.text)
+	}
+	e.grown.WriteString(text)
+	e.text, e.more = e.grown.String(), true
+}
+
+// empty removes the text.
+func (e *chatEntry) empty() {
+	e.grown.Reset()
+	e.text, e.as = "", chatLook{}
 }
 
 type chatTool struct {
@@ -53,29 +72,38 @@ func newChatStyles(dark bool) *chatStyles {
 	}
 }
 
-// view renders the entry.
-func (e *chatEntry) view(look chatLook) string {
-	if e.as == look {
-		return e.rendered
+// draw returns the entry's lines.
+func (e *chatEntry) draw(look chatLook) []string {
+	if e.as == look && !e.more {
+		return e.lines
 	}
+	if e.kind == "agent" {
+		if e.as != look {
+			e.lines, e.done = nil, chatDrawn{}
+		}
+		e.lines = e.done.draw(e.lines, e.text, look)
+	} else {
+		e.lines = strings.Split(e.view(look), "\n")
+	}
+	e.as, e.more = look, false
+	return e.lines
+}
+
+// view renders an entry that is not drawn in parts.
+func (e *chatEntry) view(look chatLook) string {
 	switch e.kind {
 	case "user":
-		e.rendered = indent(lipgloss.NewStyle().Width(max(look.width-2, 10)).Render(e.text), look.user.Render("❯ "), "  ")
-	case "agent":
-		e.rendered = look.render(e.text, look.width)
+		return indent(lipgloss.NewStyle().Width(max(look.width-2, 10)).Render(e.text), look.user.Render("❯ "), "  ")
 	case "thought":
 		text := cmdline.OneLine(e.text)
 		if !look.details {
 			text = cmdline.Shorten(text, max(look.width-6, 20))
 		}
-		e.rendered = look.dim.Width(look.width).Render("✻ " + text)
+		return look.dim.Width(look.width).Render("✻ " + text)
 	case "tool":
-		e.rendered = e.tool.view(look)
-	default:
-		e.rendered = look.dim.Width(look.width).Render(e.text)
+		return e.tool.view(look)
 	}
-	e.as = look
-	return e.rendered
+	return look.dim.Width(look.width).Render(e.text)
 }
 
 // toolLines is how much of a tool's output is shown without details.

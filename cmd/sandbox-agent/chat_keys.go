@@ -255,6 +255,9 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 			if len(m.queue) > 0 { // what waits is not sent, and not lost
 				m.takeBack()
 			}
+			if m.own != nil {
+				m.own.cancelled = true
+			}
 			return m.session.cancel()
 		}
 		return nil

@@ -402,3 +402,46 @@ func TestChat_TheSessionIsOver(t *testing.T) {
 		t.Errorf("it was terminated: %q", got)
 	}
 }
+
+// A connection that has ended for good takes nothing of what was written: it stays until the chat is left, and the reason is its error.
+func TestChat_TheConnectionHasEnded(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		m := chatAt(1)
+		want := "what I write"
+		if waits {
+			m.sends("sent")
+			m.sends("waits")
+			want = "sent\nwaits\n" + want
+		}
+		m.input.SetValue("what I write")
+		why := fmt.Errorf("%w: %w", errConnectionLost, io.ErrUnexpectedEOF)
+		m.Update(chatBatch{chatGone{why}})
+		if waits {
+			m.Update(chatBatch{chatDone{what: "prompt", id: "s", text: "sent", err: why}})
+		}
+		for range 2 {
+			if got := m.input.Value(); got != want || len(m.queue) > 0 {
+				t.Errorf("%q is written, %q waits", got, m.queue)
+			}
+			if !strings.HasPrefix(ansi.Strip(m.statusLine()), "no connection any more") {
+				t.Errorf("the status line is %q", m.statusLine())
+			}
+			if m.update(tea.KeyPressMsg{Code: tea.KeyEnter}) != nil || m.next() != nil {
+				t.Error("Enter does something")
+			}
+		}
+		if got := strings.Join(m.shown(), "\n"); !strings.Contains(got, "what you write stays until you leave") || !strings.Contains(got, "chat --session s") {
+			t.Errorf("shown is %q", got)
+		}
+		// Text is lost by leaving: it takes two.
+		if cmd := m.key(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}); cmd != nil {
+			t.Error("the first Ctrl-C leaves")
+		}
+		cmd := m.key(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
+		if cmd == nil || m.failed != why {
+			t.Errorf("the second Ctrl-C does not leave, or with %v", m.failed)
+		} else if _, quits := cmd().(tea.QuitMsg); !quits {
+			t.Error("the second Ctrl-C does not leave")
+		}
+	}
+}

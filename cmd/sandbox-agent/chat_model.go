@@ -45,8 +45,11 @@ type chatModel struct {
 	former   string                // the session that was left for the one that is being opened
 	early    []acp.Message         // what came before the new session's id
 	running  bool                  // a prompt of this chat is under way
-	busy     bool                  // a turn of another client is
+	busy     bool                  // a turn of another client is; in version 2 any turn
 	queue    []string              // prompts that wait for it
+	own      *chatOwn              // the prompt that was sent, until its turn begins
+	apart    bool                  // a turn has ended: what comes is no part of the last entry
+	words    uint64                // in version 1: the event of the newest piece of a prompt
 	asks     []*chatAsk            // the first is shown
 	picker   *chatPicker           // nil when nothing is chosen
 	configs  []chatConfig
@@ -67,8 +70,8 @@ type chatModel struct {
 	askTop        int       // the first line in sight of what is asked
 	hides         bool      // it has more lines
 	cramped       bool      // there is no room for its choices
-	lines         []string  // the conversation, as it is drawn
-	top, room     int       // which of them is the first in sight, and how many are
+	lines         []string  // those of the conversation that are in sight
+	top, room     int       // which of all is the first of them, and for how many there is room
 	back          bool      // it is not the end that is in sight
 	below         []string  // what stands under them
 	width, height int
@@ -144,7 +147,10 @@ func (m *chatModel) Init() tea.Cmd {
 
 func (m *chatModel) openCmd(o chatOptions) tea.Cmd {
 	s := *m.session // as it is now
-	return func() tea.Msg { return s.open(o) }
+	return func() tea.Msg {
+		s.tell(s.open(o)) // behind the conversation
+		return nil
+	}
 }
 
 // listen takes what has come.
@@ -188,8 +194,6 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 			return m.tick()
 		}
 	case chatRead:
-	case chatOpened:
-		return m.opened(msg)
 	case chatDone:
 		return m.done(msg)
 	case chatSessions:
@@ -273,18 +277,21 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 		}
 		return nil
 	}
-	m.running, m.leaving, m.plan = false, false, nil
-	m.second.echo = ""
-	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
-	case msg.err != nil:
+	m.running, m.leaving = false, false
+	reason := rawjson.MemberString(msg.result, "stopReason")
+	if m.own != nil && m.busy && (msg.err != nil || reason == "cancelled") {
+		m.unbegun(msg, m.own.cancelled)
+		return nil
+	}
+	m.began()
+	if msg.err != nil { // else the end was told among the messages
+		m.turnOver()
+		m.busy = m.busy && m.o.acp == acpversion.Two
 		if n := len(m.entries); n > 0 && m.entries[n-1].kind == "user" || m.over || m.gone != nil { // nobody has said anything to it
 			m.takeBack(msg.text)
 		}
-		r := describe(msg.err)
-		m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
-	case reason != "end_turn":
-		m.note("the turn ended: " + strings.ReplaceAll(reason, "_", " "))
 	}
+	m.noteEnd(reason, msg.err)
 	return nil
 }
 
@@ -296,11 +303,7 @@ func (m *chatModel) next() tea.Cmd {
 	}
 	text := m.queue[0]
 	m.queue = m.queue[1:]
-	m.running = true
-	if m.o.acp == acpversion.Two {
-		m.second.echo = cmdline.Printable(text)
-	}
-	m.entries = append(m.entries, &chatEntry{kind: "user", text: cmdline.Printable(text)}) // the gateway tells other clients only
+	m.running, m.own = true, &chatOwn{chatEntry: &chatEntry{kind: "user", text: cmdline.Printable(text)}}
 	closed := m.closed
 	m.closed = false
 	return m.session.prompt(text, closed)
@@ -320,6 +323,10 @@ func (m *chatModel) receive(msg tea.Msg) tea.Cmd {
 		return m.linked(msg)
 	case chatGone:
 		m.disconnected(msg.why)
+	case chatOpened:
+		return m.opened(msg)
+	case chatDone:
+		return m.done(msg)
 	case acp.Message:
 		m.take(msg)
 	}
@@ -346,11 +353,14 @@ func (m *chatModel) linked(l lasting.Link) tea.Cmd {
 	m.note(linkLine(l, m.session.id, m.running || m.busy))
 	if l.Lost != nil {
 		m.lost = l.Since
+		if m.own != nil {
+			m.own.lost = true
+		}
 		return m.tick()
 	}
 	m.lost = time.Time{}
-	if on, ok := l.Turns[m.session.id]; ok && !on {
-		m.busy = false // nobody tells of another client's turn whose gateway was killed
+	if on, ok := l.Turns[m.session.id]; ok && !on && m.o.acp != acpversion.Two { // there the state says it
+		m.busy = false // of a turn whose gateway was killed its end may be told later, or never
 	}
 	return nil
 }
@@ -370,6 +380,7 @@ func (m *chatModel) take(f acp.Message) {
 		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" {
 			m.busy = turn == "running"
 		}
+		m.promptAnswered(f.Result())
 		return
 	}
 	switch {
@@ -390,7 +401,15 @@ func (m *chatModel) take(f acp.Message) {
 	case f.IsRequest():
 		m.ask(f)
 	case f.Method() == "_sandboxagent/session/turn_ended":
+		if m.o.acp == acpversion.Two {
+			break // the state says it
+		}
 		m.busy = false
+		if m.running && m.own == nil { // it is said to all of a turn that its gateway knows nothing more of
+			m.turnOver()
+			break
+		}
+		m.othersEnd(f.Params())
 	case f.Method() == "_sandboxagent/session/ended":
 		m.busy = false
 		if f.Session() == m.session.id {
@@ -402,6 +421,9 @@ func (m *chatModel) take(f acp.Message) {
 		case m.o.acp == acpversion.Two:
 			m.showTwo(f.Session(), u)
 		default:
+			if string(f.UpdateKind()) == "user_message_chunk" {
+				m.notePrompt(f)
+			}
 			m.show(u)
 		}
 	}
@@ -427,7 +449,11 @@ func (m *chatModel) show(u json.RawMessage) {
 	text := cmdline.Printable(rawjson.MemberString(u, "content", "text"))
 	switch kind := rawjson.MemberString(u, "sessionUpdate"); kind {
 	case "user_message_chunk":
-		m.busy = m.busy || !m.running
+		if m.own != nil && m.own.lost && m.own.text == text {
+			m.began()
+			break
+		}
+		m.busy = true // the own prompt is told to others only
 		m.grow("user", text)
 	case "agent_message_chunk":
 		if of := rawjson.MemberString(u, "content", "type"); of != "text" && of != "" {
@@ -467,6 +493,7 @@ func (m *chatModel) show(u json.RawMessage) {
 
 // toolEntry returns the entry of a call, by the key that it is known by.
 func (m *chatModel) toolEntry(key string, u json.RawMessage) *chatEntry {
+	m.works()
 	e := m.tools[key]
 	if e == nil {
 		e = &chatEntry{kind: "tool", tool: &chatTool{id: rawjson.MemberString(u, "toolCallId"), status: "pending"}}
@@ -478,6 +505,7 @@ func (m *chatModel) toolEntry(key string, u json.RawMessage) *chatEntry {
 
 // showPlan shows the plan of the turn.
 func (m *chatModel) showPlan(plan json.RawMessage) {
+	m.works()
 	if m.plan == nil {
 		m.plan = &chatEntry{kind: "plan"}
 		m.entries = append(m.entries, m.plan)
@@ -499,16 +527,19 @@ func (m *chatModel) showPlan(plan json.RawMessage) {
 	m.plan.text, m.plan.as = strings.Join(lines, "\n"), chatLook{}
 }
 
-// grow adds text to the last entry when that is of the kind, else as a new one.
+// grow adds text to the last entry when that is of the kind and the turn, else as a new one.
 func (m *chatModel) grow(kind, text string) {
 	if text == "" {
 		return
 	}
-	if n := len(m.entries); n > 0 && m.entries[n-1].kind == kind {
-		e := m.entries[n-1]
-		e.text, e.as = e.text+text, chatLook{}
+	if kind != "user" {
+		m.works()
+	}
+	if n := len(m.entries); n > 0 && m.entries[n-1].kind == kind && !m.apart {
+		m.entries[n-1].add(text)
 		return
 	}
+	m.apart = false
 	m.entries = append(m.entries, &chatEntry{kind: kind, text: text})
 }
 
@@ -612,7 +643,7 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 	if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
 		m.takeBack()
 	}
-	m.entries, m.tools, m.plan, m.asks, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil
+	m.entries, m.tools, m.plan, m.asks, m.configs, m.own = nil, map[string]*chatEntry{}, nil, nil, nil, nil
 	m.second = newChatSecond()
 	m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
 	m.session.id = id // what comes from now on is of that one
@@ -620,7 +651,8 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 	return func() tea.Msg {
 		// One that cannot be left is gone, or the load fails as well.
 		_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
-		return s.open(chatOptions{session: id, acp: m.o.acp})
+		s.tell(s.open(chatOptions{session: id, acp: s.acp}))
+		return nil
 	}
 }
 

@@ -17,7 +17,6 @@ type chatSecond struct {
 	terminals map[string]*chatTerminal
 	children  map[string]*chatEntry // by session
 	behind    string                // what goes on in the background
-	echo      string                // the prompt of this chat that the gateway has not shown yet
 }
 
 // chatTerminal is a command, and the entry that shows it.
@@ -87,12 +86,8 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		}
 		text.WriteString(cmdline.Printable(rawjson.MemberString(b, "text")))
 	}
-	if kind == "user_message" && sub == "" {
-		if m.second.echo != "" && text.String() == m.second.echo {
-			m.second.echo = "" // it is shown since it was sent
-			return
-		}
-		m.busy = m.busy || !m.running
+	if kind == "user_message" && sub == "" && m.own != nil && text.String() == m.own.text {
+		m.own.shown = true // or somebody else has said the same: the answer tells, or the end of this turn
 	}
 	key := messageKey(u, sub, kind)
 	if e := m.second.children[sub]; e != nil { // a subagent's words are in its own entry
@@ -122,9 +117,9 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		m.entries = append(m.entries, e)
 	}
 	if whole {
-		e.text = ""
+		e.empty()
 	}
-	e.text, e.as = e.text+text.String(), chatLook{}
+	e.add(text.String())
 }
 
 func (m *chatModel) callTwo(sub string, u json.RawMessage) {
@@ -208,9 +203,16 @@ func (m *chatModel) subagentTwo(u json.RawMessage) {
 func (m *chatModel) stateTwo(u json.RawMessage) {
 	switch rawjson.MemberString(u, "state") {
 	case "running", "requires_action":
-		m.busy = m.busy || !m.running
+		m.busy = true
 	case "idle":
+		if m.own != nil {
+			m.own.shown = false
+		}
+		if m.busy && !(m.running && m.own == nil) { // else it is said with the prompt, or was
+			m.othersEnd(u)
+		}
 		m.busy = false
+		m.turnOver()
 	}
 	list, _ := rawjson.Member(u, "background")
 	var behind []string

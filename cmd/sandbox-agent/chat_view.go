@@ -24,28 +24,39 @@ func (m *chatModel) layout() {
 	m.input.SetWidth(max(m.width-2, 10))
 	m.below = strings.Split(m.foot(), "\n")
 	m.room = max(m.height-len(m.below), 1)
-	var b strings.Builder
-	look := chatLook{m.styles, max(m.width-1, 20), m.details}
 	entries := m.entries
-	if !m.open { // all of a long conversation is drawn once, when it has come
-		entries = entries[max(len(entries)-m.room, 0):]
+	if !m.open { // a conversation is drawn when all of it has come
+		said := func(e *chatEntry) bool { return e.kind != "note" }
+		entries = slices.DeleteFunc(slices.Clone(entries[max(len(entries)-m.room, 0):]), said)
 	}
+	if m.own != nil && !m.own.shown && !m.busy {
+		entries = append(slices.Clip(entries), m.own.chatEntry)
+	}
+	look := chatLook{m.styles, max(m.width-1, 20), m.details}
+	first, all := make([]int, len(entries)), 0 // lines
 	for i, e := range entries {
-		if i > 0 {
-			b.WriteString("\n")
-			if e.kind != "tool" || entries[i-1].kind != "tool" {
-				b.WriteString("\n")
-			}
+		if i > 0 && (e.kind != "tool" || entries[i-1].kind != "tool") {
+			all++ // an empty one
 		}
-		b.WriteString(e.view(look))
+		first[i] = all
+		all += len(e.draw(look))
 	}
-	m.lines = strings.Split(b.String(), "\n")
-	end := max(len(m.lines)-m.room, 0)
+	end := max(all-m.room, 0)
 	if !m.back {
 		m.top = end
 	}
 	m.top = min(max(m.top, 0), end)
 	m.back = m.top < end
+	m.lines = make([]string, m.room)
+	for i := len(entries) - 1; i >= 0; i-- {
+		at, lines := first[i]-m.top, entries[i].lines
+		if at+len(lines) <= 0 {
+			break
+		}
+		if at < m.room {
+			copy(m.lines[max(at, 0):], lines[max(-at, 0):])
+		}
+	}
 }
 
 func (m *chatModel) View() tea.View {
@@ -53,9 +64,7 @@ func (m *chatModel) View() tea.View {
 	if m.height == 0 {
 		return v // the size comes first
 	}
-	lines := make([]string, m.room)
-	copy(lines, m.lines[m.top:])
-	lines = append(lines, m.below...)
+	lines := append(slices.Clip(m.lines), m.below...)
 	v.SetContent(strings.Join(lines[max(len(lines)-m.height, 0):], "\n")) // where there is no room for all, the end of it
 	v.Cursor = m.input.Cursor()
 	v.Cursor.Y += m.height - 1 - m.input.Height() // above the status line
@@ -65,7 +74,11 @@ func (m *chatModel) View() tea.View {
 // foot is what stands below the conversation.
 func (m *chatModel) foot() string {
 	var parts []string
-	for _, q := range m.queue {
+	waits := m.queue
+	if m.own != nil && !m.own.shown && m.busy {
+		waits = append([]string{m.own.text}, waits...)
+	}
+	for _, q := range waits {
 		parts = append(parts, m.styles.dim.Render(cmdline.Shorten("waits: "+cmdline.OneLine(q), max(m.width-1, 10))))
 	}
 	rule := m.styles.dim.Render(strings.Repeat("─", max(m.width, 1)))

@@ -367,6 +367,34 @@ func TestChat_TheGatewayIsGone(t *testing.T) {
 	}
 }
 
+// When a gateway is killed in a turn, a chat that only watches it is told the same as who has sent the prompt.
+func TestChat_AnothersTurnIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, speaks := range []string{"1", "2"} {
+		t.Run("version "+speaks, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t)
+			g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:])
+			session := connect(t, g, wsocket, options{agent: "mock"}).newSession()
+			size := pty.Winsize{Rows: 40, Cols: 120}
+			one := startTalk(t, g, size, "--acp", speaks, "--session", session)
+			one.sees(`ready · mock`)
+			two := startTalk(t, g, size, "--acp", speaks, "--session", session)
+			two.sees(`ready · mock`)
+			one.types("slow\r")
+			two.sees(`working, Escape cancels`, `tick 3`)
+			g.kill(syscall.SIGKILL)
+			one.sees(`no connection for`)
+			two.sees(`no connection for`)
+			g.restart()
+			for _, k := range []*talk{one, two} {
+				k.sees(`✗ .*(the gateway was started anew|the gateway was ended while the turn ran)`, `ready · mock`)
+				k.leaves()
+			}
+		})
+	}
+}
+
 // A chat says at once that another client has ended its session for good, also when it is idle.
 func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
 	t.Parallel()

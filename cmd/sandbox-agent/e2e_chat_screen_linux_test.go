@@ -216,6 +216,47 @@ func TestChat_OnAScreen(t *testing.T) {
 	}
 }
 
+// Two chats in which Enter is pressed at once show the same conversation, in which each answer
+// stands below its prompt.
+func TestChat_TwoSendAtOnce(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, speaks := range []string{"1", "2"} {
+		t.Run("version "+speaks, func(t *testing.T) {
+			session := connect(t, g, wsocket, options{agent: "mock"}).newSession()
+			chats := map[string]*screen{}
+			for _, who := range []string{"A", "B"} {
+				chats[who] = startScreen(t, 80, 46, nil, program, "chat", "--endpoint", g.url, "--acp", speaks, "--session", session)
+				chats[who].shows(`^ready`)
+			}
+			var before string
+			for round := range 4 {
+				for who, s := range chats {
+					s.asks(fmt.Sprintf("send-keys 'echo from%s%d'", who, round))
+					s.shows(fmt.Sprintf(`^❯ echo from%s%d\s*\n.*working|^❯ echo from%s%d\s*\nready`, who, round, who, round))
+				}
+				for _, s := range chats {
+					if _, err := io.WriteString(s.in, "send-keys Enter\n"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				said := func(who string) string { return fmt.Sprintf(`❯ echo from%s%d\s+from%s%d\s+`, who, round, who, round) }
+				a := said("A") + said("B")
+				b := said("B") + said("A")
+				seen := escapes.ReplaceAllString(chats["A"].shows(`^`+before+`(`+a+`|`+b+`)─+\n❯ Say what`), "")
+				if before += a; !regexp.MustCompile(`^\s*` + before).MatchString(seen) {
+					before = strings.TrimSuffix(before, a) + b
+				}
+				chats["B"].shows(`^` + before + `─+\n❯ Say what`)
+			}
+		})
+	}
+}
+
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if flag.Lookup("update").Value.String() == "true" {
