@@ -220,7 +220,7 @@ func (d *daemon) awaitAnswer(ctx context.Context, s *daemonState, log *os.File, 
 	ctx, cancel := context.WithTimeout(ctx, daemonStartBound)
 	defer cancel()
 	for {
-		address, said, err := saidSince(log, s.LogFrom)
+		address, _, err := saidSince(log, s.LogFrom)
 		if err != nil {
 			return err
 		}
@@ -231,9 +231,7 @@ func (d *daemon) awaitAnswer(ctx context.Context, s *daemonState, log *os.File, 
 		select {
 		case err := <-exited:
 			exited <- err
-			if _, said, err = saidSince(log, s.LogFrom); err != nil {
-				said = nil
-			}
+			_, said, _ := saidSince(log, s.LogFrom) // without it the reason stands in the log
 			return fmt.Errorf("the gateway did not start (%w):\n%s", err, strings.TrimSpace(string(said)))
 		case <-ctx.Done():
 			if err := interruption(ctx); err != nil {

@@ -131,8 +131,12 @@ func TestDaemon(t *testing.T) {
 	_, inUse, _ := net.SplitHostPort(taken.Addr().String())
 	missing := filepath.Join(dir, "missing", "file")
 	for _, flags := range [][]string{
-		{"--token-file", missing}, {"--tls-cert", missing, "--tls-key", missing}, {"--fs-root", missing}, {"--log-file", missing},
-		{"--host", "192.0.2.1", "--no-token"}, {"--port", inUse},
+		{"--token-file", missing},
+		{"--tls-cert", missing, "--tls-key", missing},
+		{"--fs-root", missing},
+		{"--log-file", missing},
+		{"--host", "192.0.2.1", "--no-token"},
+		{"--port", inUse},
 	} {
 		for _, how := range []string{"start", "restart"} {
 			args := append([]string{"daemon", how, "--port", "0"}, flags...)
