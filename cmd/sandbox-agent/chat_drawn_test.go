@@ -14,8 +14,11 @@ import (
 
 func chatUpdate(kind, text string) acp.Message {
 	content := rawjson.Object{}.String("type", "text").String("text", text).End()
-	update := rawjson.Object{}.String("sessionUpdate", kind).Raw("content", content).End()
-	return acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", "s").Raw("update", update).End())
+	update := rawjson.Object{}.String("sessionUpdate", kind).Raw("content", content)
+	if kind == "user_message_chunk" { // as the gateway shows another client's prompt
+		update = update.Raw("_meta", []byte(`{"sandboxagent.dev":{"prompt":true}}`))
+	}
+	return acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", "s").Raw("update", update.End()).End())
 }
 
 // numbered is a message of this many pieces, as they come from the gateway: in batches.

@@ -449,11 +449,13 @@ func (m *chatModel) show(u json.RawMessage) {
 	text := cmdline.Printable(rawjson.MemberString(u, "content", "text"))
 	switch kind := rawjson.MemberString(u, "sessionUpdate"); kind {
 	case "user_message_chunk":
-		if m.own != nil && m.own.lost && m.own.text == text {
+		// The own prompt is told to others only; but agents show words of people, too.
+		others := rawjson.MemberBool(u, "_meta", acp.MetaKey, "prompt")
+		if m.own != nil && m.own.text == text && (m.own.lost || !others && !m.busy) {
 			m.began()
 			break
 		}
-		m.busy = true // the own prompt is told to others only
+		m.busy = m.busy || others
 		m.grow("user", text)
 	case "agent_message_chunk":
 		if of := rawjson.MemberString(u, "content", "type"); of != "text" && of != "" {

@@ -87,6 +87,19 @@ func TestChat_TwoPromptsAtOnce(t *testing.T) {
 	}
 }
 
+// Some agents repeat what they were told: that is no turn of another client.
+func TestChat_AgentRepeatsThePrompt(t *testing.T) {
+	m := chatAt(1)
+	m.sends("from B")
+	m.Update(chatBatch{updated(`"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"from B"}`), chatUpdate("agent_message_chunk", "to B")})
+	m.shows(t, "❯ from B", "to B")
+	m.Update(chatBatch{answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
+	m.shows(t, "❯ from B", "to B")
+	if m.own != nil || m.busy || m.running {
+		t.Errorf("working %t, for itself %t; what was sent is %v", m.busy, m.running, m.own)
+	}
+}
+
 func TestChat_TwoPromptsAtOnceInVersionTwo(t *testing.T) {
 	said := func(id, text string) acp.Message {
 		return updated(`"sessionUpdate":"user_message","messageId":"` + id + `","content":[{"type":"text","text":"` + text + `"}]`)
