@@ -193,7 +193,7 @@ func TestTurn_InterruptOfTheEnd(t *testing.T) {
 		first []os.Signal
 		says  string
 	}{
-		{"while it is deleted", []os.Signal{os.Interrupt}, "end session"},
+		{"while it is deleted", []os.Signal{os.Interrupt}, "was not ended"},
 		{"two at once", []os.Signal{os.Interrupt, os.Interrupt}, "was not ended"},
 	} {
 		address, freeze := freezing(t, url)
