@@ -271,7 +271,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
       try {
-        await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
+        const result = await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
+        this.#prompts.attached(sessionId, metaOf(result).turn === "running");
         if (asked.length > 0) {
           const { pending } = await connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId });
           const open = new Set(pending.map((one) => one.seq));
@@ -365,7 +366,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     attached.opening = this.acpVersion === 2;
     try {
       const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
-      const { seq, replayedSeq } = metaOf(result);
+      const { seq, replayedSeq, turn } = metaOf(result);
+      this.#prompts.attached(params.sessionId, turn === "running");
       if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
       else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
