@@ -232,7 +232,8 @@ class SandboxAgent:
         try:
             while True:
                 try:
-                    await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
+                    resumed = await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
+                    self._prompts.attached(session_id, meta_of(resumed).get("turn") == "running")
                     break
                 except RpcError as e:
                     if not e.passes or not await backoff.next():
@@ -338,6 +339,7 @@ class SandboxAgent:
                 self._attached[session_id] = known
             raise
         told = meta_of(result)
+        self._prompts.attached(session_id, told.get("turn") == "running")
         if isinstance(told.get("replayedSeq"), int) and self.acp_version == 1:  # in version 2 the answer comes behind all of it
             await self._seen(session_id, told["replayedSeq"])
         return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))

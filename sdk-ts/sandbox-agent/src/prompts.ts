@@ -116,10 +116,10 @@ export class Prompts {
     for (const update of held) prompt.turn.push(update);
   }
 
-  /** The client is attached to the session, where a turn goes on or none does. */
+  /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's. */
   attached(sessionId: string, running: boolean): void {
-    if (!running) this.#others.delete(sessionId);
-    else if (!this.#order.has(sessionId)) this.#others.add(sessionId);
+    if (running && !this.#order.has(sessionId)) this.#others.add(sessionId);
+    else this.#others.delete(sessionId);
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
