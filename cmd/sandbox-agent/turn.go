@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -591,7 +592,8 @@ func (t *turn) follow(m *acp.Message) (foreign bool) {
 		t.foreign = !t.begun && (t.foreign || rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "turn") == "running")
 	case t.begun || m.Session() != t.o.session:
 	case m.Method() == "_sandboxagent/session/turn_ended":
-		t.foreign = false
+		code, _ := rawjson.Member(m.Params(), "error", "code")
+		t.foreign = t.foreign && string(code) == strconv.FormatInt(acp.CodeCancelled, 10) // of one that never began
 	case two && kind == "state_update":
 		t.foreign = rawjson.MemberString(m.Update(), "state") != "idle"
 	case two && kind == "user_message", kind == "user_message_chunk" && rawjson.MemberBool(m.Update(), "_meta", acp.MetaKey, "prompt"):

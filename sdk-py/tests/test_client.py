@@ -233,3 +233,27 @@ async def test_the_list_of_sessions_is_followed_and_searched(gateway: Gateway) -
             if change["type"] == "deleted":
                 assert change.get("sessionId") == session.id
                 break
+
+
+@pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
+@asynchronous
+async def test_a_turn_that_waits_behind_another_clients_has_nothing_of_that(gateway: Gateway, version: Any, agent: str) -> None:
+    async with SandboxAgent(gateway.url, agent=agent) as other, SandboxAgent(gateway.url, agent=agent, acp_version=version) as client:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def allow(_: Ask) -> str:
+            asked.set()
+            await answer.wait()
+            return "allow_once"
+
+        other.on_permission(allow)
+        theirs = await other.new_session(cwd="/tmp")
+        first = theirs.prompt("permission")
+        await asked.wait()
+        session = await client.resume_session(theirs.id, cwd="/tmp")
+        turn = session.prompt("echo mine")
+        between = theirs.prompt("echo between")
+        answer.set()
+        kinds = [update["sessionUpdate"] async for update in turn]
+        assert (await turn).text == "mine" and "tool_call_update" not in kinds
+        assert (await first).stop_reason == "end_turn" and (await between).text == "between"

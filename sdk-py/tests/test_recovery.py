@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import Any
 
 import pytest
+import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
@@ -272,3 +274,48 @@ async def _quietly(turn: Any) -> None:
         await turn
     except Exception:
         pass  # the turn may go with the question
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("method", ["initialize", "session/resume"])
+@asynchronous
+async def test_a_gateway_that_is_ending_is_asked_again(method: str, version: Any) -> None:
+    gateway = Gateway()
+    refusals = 0
+
+    async def pass_on(near: Any) -> None:
+        """Stands before the gateway, and refuses as it does in its last moments."""
+        nonlocal refusals
+        try:
+            far: Any = await getattr(websockets, "connect")(gateway.url.replace("http", "ws", 1) + "/v2/rpc", subprotocols=["acp.sandboxagent.dev"])
+        except OSError:
+            return
+
+        async def back() -> None:
+            async for frame in far:
+                await near.send(frame)
+            await near.close()
+
+        task = asyncio.ensure_future(back())
+        async for frame in near:
+            request = json.loads(frame)
+            if refusals > 0 and request.get("method") == method:
+                refusals -= 1
+                data = {"type": "urn:sandbox-agent:error:unavailable", "title": "Service unavailable", "status": 503}
+                await near.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "the gateway is shutting down", "data": data}}))
+            else:
+                await far.send(frame)
+        await far.close()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async with getattr(websockets, "serve")(pass_on, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with SandboxAgent(url, agent="mock", acp_version=version, retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            assert (await session.prompt("echo one")).text == "one"
+            gateway.kill()
+            refusals = 2
+            gateway.restart()
+            assert (await session.prompt("echo two")).text == "two"
+            assert refusals == 0
+    gateway.stop()

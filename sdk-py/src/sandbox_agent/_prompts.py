@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ._wire import Wire
 from .errors import ConnectionLostError, NotConnectedError, RpcError, TurnInterruptedError
 from .session import META, meta_of
-from .turn import Turn
+from .turn import MAX_KEPT, Turn
 from .versions import AcpVersion
 
 TURN_ENDED = "_sandboxagent/session/turn_ended"
@@ -43,6 +43,8 @@ class Prompt:
     start_after: int  # the newest event of the session before it
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     begun: bool = False  # it was answered, or found among the events
+    held: list[dict[str, Any]] = field(default_factory=list)  # of version 2: since the last message of a person, before it is known to have begun
+    lost: bool = False  # its connection was: on another one its own words come as those of somebody else
     response: dict[str, Any] | None = None  # of version 2
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
@@ -70,6 +72,7 @@ class Prompts:
         self._host = host
         self._open: dict[str, Prompt] = {}
         self._order: dict[str, list[Prompt]] = {}  # by session, oldest first
+        self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
 
     def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]]) -> Turn:
@@ -86,10 +89,10 @@ class Prompts:
     def update(self, session_id: str, update: dict[str, Any]) -> None:
         """Gives an update to the session's oldest prompt."""
         queue = self._order.get(session_id)
+        self._give(session_id, queue[0] if queue else None, update)
         if not queue:
             return
         prompt = queue[0]
-        prompt.turn._push(update)
         if update["sessionUpdate"] == "user_message":
             prompt.idle = False
         elif update["sessionUpdate"] == "state_update" and update.get("stopReason") is not None:
@@ -101,7 +104,11 @@ class Prompts:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
         prompt = self._open.get(str(ended.get("promptId")))
         if prompt is None:
+            if (ended.get("error") or {}).get("code") != CANCELLED:  # else it never began
+                self._others.discard(str(ended.get("sessionId")))
             return False
+        if "error" not in ended or prompt.begun:
+            self._begin(prompt)
         # In version 2 the session's state may follow, unless the prompt never began.
         if self._version == 1 or prompt.idle or ("error" in ended and not prompt.begun):
             self._tell(prompt, ended)
@@ -129,9 +136,40 @@ class Prompts:
 
     def _answered(self, prompt: Prompt) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        prompt.begun = True
+        self._begin(prompt)
         if self._version == 1:
             self._leave(prompt)
+
+    def _begin(self, prompt: Prompt, message: str | None = None) -> None:
+        """What is held is the turn's, if it begins with the prompt's message, where that is known."""
+        prompt.begun = True
+        held, prompt.held = prompt.held, []
+        if message is None or (held and held[0].get("messageId") == message):
+            for update in held:
+                prompt.turn._push(update)
+
+    def attached(self, session_id: str, running: bool) -> None:
+        """The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's."""
+        if running and session_id not in self._order:
+            self._others.add(session_id)
+        else:
+            self._others.discard(session_id)
+
+    def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any]) -> None:
+        """Gives an update to its turn, when that is one of this client's."""
+        if self._version == 1:
+            if update["sessionUpdate"] == "user_message_chunk" and meta_of(update).get("prompt") is True and not (prompt and prompt.lost):
+                self._others.add(session_id)
+            if prompt and session_id not in self._others:
+                prompt.turn._push(update)
+        elif prompt and prompt.begun:
+            prompt.turn._push(update)
+        elif prompt:
+            # The answer, which says that it has begun, comes right behind its own message.
+            if update["sessionUpdate"] == "user_message":
+                prompt.held = []
+            if len(prompt.held) < MAX_KEPT:
+                prompt.held.append(update)
 
     def _leave(self, prompt: Prompt) -> None:
         queue = self._order.get(prompt.session_id, [])
@@ -198,6 +236,7 @@ class Prompts:
 
     async def _after_loss(self, prompt: Prompt) -> dict[str, Any] | None:
         """Finds out, on a later connection, how the prompt ended; None when it is to be sent again."""
+        prompt.lost = True
         while True:
             wire = await self._host._connected()
             look = asyncio.ensure_future(self._look(prompt, wire))
@@ -217,7 +256,7 @@ class Prompts:
             state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
             begun, ended, seq = await self._find(prompt, wire)
             if begun is not None and self._version == 2:
-                prompt.begun = True
+                self._begin(prompt, f"sa.{begun}")
                 prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
             if prompt.told.is_set():
                 return self._outcome(prompt)

@@ -216,6 +216,9 @@ class SandboxAgent:
             except ProblemError as e:
                 if e.status < 500 or not await backoff.next():
                     raise
+            except RpcError as e:
+                if not e.passes or not await backoff.next():
+                    raise
         await asyncio.gather(*(self._reattach(wire, session_id) for session_id in list(self._attached)))
         return wire
 
@@ -225,8 +228,16 @@ class SandboxAgent:
             return
         asked = [ask for ask in self._asks.open() if self._of(ask.session_id) is attached]  # its subagents' too
         own = meta_of(attached.params)
+        backoff = Backoff(self._retry)
         try:
-            await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
+            while True:
+                try:
+                    resumed = await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
+                    self._prompts.attached(session_id, meta_of(resumed).get("turn") == "running")
+                    break
+                except RpcError as e:
+                    if not e.passes or not await backoff.next():
+                        raise
             if asked:
                 page = await wire.request("_sandboxagent/session/pending", {"sessionId": session_id})
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
@@ -328,6 +339,7 @@ class SandboxAgent:
                 self._attached[session_id] = known
             raise
         told = meta_of(result)
+        self._prompts.attached(session_id, told.get("turn") == "running")
         if isinstance(told.get("replayedSeq"), int) and self.acp_version == 1:  # in version 2 the answer comes behind all of it
             await self._seen(session_id, told["replayedSeq"])
         return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))

@@ -29,6 +29,14 @@ class RpcError(SandboxAgentError):
         self.data = data
         super().__init__(message)
 
+    @property
+    def passes(self) -> bool:
+        """Whether it goes away by itself, as that of a gateway which is ending, and will be started again."""
+        return isinstance(self.data, dict) and self.data.get("type") in _PASSING
+
+
+_PASSING = {f"urn:sandbox-agent:error:{kind}" for kind in ("unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout")}
+
 
 class NotConnectedError(SandboxAgentError):
     """There is no connection, and none is being made."""

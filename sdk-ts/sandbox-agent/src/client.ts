@@ -4,6 +4,7 @@ import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
+import { passes } from "./passing.js";
 import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -270,7 +271,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
       try {
-        await connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) }));
+        const result = await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
+        this.#prompts.attached(sessionId, metaOf(result).turn === "running");
         if (asked.length > 0) {
           const { pending } = await connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId });
           const open = new Set(pending.map((one) => one.seq));
@@ -286,14 +288,19 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** Opens a connection on a network that may break in the middle of it. */
-  async #openAgain(): Promise<Connection<V>> {
+  #openAgain(): Promise<Connection<V>> {
+    const broken = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable";
+    return this.#patiently(() => this.#open(), (error) => broken(error) || passes(error));
+  }
+
+  /** Tries again what has failed for a reason that goes away. */
+  async #patiently<T>(attempt: () => Promise<T>, goesAway = passes): Promise<T> {
     const backoff = new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
     for (;;) {
       try {
-        return await this.#open();
+        return await attempt();
       } catch (error) {
-        const worth = error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable";
-        if (!worth || !(await backoff.next())) throw error;
+        if (!goesAway(error) || !(await backoff.next())) throw error;
       }
     }
   }
@@ -359,7 +366,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     attached.opening = this.acpVersion === 2;
     try {
       const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
-      const { seq, replayedSeq } = metaOf(result);
+      const { seq, replayedSeq, turn } = metaOf(result);
+      this.#prompts.attached(params.sessionId, turn === "running");
       if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
       else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));

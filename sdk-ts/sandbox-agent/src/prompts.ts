@@ -3,7 +3,7 @@ import type { components } from "./api.gen.js";
 import { AcpRpcError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
-import { Turn, type TurnEnd } from "./turn.js";
+import { maxKept, Turn, type TurnEnd } from "./turn.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
 /** How a turn ended that was not asked for on this connection. */
@@ -43,6 +43,8 @@ interface Prompt {
   withdrawn: boolean; // while it waited
   readonly sent: Promise<void>;
   begun: boolean; // it was answered, or found among the events
+  held: Acp<AcpVersion, "SessionUpdate">[]; // of version 2: since the last message of a person, before it is known to have begun
+  lost: boolean; // its connection was: on another one its own words come as those of somebody else
   response: unknown; // of version 2
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
   idle: boolean; // the session's state was told to be so since the last message of a person
@@ -60,6 +62,7 @@ export class Prompts {
 
   readonly #open = new Map<string, Prompt>();
   readonly #order = new Map<string, Prompt[]>(); // by session, oldest first
+  readonly #others = new Set<string>(); // sessions in which another client's turn goes on; of version 1
   readonly #prefix = crypto.randomUUID();
   #count = 0;
 
@@ -67,7 +70,7 @@ export class Prompts {
     let onSent = () => {};
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
@@ -101,14 +104,42 @@ export class Prompts {
   answered(promptId: string): void {
     const prompt = this.#open.get(promptId);
     if (prompt === undefined) return;
-    prompt.begun = true;
+    this.#begin(prompt);
     if (this.version === 1) this.#leaveOrder(prompt);
+  }
+
+  /** What is held is the turn's, if it begins with the prompt's message, where that is known. */
+  #begin(prompt: Prompt, message?: string): void {
+    prompt.begun = true;
+    const held = prompt.held.splice(0);
+    if (message !== undefined && (held[0] as { messageId?: string } | undefined)?.messageId !== message) return;
+    for (const update of held) prompt.turn.push(update);
+  }
+
+  /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's. */
+  attached(sessionId: string, running: boolean): void {
+    if (running && !this.#order.has(sessionId)) this.#others.add(sessionId);
+    else this.#others.delete(sessionId);
+  }
+
+  /** Gives an update to its turn, when that is one of this client's. */
+  #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">): void {
+    if (this.version === 1) {
+      if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+      if (!this.#others.has(sessionId)) prompt?.turn.push(update);
+      return;
+    }
+    if (prompt?.begun) return prompt.turn.push(update);
+    if (prompt === undefined) return;
+    // The answer, which says that it has begun, comes right behind its own message.
+    if (update.sessionUpdate === "user_message") prompt.held = [];
+    if (prompt.held.length < maxKept) prompt.held.push(update);
   }
 
   /** Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway. */
   update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">): void {
     const queue = this.#order.get(sessionId) ?? [];
-    queue[0]?.turn.push(update);
+    this.#give(sessionId, queue[0], update);
     if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
     for (const prompt of queue) {
@@ -127,7 +158,11 @@ export class Prompts {
   /** Takes the end of a turn that was asked for on an earlier connection; false when it is somebody else's. */
   ended(ended: TurnEnded): boolean {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
-    if (prompt === undefined) return false;
+    if (prompt === undefined) {
+      if (ended.error?.code !== cancelled) this.#others.delete(ended.sessionId); // else it never began
+      return false;
+    }
+    if (!ended.error || prompt.begun) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
     if (this.version === 1 || prompt.idle || ended.error && !prompt.begun) this.#told(prompt, ended);
     else prompt.ending = ended;
@@ -182,6 +217,7 @@ export class Prompts {
 
   /** Finds out, on a later connection, what became of the prompt. */
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again"> {
+    prompt.lost = true;
     for (;;) {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
@@ -191,7 +227,7 @@ export class Prompts {
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
         if (found.received && this.version === 2) {
-          prompt.begun = true;
+          this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
         // What the stream has not brought yet it will bring, behind the turn's updates.

@@ -19,7 +19,7 @@ export interface TurnEnd {
 }
 
 /** Updates kept for an iterator that is slow or has not begun. */
-const maxKept = 100_000;
+export const maxKept = 100_000;
 
 /**
  * One prompt on its way. Await it for the result, iterate it for the updates, or both.

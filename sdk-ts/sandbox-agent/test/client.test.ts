@@ -318,3 +318,25 @@ test("the list of sessions is followed from a position, searched and sorted", as
     break;
   }
 });
+
+test.each(variants)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
+  await using other = connect({ agent: options.agent });
+  await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
+  let answer!: (option: string) => void;
+  const asked = new Promise<void>((shown) => other.onPermission(() => {
+    shown();
+    return new Promise<string>((resolve) => (answer = resolve));
+  }));
+  const theirs = await other.newSession({ cwd: "/tmp" });
+  const first = theirs.prompt("permission");
+  await asked;
+  const session = await c.resumeSession({ sessionId: theirs.id, cwd: "/tmp" });
+  const turn = session.prompt("echo mine");
+  const between = theirs.prompt("echo between");
+  while ((await other.api.session(theirs.id)).state !== "waiting") await new Promise((resolve) => setTimeout(resolve, 5));
+  answer("allow_once");
+  const updates: Acp<AcpVersion, "SessionUpdate">[] = [];
+  for await (const update of turn) updates.push(update);
+  expect([textOf(updates), (await turn).text, updates.filter((u) => u.sessionUpdate === "tool_call_update")]).toEqual(["mine", "mine", []]);
+  expect([(await first).stopReason, (await between).text]).toEqual(["end_turn", "between"]);
+});

@@ -222,3 +222,46 @@ test("a token that changes is asked for again", async () => {
   await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
   await own.stop();
 });
+
+test.each([
+  { method: "initialize", transport: "http", acpVersion: 1 },
+  { method: "initialize", transport: "inline", acpVersion: 1 },
+  { method: "initialize", transport: "websocket", acpVersion: 1 },
+  { method: "initialize", transport: "websocket", acpVersion: 2 },
+  { method: "session/resume", transport: "inline", acpVersion: 1 },
+  { method: "session/resume", transport: "websocket", acpVersion: 1 },
+  { method: "session/resume", transport: "websocket", acpVersion: 2 },
+] as const)("a gateway that is ending and refuses $method is asked again: version $acpVersion, $transport", async ({ method, ...options }) => {
+  const own = await Gateway.start();
+  const ending = { type: "urn:sandbox-agent:error:unavailable", title: "Service unavailable", status: 503, detail: "the gateway is shutting down" };
+  let refusals = 0;
+  /** The answer of a gateway that is ending, when it is time for one. */
+  const refusal = (body: unknown) => {
+    const request = typeof body === "string" ? (JSON.parse(body) as { id: number; method?: string }) : undefined;
+    if (refusals === 0 || request?.method !== method) return undefined;
+    refusals--;
+    return { jsonrpc: "2.0", id: request.id, error: { code: -32603, message: ending.detail, data: ending } };
+  };
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    const refused = refusal(init?.body);
+    if (refused === undefined) return globalThis.fetch(input, init);
+    if (method !== "initialize") return Response.json(refused);
+    return Response.json(ending, { status: 503, headers: { "content-type": "application/problem+json" } });
+  };
+  class Refusing extends WebSocket {
+    override send(data: string): void {
+      const refused = refusal(data);
+      if (refused === undefined) super.send(data);
+      else queueMicrotask(() => this.emit("message", Buffer.from(JSON.stringify(refused)), false));
+    }
+  }
+  await using c = new SandboxAgentClient({ baseUrl: own.url, agent: "mock", ...options, fetch, WebSocket: Refusing as never, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  const session = await c.newSession({ cwd: "/tmp" });
+  expect((await session.prompt("echo one")).text).toBe("one");
+  await own.kill("SIGKILL");
+  refusals = 2;
+  await own.restart();
+  expect((await session.prompt("echo two")).text).toBe("two");
+  expect(refusals).toBe(0);
+  await own.stop();
+});
