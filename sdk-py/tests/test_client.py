@@ -257,3 +257,17 @@ async def test_a_turn_that_waits_behind_another_clients_has_nothing_of_that(gate
         kinds = [update["sessionUpdate"] async for update in turn]
         assert (await turn).text == "mine" and "tool_call_update" not in kinds
         assert (await first).stop_reason == "end_turn" and (await between).text == "between"
+
+
+@pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
+@asynchronous
+async def test_a_loaded_session_has_turns_of_its_own(gateway: Gateway, version: Any, agent: str) -> None:
+    async with SandboxAgent(gateway.url, agent=agent) as other:
+        theirs = await other.new_session(cwd="/tmp")
+        await theirs.prompt("echo before")
+        async with SandboxAgent(gateway.url, agent=agent, acp_version=version) as client:
+            session = await client.load_session(theirs.id, cwd="/tmp")
+            assert (await session.prompt("echo mine")).text == "mine"
+    async with SandboxAgent(gateway.url, agent=agent, acp_version=version) as client:
+        session = await client.load_session(theirs.id, cwd="/tmp")
+        assert (await session.prompt("echo mine")).text == "mine"

@@ -43,7 +43,7 @@ class Prompt:
     start_after: int  # the newest event of the session before it
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     begun: bool = False  # it was answered, or found among the events
-    held: list[dict[str, Any]] = field(default_factory=list)  # of version 2: since the last message of a person, before it is known to have begun
+    held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
     response: dict[str, Any] | None = None  # of version 2
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
@@ -105,7 +105,7 @@ class Prompts:
         prompt = self._open.get(str(ended.get("promptId")))
         if prompt is None:
             if (ended.get("error") or {}).get("code") != CANCELLED:  # else it never began
-                self._others.discard(str(ended.get("sessionId")))
+                self._free(str(ended.get("sessionId")))
             return False
         if "error" not in ended or prompt.begun:
             self._begin(prompt)
@@ -136,7 +136,8 @@ class Prompts:
 
     def _answered(self, prompt: Prompt) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        self._begin(prompt)
+        self._begin(prompt)  # what is held was its own after all
+        self._others.discard(prompt.session_id)
         if self._version == 1:
             self._leave(prompt)
 
@@ -153,23 +154,33 @@ class Prompts:
         if running and session_id not in self._order:
             self._others.add(session_id)
         else:
-            self._others.discard(session_id)
+            self._free(session_id)
+
+    def _free(self, session_id: str) -> None:
+        """The turn of another client is over."""
+        self._others.discard(session_id)
+        queue = self._order.get(session_id)
+        if queue and self._version == 1:
+            queue[0].held = []
 
     def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any]) -> None:
         """Gives an update to its turn, when that is one of this client's."""
         if self._version == 1:
             if update["sessionUpdate"] == "user_message_chunk" and meta_of(update).get("prompt") is True and not (prompt and prompt.lost):
                 self._others.add(session_id)
-            if prompt and session_id not in self._others:
-                prompt.turn._push(update)
-        elif prompt and prompt.begun:
+            ours = session_id not in self._others
+        else:
+            ours = prompt is not None and prompt.begun
+        if prompt is None:
+            return
+        if ours:
             prompt.turn._push(update)
-        elif prompt:
-            # The answer, which says that it has begun, comes right behind its own message.
-            if update["sessionUpdate"] == "user_message":
-                prompt.held = []
-            if len(prompt.held) < MAX_KEPT:
-                prompt.held.append(update)
+            return
+        # In version 2 the answer, which says that it has begun, comes right behind its own message.
+        if update["sessionUpdate"] == "user_message":
+            prompt.held = []
+        if len(prompt.held) < MAX_KEPT:
+            prompt.held.append(update)
 
     def _leave(self, prompt: Prompt) -> None:
         queue = self._order.get(prompt.session_id, [])

@@ -339,9 +339,9 @@ class SandboxAgent:
                 self._attached[session_id] = known
             raise
         told = meta_of(result)
-        self._prompts.attached(session_id, told.get("turn") == "running")
         if isinstance(told.get("replayedSeq"), int) and self.acp_version == 1:  # in version 2 the answer comes behind all of it
             await self._seen(session_id, told["replayedSeq"])
+        self._prompts.attached(session_id, told.get("turn") == "running")  # behind the prompts that came again
         return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
 
     async def _cwd(self, session_id: str) -> str:

@@ -367,9 +367,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     try {
       const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
       const { seq, replayedSeq, turn } = metaOf(result);
-      this.#prompts.attached(params.sessionId, turn === "running");
       if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
       else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
+      this.#prompts.attached(params.sessionId, turn === "running"); // behind the prompts that came again
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
     } catch (error) {
       if (known) this.#attached.set(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);

@@ -43,7 +43,7 @@ interface Prompt {
   withdrawn: boolean; // while it waited
   readonly sent: Promise<void>;
   begun: boolean; // it was answered, or found among the events
-  held: Acp<AcpVersion, "SessionUpdate">[]; // of version 2: since the last message of a person, before it is known to have begun
+  held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
   response: unknown; // of version 2
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
@@ -104,7 +104,8 @@ export class Prompts {
   answered(promptId: string): void {
     const prompt = this.#open.get(promptId);
     if (prompt === undefined) return;
-    this.#begin(prompt);
+    this.#begin(prompt); // what is held was its own after all
+    this.#others.delete(prompt.sessionId);
     if (this.version === 1) this.#leaveOrder(prompt);
   }
 
@@ -119,17 +120,22 @@ export class Prompts {
   /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's. */
   attached(sessionId: string, running: boolean): void {
     if (running && !this.#order.has(sessionId)) this.#others.add(sessionId);
-    else this.#others.delete(sessionId);
+    else this.#free(sessionId);
+  }
+
+  /** The turn of another client is over. */
+  #free(sessionId: string): void {
+    this.#others.delete(sessionId);
+    const next = this.#order.get(sessionId)?.[0];
+    if (next && this.version === 1) next.held = [];
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">): void {
     if (this.version === 1) {
       if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
-      if (!this.#others.has(sessionId)) prompt?.turn.push(update);
-      return;
-    }
-    if (prompt?.begun) return prompt.turn.push(update);
+      if (!this.#others.has(sessionId)) return prompt?.turn.push(update);
+    } else if (prompt?.begun) return prompt.turn.push(update);
     if (prompt === undefined) return;
     // The answer, which says that it has begun, comes right behind its own message.
     if (update.sessionUpdate === "user_message") prompt.held = [];
@@ -159,7 +165,7 @@ export class Prompts {
   ended(ended: TurnEnded): boolean {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
     if (prompt === undefined) {
-      if (ended.error?.code !== cancelled) this.#others.delete(ended.sessionId); // else it never began
+      if (ended.error?.code !== cancelled) this.#free(ended.sessionId); // else it never began
       return false;
     }
     if (!ended.error || prompt.begun) this.#begin(prompt);

@@ -340,3 +340,15 @@ test.each(variants)("a turn that waits behind another client's has nothing of th
   expect([textOf(updates), (await turn).text, updates.filter((u) => u.sessionUpdate === "tool_call_update")]).toEqual(["mine", "mine", []]);
   expect([(await first).stopReason, (await between).text]).toEqual(["end_turn", "between"]);
 });
+
+test.each(variants)("a session that is loaded with another client's prompts has turns of its own: version $acpVersion, $agent, $transport", async (options) => {
+  await using other = connect({ agent: options.agent });
+  const { id } = await other.newSession({ cwd: "/tmp" });
+  await other.prompt({ sessionId: id, prompt: "echo before" });
+  for (const leaves of [false, true]) {
+    if (leaves) await other.disconnect();
+    await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
+    const session = await c.loadSession({ sessionId: id, cwd: "/tmp" });
+    expect((await session.prompt("echo mine")).text).toBe("mine");
+  }
+});
