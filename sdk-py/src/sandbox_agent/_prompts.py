@@ -44,6 +44,7 @@ class Prompt:
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     begun: bool = False  # it was answered, or found among the events
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
+    heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
     response: dict[str, Any] | None = None  # of version 2
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
@@ -136,8 +137,11 @@ class Prompts:
 
     def _answered(self, prompt: Prompt) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        self._begin(prompt)  # what is held was its own after all
-        self._others.discard(prompt.session_id)
+        if prompt.heard:
+            prompt.held = []  # of the next turn
+        else:
+            self._others.discard(prompt.session_id)  # what is held was its own after all
+        self._begin(prompt)
         if self._version == 1:
             self._leave(prompt)
 
@@ -174,6 +178,7 @@ class Prompts:
         if prompt is None:
             return
         if ours:
+            prompt.heard = self._version == 1
             prompt.turn._push(update)
             return
         # In version 2 the answer, which says that it has begun, comes right behind its own message.

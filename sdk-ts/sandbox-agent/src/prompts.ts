@@ -44,6 +44,7 @@ interface Prompt {
   readonly sent: Promise<void>;
   begun: boolean; // it was answered, or found among the events
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
+  heard: boolean; // of version 1: its turn has had an update
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
   response: unknown; // of version 2
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
@@ -70,7 +71,7 @@ export class Prompts {
     let onSent = () => {};
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
@@ -104,8 +105,9 @@ export class Prompts {
   answered(promptId: string): void {
     const prompt = this.#open.get(promptId);
     if (prompt === undefined) return;
-    this.#begin(prompt); // what is held was its own after all
-    this.#others.delete(prompt.sessionId);
+    if (prompt.heard) prompt.held = []; // of the next turn: the answer need not come in its place
+    else this.#others.delete(prompt.sessionId); // what is held was its own after all
+    this.#begin(prompt);
     if (this.version === 1) this.#leaveOrder(prompt);
   }
 
@@ -134,7 +136,10 @@ export class Prompts {
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">): void {
     if (this.version === 1) {
       if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
-      if (!this.#others.has(sessionId)) return prompt?.turn.push(update);
+      if (!this.#others.has(sessionId)) {
+        if (prompt) prompt.heard = true;
+        return prompt?.turn.push(update);
+      }
     } else if (prompt?.begun) return prompt.turn.push(update);
     if (prompt === undefined) return;
     // The answer, which says that it has begun, comes right behind its own message.
