@@ -404,6 +404,9 @@ func (m *chatModel) take(f acp.Message) {
 		if m.o.acp == acpversion.Two {
 			break // the state says it
 		}
+		if code, _ := rawjson.Member(f.Params(), "error", "code"); string(code) == strconv.FormatInt(acp.CodeCancelled, 10) {
+			break // of one that never began
+		}
 		m.busy = false
 		if m.running && m.own == nil { // it is said to all of a turn that its gateway knows nothing more of
 			m.turnOver()

@@ -72,6 +72,8 @@ func TestChat_TwoPromptsAtOnce(t *testing.T) {
 	m.shows(t, "❯ from A", "waits: from B")
 	m.Update(chatBatch{chatUpdate("agent_message_chunk", "to A")})
 	m.shows(t, "❯ from A", "to A", "waits: from B")
+	m.Update(chatBatch{noticed(turnEnded, `"error":{"code":-32800,"message":"the prompt was cancelled before it began"}`)}) // somebody else's
+	m.shows(t, "❯ from A", "to A", "waits: from B")
 	m.Update(chatBatch{noticed(turnEnded, `"result":{"stopReason":"end_turn"}`)})
 	m.shows(t, "❯ from A", "to A", "❯ from B")
 	m.Update(chatBatch{chatUpdate("user_message_chunk", "from C")}) // it was before B, too
