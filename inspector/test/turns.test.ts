@@ -206,6 +206,37 @@ test("what is sent is shown, wherever one was reading", async () => {
   await expect.poll(() => page.getByLabel("First prompt").evaluate((e) => e === document.activeElement)).toBe(true);
 });
 
+test("who looks elsewhere while the agent writes is left there, in whichever way they went", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "stream 400 60" });
+  await log(page).getByText("399 x").waitFor();
+  await settled(page);
+  await chat(page, "slow");
+  const ticks = () => log(page).evaluate((e) => e.scrollHeight);
+  const away = page.getByRole("button", { name: "To the end" });
+  const ways: Record<string, () => Promise<unknown>> = {
+    "the wheel": () => log(page).hover().then(() => page.mouse.wheel(0, -2500)),
+    "a key": () => log(page).press("PageUp"),
+    // Screen readers, searching in the page, and what tests a page move it without a key or a pointer.
+    "another program": () => log(page).evaluate((e) => (e.scrollTop -= 2000)),
+  };
+  for (const [name, go] of Object.entries(ways)) {
+    await log(page).getByText(/tick/).last().waitFor();
+    await go();
+    await away.waitFor();
+    // The wheel moves softly: where it has come to rest.
+    let place = -1;
+    await expect.poll(async () => place === (place = await log(page).evaluate((e) => e.scrollTop)), { message: name }).toBe(true);
+    const before = await ticks();
+    await expect.poll(ticks, { message: name }).toBeGreaterThan(before);
+    expect(Math.abs((await log(page).evaluate((e) => e.scrollTop)) - place), name).toBeLessThan(3);
+    await away.click();
+    await away.waitFor({ state: "detached" });
+  }
+  await page.keyboard.press("Escape");
+  await settled(page);
+});
+
 test("a turn is stopped, and what waited is held back", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "slow" });

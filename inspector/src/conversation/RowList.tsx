@@ -40,7 +40,7 @@ function estimate(row: Row | undefined): number {
 export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked, prompts }: { prompts?: PromptActions | undefined; rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
-  const lastTop = useRef(0);
+  const placed = useRef({ top: 0, height: 0 }); // where the list itself has scrolled to, and how high it was
   const aim = useRef<string>(undefined); // the key of the row that was asked for, until a person moves the list
   const [away, setAway] = useState(false);
   const virtual = useVirtualizer({
@@ -53,12 +53,40 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     followOnAppend: true,
     scrollEndThreshold: near,
     paddingEnd: 16,
+    scrollToFn: (offset, { adjustments = 0 }) => place(offset + adjustments),
   });
   const total = virtual.getTotalSize();
+
+  // A wish to look elsewhere is a move upwards that the list has not made itself: by a wheel,
+  // a finger or a key, but also by a screen reader or by the browser when it finds words.
+  // Where the list gets shorter, or its frame higher, the browser moves it to its end.
+  const look = useCallback((element: HTMLElement) => {
+    const { scrollTop: top, clientHeight: height } = element;
+    const rest = element.scrollHeight - top - height;
+    if (rest <= near) stuck.current ||= aim.current === undefined; // not on the way from there to a row
+    else if (stuck.current && top < placed.current.top - 2 && height === placed.current.height) {
+      stuck.current = false;
+      virtual.cancelScroll();
+    }
+    if (stuck.current) placed.current = { top, height };
+    setAway(!stuck.current && rest > near);
+  }, [virtual]);
+  // The browser tells of a scroll later than the list may want to follow its end.
+  const place = useCallback((top: number) => {
+    const element = scroller.current;
+    if (!element) return;
+    if (stuck.current) {
+      look(element);
+      if (!stuck.current) return;
+    }
+    element.scrollTo({ top });
+    placed.current = { top: element.scrollTop, height: element.clientHeight };
+  }, [look]);
 
   // The list's own way to its end looks again until the rows there are measured.
   const toEnd = useCallback(() => {
     stuck.current = true;
+    placed.current = { top: 0, height: 0 }; // wherever it was
     aim.current = undefined;
     setAway(false);
     virtual.scrollToEnd();
@@ -94,52 +122,32 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     const check = () => {
       const element = scroller.current;
       if (!element || !stuck.current || tries-- === 0) return;
-      if (element.scrollHeight - element.scrollTop - element.clientHeight > 1) element.scrollTop = element.scrollHeight;
+      if (element.scrollHeight - element.scrollTop - element.clientHeight > 1) place(element.scrollHeight);
       checking.current = setTimeout(check, 100);
     };
     checking.current = setTimeout(check, 50);
-  }, [virtual, rows, version, total]);
+  }, [virtual, rows, version, total, place]);
   useEffect(() => () => clearTimeout(checking.current), []);
 
   useEffect(() => {
     const element = scroller.current;
     if (!element) return;
-    // Rows that turn out smaller than expected scroll the list, too: a wish to look
-    // elsewhere is what follows a person's move, or changes nothing else.
-    let height = element.scrollHeight;
-    let moved = -Infinity;
-    let held = false;
+    const onScroll = () => look(element);
     const onMove = (event: Event) => {
-      moved = performance.now();
       if (!(event instanceof KeyboardEvent && event.altKey)) aim.current = undefined; // not what goes from prompt to prompt
     };
-    const onHold = (event: Event) => {
-      held = event.type === "pointerdown";
-      if (held) aim.current = undefined;
-    };
-    const onScroll = () => {
-      const rest = element.scrollHeight - element.scrollTop - element.clientHeight;
-      if (rest <= near) stuck.current = true;
-      else if (element.scrollTop < lastTop.current - 2 && (held || performance.now() - moved < 600 || element.scrollHeight === height)) stuck.current = false;
-      lastTop.current = element.scrollTop;
-      height = element.scrollHeight;
-      setAway(!stuck.current && rest > near);
-    };
+    const moves = ["wheel", "touchmove", "keydown", "pointerdown"] as const;
     element.addEventListener("scroll", onScroll, { passive: true });
-    for (const type of ["wheel", "touchmove", "keydown"]) element.addEventListener(type, onMove, { passive: true });
-    element.addEventListener("pointerdown", onHold);
-    window.addEventListener("pointerup", onHold);
+    for (const type of moves) element.addEventListener(type, onMove, { passive: true });
     // The window got smaller or larger, the keyboard of a phone came up.
     const sizes = new ResizeObserver(() => stuck.current && toEnd());
     sizes.observe(element);
     return () => {
       element.removeEventListener("scroll", onScroll);
-      for (const type of ["wheel", "touchmove", "keydown"]) element.removeEventListener(type, onMove);
-      element.removeEventListener("pointerdown", onHold);
-      window.removeEventListener("pointerup", onHold);
+      for (const type of moves) element.removeEventListener(type, onMove);
       sizes.disconnect();
     };
-  }, [toEnd]);
+  }, [toEnd, look]);
 
   const items = virtual.getVirtualItems();
   return (
