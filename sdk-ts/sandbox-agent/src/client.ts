@@ -227,6 +227,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }, {
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
+      passed: (params) => this.#passed(params),
       answered: (promptId) => this.#prompts.answered(promptId),
       opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
@@ -372,7 +373,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       this.#prompts.attached(params.sessionId, turn === "running"); // behind the prompts that came again
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
     } catch (error) {
-      if (known) this.#attached.set(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
+      if (known) this.#note(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
       else this.#left(params.sessionId);
       throw error;
     }
@@ -398,14 +399,21 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const known = this.#attached.get(sessionId);
     // In version 2 it was noted where the response came, between the updates around it.
     const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, after);
-    this.#attached.set(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), opening: known?.opening ?? false });
+    this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), opening: known?.opening ?? false });
     return new Session<V>(this, sessionId, result);
   }
 
   #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
     const attached = { cwd, params, position: new Position(this.acpVersion, after), activity, opening: false };
-    this.#attached.set(sessionId, attached);
+    this.#note(sessionId, attached);
     return attached;
+  }
+
+  /** Whoever waits for an event of the session looks at what is noted of it now. */
+  #note(sessionId: string, attached: Attached | undefined): void {
+    if (attached) this.#attached.set(sessionId, attached);
+    else this.#attached.delete(sessionId);
+    this.#arrived();
   }
 
   #newActivity(sessionId: string): Activity | undefined {
@@ -426,7 +434,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** The client is attached to the session no more. */
   #left(sessionId: string): void {
     this.#asks.end(this.#asks.asked((id) => (this.#children.get(id) ?? id) === sessionId));
-    this.#attached.delete(sessionId);
+    this.#note(sessionId, undefined);
     for (const [child, of] of this.#children) if (of === sessionId) this.#children.delete(child);
   }
 
@@ -629,8 +637,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       attached.opening = false;
       attached.position.whole();
     }
-    for (const arrived of this.#arrivals.splice(0)) arrived();
+    this.#arrived();
     return true;
+  }
+
+  /** Wakes who waits for an event of a session. */
+  #arrived(): void {
+    for (const arrived of this.#arrivals.splice(0)) arrived();
+  }
+
+  /** Notes the place of a message that is shown again when it comes again, as open requests are. In version 2 it may come before the last frame of its event. */
+  #passed(params: unknown): void {
+    if (this.acpVersion === 1 && typeof params === "object" && params !== null) this.#fresh(params);
   }
 
   /** The session that an event belongs to: a subagent's are its session's. */

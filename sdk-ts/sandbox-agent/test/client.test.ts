@@ -319,8 +319,7 @@ test("the list of sessions is followed from a position, searched and sorted", as
   }
 });
 
-const ordered = variants.filter(({ transport, acpVersion }) => transport === "websocket" || acpVersion === 2); // whose answers come among the updates
-test.each(ordered)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
+test.each(variants)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
   await using other = connect({ agent: options.agent });
   await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
   let answer!: (option: string) => void;
@@ -351,4 +350,20 @@ test.each(variants)("a session that is loaded with another client's prompts has 
     const session = await c.loadSession({ sessionId: id, cwd: "/tmp" });
     expect((await session.prompt("echo mine")).text).toBe("mine");
   }
+});
+
+// The newest event is the request, which is no update.
+test.each(variants)("a session is opened while its agent waits for an answer: version $acpVersion, $agent, $transport", async (options) => {
+  await using other = connect({ agent: options.agent });
+  const { id } = await other.newSession({ cwd: "/tmp" });
+  const turn = other.prompt({ sessionId: id, prompt: "permission" });
+  await expect.poll(async () => (await other.api.session(id)).state).toBe("waiting");
+  for (const open of ["loadSession", "resumeSession", "loadSession"] as const) {
+    await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
+    const asked = new Promise<void>((shown) => c.onPermission(() => void shown()));
+    await c[open]({ sessionId: id, cwd: "/tmp" });
+    await asked;
+  }
+  other.onPermission(() => "allow_once");
+  expect((await turn).stopReason).toBe("end_turn");
 });
