@@ -380,12 +380,13 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 }
 
 // answerOpened answers a session/load or session/resume when the client was given what
-// came before, and says which message was the last of it. The answer is no entry of the
+// came before, and says which message was the last of it, by the number that the client has
+// seen: it waits for that one. The answer is no entry of the
 // session's log: to look at a session is no event in it.
 func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if c.Shape() == acp.PerSession {
-		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
+	if shown := c.Shown(s); shown > 0 && c.Shape() == acp.PerSession {
+		result = rawjson.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
 	s.TellTrouble(c.Client)

@@ -542,7 +542,7 @@ func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
 	if result := connect(t, r, "").call("session/load", load); strings.Contains(result, "replayedSeq") {
 		t.Errorf("a client with one stream is told %s", result)
 	}
-	apart := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":{}}`, acp.PerSession)
+	apart := connectAs(t, r, 1, numbered, acp.PerSession)
 	st, err := apart.c.Stream(s, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -575,6 +575,64 @@ func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
 	}
 	apart.close()
 	<-shown
+}
+
+// numbered is the initialize of a client that wants the events' numbers.
+const numbered = `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxagent.dev":{"eventIds":true}}}}`
+
+// The client waits for the message that it is told of. It cannot see the number of a response,
+// which is in the session's log, too.
+func TestLoad_SaysWhatHasANumber(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	apart := connectAs(t, newRuntime(t, t.TempDir(), a), 1, numbered, acp.PerSession)
+	s := apart.session()
+	st, err := apart.c.Stream(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	seen := "" // newest number
+	// until polls, without saying that it was written, and returns when a message has the words.
+	until := func(words string) {
+		t.Helper()
+		for {
+			<-st.Wake()
+			events, err := st.Poll(64 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, e := range events {
+				found = found || strings.Contains(string(e.Frame), words)
+				if n, ok := rawjson.Member(e.Frame, "params", "_meta", acp.MetaKey, "seq"); ok {
+					seen = string(n)
+				}
+			}
+			if found {
+				return
+			}
+		}
+	}
+	apart.request("session/prompt", prompt(s, "x"))
+	asked := a.nextOf(t, "session/prompt")
+	asked.to.chunk(asked.m.Session(), "one")
+	until("one")
+	st.Written()
+
+	load := apart.request("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	until("one")
+	a.answer(asked, `{"stopReason":"end_turn"}`)
+	until("end_turn") // the response is the newest that the client was given
+	st.Written()
+	_, res := apart.until(load)
+	if got := member(string(res.Result()), "replayedSeq"); seen == "" || got != seen {
+		t.Errorf("it was shown up to %q, and the newest number is %q", got, seen)
+	}
+
+	resume := apart.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	if _, res = apart.until(resume); res.Err() != nil || strings.Contains(string(res.Result()), "replayedSeq") {
+		t.Errorf("where nothing is replayed the answer is %s", res.Frame())
+	}
 }
 
 // A fork that is made in the middle of a turn has no part in what goes on there: the calls

@@ -49,6 +49,7 @@ type chatModel struct {
 	queue    []string              // prompts that wait for it
 	own      *chatOwn              // the prompt that was sent, until its turn begins
 	apart    bool                  // a turn has ended: what comes is no part of the last entry
+	turnAt   turnAt                // in version 1: of the session that is open
 	words    uint64                // in version 1: the event of the newest piece of a prompt
 	asks     []*chatAsk            // the first is shown
 	picker   *chatPicker           // nil when nothing is chosen
@@ -377,7 +378,7 @@ func (m *chatModel) tick() tea.Cmd {
 func (m *chatModel) take(f acp.Message) {
 	if f.IsResponse() {
 		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
-		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" {
+		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && !m.turnAt.newer(f.Result()) {
 			m.busy = turn == "running"
 		}
 		m.promptAnswered(f.Result())
@@ -408,6 +409,7 @@ func (m *chatModel) take(f acp.Message) {
 			break // of one that never began
 		}
 		m.busy = false
+		m.turnAt.note(&f)
 		if m.running && m.own == nil { // it is said to all of a turn that its gateway knows nothing more of
 			m.turnOver()
 			break
@@ -426,6 +428,9 @@ func (m *chatModel) take(f acp.Message) {
 		default:
 			if string(f.UpdateKind()) == "user_message_chunk" {
 				m.notePrompt(f)
+				if rawjson.MemberBool(u, "_meta", acp.MetaKey, "prompt") {
+					m.turnAt.note(&f)
+				}
 			}
 			m.show(u)
 		}
@@ -649,7 +654,7 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 		m.takeBack()
 	}
 	m.entries, m.tools, m.plan, m.asks, m.configs, m.own = nil, map[string]*chatEntry{}, nil, nil, nil, nil
-	m.second = newChatSecond()
+	m.second, m.turnAt = newChatSecond(), 0
 	m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
 	m.session.id = id // what comes from now on is of that one
 	s := *m.session

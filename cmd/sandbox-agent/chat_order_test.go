@@ -221,3 +221,36 @@ func TestChat_HowAnothersTurnEnded(t *testing.T) {
 		}
 	}
 }
+
+// The answer that opens a session may come behind what happens then, which it does not know of.
+func TestTurns_OpenedWhileOneBeginsOrEnds(t *testing.T) {
+	begins := noticed(acp.MethodSessionUpdate, `"update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"hi"},"_meta":{"sandboxagent.dev":{"prompt":true}}},"_meta":{"sandboxagent.dev":{"seq":5}}`)
+	ends := noticed(turnEnded, `"result":{"stopReason":"end_turn"},"_meta":{"sandboxagent.dev":{"seq":5}}`)
+	for _, tt := range []struct {
+		name   string
+		event  acp.Message
+		answer string
+		goesOn bool
+	}{
+		{"begins", begins, `"turn":"idle","seq":4`, true},
+		{"began before", begins, `"turn":"idle","seq":6`, false},
+		{"ends", ends, `"turn":"running","seq":4`, false},
+		{"ended before another", ends, `"turn":"running","seq":6`, true},
+	} {
+		m := newChatModel(&chatSession{id: "s"}, chatOptions{acp: 1}, nil)
+		answer := acp.NewResult(acp.IntID(1), []byte(`{"_meta":{"sandboxagent.dev":{`+tt.answer+`}}}`))
+		m.take(tt.event)
+		m.take(answer)
+		if m.busy != tt.goesOn {
+			t.Errorf("chat, %s: a turn goes on: %t", tt.name, m.busy)
+		}
+		if tt.name == "began before" {
+			continue // what is resumed does not come again
+		}
+		p := &turn{o: promptOptions{session: "s", acp: 1}}
+		p.follow(&tt.event)
+		if foreign := p.follow(&answer); foreign != tt.goesOn {
+			t.Errorf("prompt, %s: another client's turn goes on: %t", tt.name, foreign)
+		}
+	}
+}

@@ -51,6 +51,7 @@ type turn struct {
 	request  acp.ID // the prompt's, once it was sent
 	begun    bool   // its turn is known to have begun; of version 2
 	foreign  bool   // the turn that goes on is another client's
+	turnAt   turnAt
 	away     bool   // there is no connection
 	stopped  error  // why the turn was cancelled: Ctrl-C, --timeout or --max-cost
 	atOnce   bool   // a second Ctrl-C came
@@ -589,11 +590,15 @@ func (t *turn) follow(m *acp.Message) (foreign bool) {
 	case m.IsResponse():
 		_, begun := rawjson.Member(m.Result(), "messageId")
 		t.begun = t.begun || two && begun
-		t.foreign = !t.begun && (t.foreign || rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "turn") == "running")
+		t.foreign = !t.begun && (t.foreign || rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "turn") == "running" && !t.turnAt.newer(m.Result()))
 	case t.begun || m.Session() != t.o.session:
 	case m.Method() == "_sandboxagent/session/turn_ended":
 		code, _ := rawjson.Member(m.Params(), "error", "code")
-		t.foreign = t.foreign && string(code) == strconv.FormatInt(acp.CodeCancelled, 10) // of one that never began
+		if string(code) == strconv.FormatInt(acp.CodeCancelled, 10) {
+			break // of one that never began
+		}
+		t.foreign = false
+		t.turnAt.note(m)
 	case two && kind == "state_update":
 		t.foreign = rawjson.MemberString(m.Update(), "state") != "idle"
 	case two && kind == "user_message", kind == "user_message_chunk" && rawjson.MemberBool(m.Update(), "_meta", acp.MetaKey, "prompt"):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -149,4 +150,23 @@ func (l *link) promptTwo(ctx context.Context, ends *turnEnds, session string, pa
 		return "", err
 	}
 	return ends.of(ctx, l, session, rawjson.MemberString(res, "messageId"))
+}
+
+// turnAt is the newest event that said whose turn it is. The answer that opens a session says
+// that, too, and may come behind events which it does not know of.
+type turnAt uint64
+
+// note takes such an event.
+func (at *turnAt) note(m *acp.Message) {
+	raw, _ := rawjson.Member(m.Meta(), acp.MetaKey, "seq")
+	if seq, err := strconv.ParseUint(string(raw), 10, 64); err == nil {
+		*at = turnAt(seq)
+	}
+}
+
+// newer reports whether such an event came that the answer does not know of.
+func (at turnAt) newer(result []byte) bool {
+	raw, _ := rawjson.Member(result, "_meta", acp.MetaKey, "seq")
+	seq, err := strconv.ParseUint(string(raw), 10, 64)
+	return err == nil && uint64(at) > seq
 }

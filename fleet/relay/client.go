@@ -334,6 +334,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 	if err != nil {
 		return err
 	}
+	s.asked()
 	if err := l.call(q, m, func(res *acp.Message) {
 		if res.Err() != nil {
 			if fresh {

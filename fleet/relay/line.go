@@ -406,7 +406,7 @@ func (c *Client) opened(q *viewer.Request, s *session, result json.RawMessage) {
 	seen := s.reached()
 	c.begin(func() {
 		c.AwaitEntry(c.ctx, s, last, replayBound)
-		if c.Shape() == acp.PerSession {
+		if seen > 0 && c.Shape() == acp.PerSession {
 			result = rawjson.SetMember(result, fmt.Append(nil, seen), "_meta", acp.MetaKey, "replayedSeq")
 		}
 		q.Result(nil, result)

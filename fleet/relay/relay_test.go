@@ -412,8 +412,8 @@ func TestSession_LoadInTheStandardDialect(t *testing.T) {
 		a.says("%s", update("s", 41, "one"))
 		a.says("%s", update("s", 42, "two"))
 		a.says(`{"jsonrpc":"2.0","method":"_sandboxagent/agent/unparsed","params":{}}`)
-		a.answers(m, `{}`)
-		wants(t, e, "_sandboxagent/agent/unparsed {}") // and no answer before the replay is written
+		a.answers(m, `{"_meta":{"sandboxagent.dev":{"seq":43}}}`) // which is the end of a turn, of which nobody is told again
+		wants(t, e, "_sandboxagent/agent/unparsed {}")            // and no answer before the replay is written
 		if events, err := session.Poll(64 << 10); err != nil || len(events) != 2 {
 			t.Errorf("%d events came: %v", len(events), err)
 		}
@@ -427,6 +427,12 @@ func TestSession_LoadInTheStandardDialect(t *testing.T) {
 		}
 		if at := rawjson.MemberString(got[0].Result(), "_meta", acp.MetaKey, "node"); at != "a" {
 			t.Errorf("the session is at %q", at)
+		}
+		// What is resumed has nothing to replay, and the client sees no number again.
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		a.answers(a.takes("session/resume"), `{"_meta":{"sandboxagent.dev":{"seq":43}}}`)
+		if got = e.gets(); len(got) != 1 || got[0].Err() != nil || strings.Contains(string(got[0].Result()), "replayedSeq") {
+			t.Errorf("the session is resumed with %v", got)
 		}
 	})
 }

@@ -43,6 +43,7 @@ type session struct {
 
 	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
 	seen     uint64     // number of the newest event, at the node
+	shown    uint64     // newest that was put on its way by its number since the client asked to open the session
 	told     uint64     // turns that ended up to this event were told of before the session moved
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	bytes    int        // of them
@@ -67,11 +68,19 @@ func newSession(c *Client, l *line, id string) *session {
 // at returns the connection to the node that has the session.
 func (s *session) at() *line { return s.line.Load() }
 
-// reached returns the number of the newest event that was put on its way.
+// asked notes that the client asks to open the session.
+func (s *session) asked() {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	s.shown = 0
+}
+
+// reached returns the number of the newest event that the client was shown since then, 0 for
+// none. There are newer ones that nobody is shown, such as the end of a turn.
 func (s *session) reached() uint64 {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	return s.seen
+	return s.shown
 }
 
 // saw notes the number of an event that the answer of a node names as the newest before it.
@@ -103,7 +112,9 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	if seq > 0 && seq <= s.told && m.Method() == methodTurnEnded {
 		return // who asked was answered
 	}
-	s.seen = max(s.seen, seq)
+	if s.seen = max(s.seen, seq); m.Session() == s.id {
+		s.shown = max(s.shown, seq)
+	}
 	c, frame := s.c, m.Frame()
 	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
 	s.bytes += len(frame)

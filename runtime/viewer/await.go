@@ -102,7 +102,8 @@ func (c *Client) awaitProgress(ctx context.Context, stall time.Duration, done fu
 // stallBound is how long a client that reads nothing is waited for at the end.
 const stallBound = 500 * time.Millisecond
 
-// Shown returns the newest entry of the session that the client was handed.
+// Shown returns the newest entry of the session whose number the client was handed, 0 for
+// none: responses have no number, nor has anything for who does not want them.
 func (c *Client) Shown(s Session) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,7 +24,7 @@ type Feed struct {
 	// Guarded by client.mu.
 	pos     uint64        // handed out up to here
 	written uint64        // written to the client up to here
-	shown   uint64        // newest entry that the client was handed
+	shown   uint64        // newest entry whose number the client was handed
 	first   []uint64      // open requests before pos that are given first
 	view    *version.View // at pos, of a client that has views; nil until something is read
 	state   telling       // of such a client

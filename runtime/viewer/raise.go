@@ -130,7 +130,7 @@ func (st *Stream) tellStateLocked(f *Feed) {
 	f.view.State(&st.out)
 	how := raised{per: uint64(st.out.Len() - first), state: true}
 	for i := first; i < st.out.Len(); i++ {
-		st.handOutRaisedLocked(f, f.pos, how, st.made(f.pos, i))
+		st.handOutRaisedLocked(f, f.pos, how, st.made(f, f.pos, i))
 		how.per = 0 // noted with the first
 	}
 	st.polled = append(st.polled, mark{f, f.pos})
@@ -166,31 +166,19 @@ func (st *Stream) raiseLocked(f *Feed, e journal.Entry) {
 		if own != nil || i > 0 {
 			part.per = 0 // noted with the first
 		}
-		st.handOutRaisedLocked(f, e.Seq, part, st.made(e.Seq, first+i))
+		st.handOutRaisedLocked(f, e.Seq, part, st.made(f, e.Seq, first+i))
 	}
 }
 
-// made returns a frame that was made for this client, with the entry's number if it wants
-// that. It lives until the next poll.
-func (st *Stream) made(seq uint64, i int) []byte {
-	frame := st.out.At(i)
-	if !st.c.caps.Load().eventNumbers {
-		return frame
-	}
-	m, err := acp.Parse(frame)
-	if err != nil {
-		return frame
-	}
-	start := len(st.arena)
-	st.arena = m.AppendSeq(st.arena, seq)
-	return st.arena[start:len(st.arena):len(st.arena)]
+// made returns a frame that was made for this client. It lives until the next poll.
+func (st *Stream) made(f *Feed, seq uint64, i int) []byte {
+	return st.numbered(f, seq, st.out.At(i))
 }
 
 // handOutRaisedLocked gives a frame its event id. The first of an entry notes how many
 // there are; the others have per 0.
 func (st *Stream) handOutRaisedLocked(f *Feed, seq uint64, how raised, frame []byte) {
 	c := st.c
-	f.shown = max(f.shown, seq)
 	ev := acp.Event{Frame: frame}
 	if c.shape != acp.OneStream {
 		c.event++
@@ -254,7 +242,7 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 		p.view.State(&st.out)
 		var frames [][]byte
 		for i := first; i < st.out.Len(); i++ {
-			frames = append(frames, st.made(seq, i))
+			frames = append(frames, st.made(f, seq, i))
 		}
 		return frames, nil
 	}
@@ -279,7 +267,7 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 		frames = append(frames, st.keepOwn(own))
 	}
 	for i := first; i < st.out.Len(); i++ {
-		frames = append(frames, st.made(seq, i))
+		frames = append(frames, st.made(f, seq, i))
 	}
 	return frames, nil
 }

@@ -88,7 +88,9 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 	return st.numbered(f, e.Seq, frame)
 }
 
-// numbered adds the entry's sequence number for clients that want it.
+// numbered adds the entry's sequence number for clients that want it, and notes that the
+// client was shown it, where the frame says of which session it is. mu is held, unless the
+// feed is nobody else's.
 func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
 	if !st.c.caps.Load().eventNumbers || f.session == nil {
 		return frame
@@ -96,6 +98,9 @@ func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
 	m, err := acp.Parse(frame)
 	if err != nil {
 		return frame
+	}
+	if m.Session() == f.session.ID() {
+		f.shown = max(f.shown, seq)
 	}
 	start := len(st.arena)
 	st.arena = m.AppendSeq(st.arena, seq)

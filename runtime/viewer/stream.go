@@ -460,7 +460,6 @@ func (st *Stream) add(f *Feed, e journal.Entry) {
 // handOutLocked gives the frame its event id and notes where it came from.
 func (st *Stream) handOutLocked(f *Feed, seq uint64, frame []byte) {
 	c := st.c
-	f.shown = max(f.shown, seq)
 	ev := acp.Event{Frame: frame}
 	if c.shape != acp.OneStream {
 		c.event++

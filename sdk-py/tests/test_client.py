@@ -8,6 +8,7 @@ import pytest
 
 from conftest import Gateway, asynchronous
 from sandbox_agent import Ask, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
+from sandbox_agent._wire import Wire
 
 
 @asynchronous
@@ -271,3 +272,76 @@ async def test_a_loaded_session_has_turns_of_its_own(gateway: Gateway, version: 
     async with SandboxAgent(gateway.url, agent=agent, acp_version=version) as client:
         session = await client.load_session(theirs.id, cwd="/tmp")
         assert (await session.prompt("echo mine")).text == "mine"
+
+
+@pytest.mark.parametrize("method", ["load_session", "resume_session"])
+@pytest.mark.parametrize("happens", ["begins", "ends"])
+@asynchronous
+async def test_the_answer_that_opens_a_session_takes_back_nothing_newer(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, method: str, happens: str) -> None:
+    async with SandboxAgent(gateway.url) as other, SandboxAgent(gateway.url) as client:
+        asked, answers = asyncio.Event(), [asyncio.Event(), asyncio.Event()]
+
+        async def allow(_: Ask) -> str:
+            asked.set()
+            await answers[0].wait()
+            return "allow_once"
+
+        other.on_permission(allow)
+        theirs = await other.new_session(cwd="/tmp")
+        await theirs.prompt("echo before")
+        await client.connect()
+        live = client._live
+        assert live is not None
+        if happens == "ends":
+            first = theirs.prompt("permission")
+            await asked.wait()
+
+        held: list[str] = []  # the answer
+        seen: asyncio.Queue[str] = asyncio.Queue()
+        message = Wire._message
+
+        def late(wire: Wire, text: str) -> None:
+            if wire is live and '"method"' not in text and not letting_go.is_set():
+                held.append(text)
+            else:
+                message(wire, text)
+            if wire is live:
+                seen.put_nowait(text)
+
+        async def sees(words: str) -> None:
+            while words not in await seen.get():
+                pass
+
+        letting_go = asyncio.Event()
+        monkeypatch.setattr(Wire, "_message", late)
+        opening = asyncio.ensure_future(getattr(client, method)(theirs.id, cwd="/tmp"))
+        await sees('"continuity"')
+        if happens == "begins":
+            first = theirs.prompt("permission")
+            await sees("Edit notes.txt")
+        else:
+            answers[0].set()
+            await sees("turn_ended")
+        letting_go.set()
+        message(live, held[0])
+        session = await opening
+        if happens == "begins":
+            turn = session.prompt("echo mine")
+            answers[0].set()
+            kinds = [update["sessionUpdate"] async for update in turn]
+            assert (await turn).text == "mine" and "tool_call_update" not in kinds
+        else:
+            other.on_permission(None)
+
+            async def slowly(_: Ask) -> str:
+                await answers[1].wait()
+                return "allow_once"
+
+            client.on_permission(slowly)
+            turn = session.prompt("permission")
+            async for update in turn:  # it is shown before the end
+                assert update["sessionUpdate"] == "tool_call"
+                break
+            answers[1].set()
+            await turn
+        assert (await first).stop_reason == "end_turn"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
 from ._position import Position
-from ._prompts import TURN_ENDED, Prompts
+from ._prompts import CANCELLED, TURN_ENDED, Prompts
 from ._wire import SUBPROTOCOL, Wire, dial
 from .activity import Activity
 from .api import Api, Token
@@ -37,6 +37,7 @@ class _Attached:
     params: dict[str, Any]
     position: Position
     activity: Activity | None  # in version 2
+    turn_at: int = 0  # in version 1: the newest event that said whose turn it is
     opening: bool = False  # in version 2: the client has asked to open it, and was not told the state, which ends what was
 
 
@@ -79,7 +80,6 @@ class SandboxAgent:
         self._attached: dict[str, _Attached] = {}
         self._children: dict[str, str] = {}  # the session that a subagent belongs to, by the subagent's
         self._prompts = Prompts(acp_version, self)
-        self._arrived = asyncio.Event()  # an event of a session has come
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asks = Asks(self._spawn)
         self._updates: list[UpdateListener] = []
@@ -233,7 +233,7 @@ class SandboxAgent:
             while True:
                 try:
                     resumed = await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
-                    self._prompts.attached(session_id, meta_of(resumed).get("turn") == "running")
+                    self._attached_to(session_id, meta_of(resumed))
                     break
                 except RpcError as e:
                     if not e.passes or not await backoff.next():
@@ -339,9 +339,7 @@ class SandboxAgent:
                 self._attached[session_id] = known
             raise
         told = meta_of(result)
-        if isinstance(told.get("replayedSeq"), int) and self.acp_version == 1:  # in version 2 the answer comes behind all of it
-            await self._seen(session_id, told["replayedSeq"])
-        self._prompts.attached(session_id, told.get("turn") == "running")  # behind the prompts that came again
+        self._attached_to(session_id, told)  # behind the prompts that came again
         return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
 
     async def _cwd(self, session_id: str) -> str:
@@ -350,18 +348,12 @@ class SandboxAgent:
         except ProblemError:
             return "/"  # of a session that only its agent knows
 
-    async def _seen(self, session_id: str, seq: int) -> None:
-        """Waits until the session's event has come, or cannot come any more."""
-        live = self._live
-        while live is not None and live is self._live:
-            after = self._after(session_id)
-            if after is None or after >= seq:
-                return
-            self._arrived.clear()
-            waits = [asyncio.ensure_future(self._arrived.wait()), asyncio.ensure_future(live.closed.wait())]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
+    def _attached_to(self, session_id: str, told: Mapping[str, Any]) -> None:
+        """Takes what the answer that opens a session says of its turn, unless a newer event came before it."""
+        attached, seq = self._attached.get(session_id), told.get("seq")
+        if attached is not None and isinstance(seq, int) and attached.turn_at > seq:
+            return
+        self._prompts.attached(session_id, told.get("turn") == "running")
 
     async def fork_session(self, session_id: str, *, cwd: str | None = None, meta: Mapping[str, Any] | None = None) -> Session:
         """Makes a session that begins with another's conversation."""
@@ -526,6 +518,7 @@ class SandboxAgent:
             return
         if not self._fresh(params):
             return
+        self._note_turn(method, params)
         if method == "session/update":
             self._update(str(params["sessionId"]), params["update"])
             return
@@ -559,6 +552,15 @@ class SandboxAgent:
         except ConnectionLostError:
             pass  # nobody waits for it any more
 
+    def _note_turn(self, method: str, params: dict[str, Any]) -> None:
+        """Notes an event that says whose turn it is."""
+        update = params.get("update") or {}
+        begins = update.get("sessionUpdate") == "user_message_chunk" and meta_of(update).get("prompt") is True
+        if begins or (method == TURN_ENDED and (params.get("error") or {}).get("code") != CANCELLED):  # else it never began
+            attached, seq = self._attached.get(str(params.get("sessionId"))), meta_of(params).get("seq")
+            if attached is not None and isinstance(seq, int):
+                attached.turn_at = seq
+
     def _fresh(self, params: dict[str, Any]) -> bool:
         """Notes how far the session has come; False for what came before the connection was replaced."""
         session_id = str(params.get("sessionId"))
@@ -571,7 +573,6 @@ class SandboxAgent:
         if attached.opening and session_id in self._attached and (params.get("update") or {}).get("sessionUpdate") == "state_update":
             attached.opening = False
             attached.position.whole()
-        self._arrived.set()
         return True
 
 

@@ -11,7 +11,7 @@ import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type Insta
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
-import { Prompts, type TurnEnded } from "./prompts.js";
+import { cancelled, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
 import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
@@ -55,6 +55,7 @@ interface Attached {
   readonly params: Record<string, unknown>; // mcpServers, additionalDirectories, _meta
   readonly position: Position;
   readonly activity: Activity | undefined; // in version 2
+  turnAt: number; // in version 1: the newest event that said whose turn it is
   opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
 }
 
@@ -227,6 +228,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }, {
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
+      passed: (params) => this.#passed(params),
       answered: (promptId) => this.#prompts.answered(promptId),
       opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
@@ -272,7 +274,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
       try {
         const result = await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
-        this.#prompts.attached(sessionId, metaOf(result).turn === "running");
+        this.#attachedTo(sessionId, metaOf(result));
         if (asked.length > 0) {
           const { pending } = await connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId });
           const open = new Set(pending.map((one) => one.seq));
@@ -366,16 +368,29 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     attached.opening = this.acpVersion === 2;
     try {
       const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
-      const { seq, replayedSeq, turn } = metaOf(result);
+      const { seq, replayedSeq } = metaOf(result);
       if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
       else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
-      this.#prompts.attached(params.sessionId, turn === "running"); // behind the prompts that came again
+      this.#attachedTo(params.sessionId, metaOf(result)); // behind the prompts that came again
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
     } catch (error) {
-      if (known) this.#attached.set(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
+      if (known) this.#note(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
       else this.#left(params.sessionId);
       throw error;
     }
+  }
+
+  /** Takes what the answer that opens a session says of its turn, unless a newer event came before it. */
+  #attachedTo(sessionId: string, { seq, turn }: Record<string, unknown>): void {
+    if (typeof seq === "number" && (this.#attached.get(sessionId)?.turnAt ?? 0) > seq) return;
+    this.#prompts.attached(sessionId, turn === "running");
+  }
+
+  /** Notes an event that says whose turn it is. */
+  #turnsAt(params: { sessionId: string }): void {
+    const { seq } = metaOf(params);
+    const attached = this.#attached.get(params.sessionId);
+    if (attached && typeof seq === "number") attached.turnAt = seq;
   }
 
   /** Resolves when it is so, which an update makes it, or cannot become so on this connection any more. */
@@ -398,14 +413,21 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const known = this.#attached.get(sessionId);
     // In version 2 it was noted where the response came, between the updates around it.
     const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, after);
-    this.#attached.set(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), opening: known?.opening ?? false });
+    this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), turnAt: known?.turnAt ?? 0, opening: known?.opening ?? false });
     return new Session<V>(this, sessionId, result);
   }
 
   #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
-    const attached = { cwd, params, position: new Position(this.acpVersion, after), activity, opening: false };
-    this.#attached.set(sessionId, attached);
+    const attached = { cwd, params, position: new Position(this.acpVersion, after), activity, turnAt: 0, opening: false };
+    this.#note(sessionId, attached);
     return attached;
+  }
+
+  /** Whoever waits for an event of the session looks at what is noted of it now. */
+  #note(sessionId: string, attached: Attached | undefined): void {
+    if (attached) this.#attached.set(sessionId, attached);
+    else this.#attached.delete(sessionId);
+    this.#arrived();
   }
 
   #newActivity(sessionId: string): Activity | undefined {
@@ -426,7 +448,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** The client is attached to the session no more. */
   #left(sessionId: string): void {
     this.#asks.end(this.#asks.asked((id) => (this.#children.get(id) ?? id) === sessionId));
-    this.#attached.delete(sessionId);
+    this.#note(sessionId, undefined);
     for (const [child, of] of this.#children) if (of === sessionId) this.#children.delete(child);
   }
 
@@ -629,8 +651,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       attached.opening = false;
       attached.position.whole();
     }
-    for (const arrived of this.#arrivals.splice(0)) arrived();
+    this.#arrived();
     return true;
+  }
+
+  /** Wakes who waits for an event of a session. */
+  #arrived(): void {
+    for (const arrived of this.#arrivals.splice(0)) arrived();
+  }
+
+  /** Notes the place of a message that is shown again when it comes again, as open requests are. In version 2 it may come before the last frame of its event. */
+  #passed(params: unknown): void {
+    if (this.acpVersion === 1 && typeof params === "object" && params !== null) this.#fresh(params);
   }
 
   /** The session that an event belongs to: a subagent's are its session's. */
@@ -645,6 +677,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const child = update.sessionUpdate === "subagent_update" && "sessionId" in update ? String(update.sessionId) : undefined;
     if (attached && child !== undefined && this.#children.size < maxChildren) this.#children.set(child, this.#children.get(sessionId) ?? sessionId);
     const changed = attached?.activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
+    if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#turnsAt(params);
     this.#prompts.update(sessionId, update);
     this.#updates.emit(params);
     if (changed && attached?.activity) this.#activities.emit(attached.activity);
@@ -663,6 +696,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         this.#mcpServers.emit(params as SessionMcpServers);
         break;
       case TURN_ENDED:
+        if ((params as TurnEnded).error?.code !== cancelled) this.#turnsAt(params as TurnEnded); // else it never began
         if (!this.#prompts.ended(params as TurnEnded)) this.#turnEndings.emit(params as TurnEnded);
         break;
       case UNPARSED:

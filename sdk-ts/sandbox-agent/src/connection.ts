@@ -9,6 +9,8 @@ import type { Acp, AcpVersion } from "./versions.js";
 export interface Inbound<V extends AcpVersion> {
   update(params: Acp<V, "SessionNotification">): void;
   notice(method: string, params: unknown): void;
+  /** A message came that the SDK is given: it may have a place in a session. */
+  passed(params: unknown): void;
   /** The prompt was answered: in version 1 updates that follow belong to the next. */
   answered(promptId: string): void;
   /** A session was made or opened. */
@@ -55,6 +57,7 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
       if ("method" in message) {
         if (!("id" in message) && message.method === "session/update") return inbound.update(message.params as Acp<V, "SessionNotification">);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
+        inbound.passed(message.params);
       } else if (asked.size > 0) {
         const answered = asked.get(message.id);
         asked.delete(message.id);

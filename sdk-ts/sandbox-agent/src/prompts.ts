@@ -287,4 +287,4 @@ function settle(ended: TurnEnded): PromptResponse {
 const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.stopReason, usage: response.usage, response });
 
 /** The code of the error of a prompt of version 2 that was cancelled before it began. */
-const cancelled = -32800;
+export const cancelled = -32800;

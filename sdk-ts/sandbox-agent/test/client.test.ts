@@ -319,8 +319,7 @@ test("the list of sessions is followed from a position, searched and sorted", as
   }
 });
 
-const ordered = variants.filter(({ transport, acpVersion }) => transport === "websocket" || acpVersion === 2); // whose answers come among the updates
-test.each(ordered)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
+test.each(variants)("a turn that waits behind another client's has nothing of that: version $acpVersion, $agent, $transport", async (options) => {
   await using other = connect({ agent: options.agent });
   await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
   let answer!: (option: string) => void;
@@ -351,4 +350,97 @@ test.each(variants)("a session that is loaded with another client's prompts has 
     const session = await c.loadSession({ sessionId: id, cwd: "/tmp" });
     expect((await session.prompt("echo mine")).text).toBe("mine");
   }
+});
+
+// The newest event is the request, which is no update.
+test.each(variants)("a session is opened while its agent waits for an answer: version $acpVersion, $agent, $transport", async (options) => {
+  await using other = connect({ agent: options.agent });
+  const { id } = await other.newSession({ cwd: "/tmp" });
+  const turn = other.prompt({ sessionId: id, prompt: "permission" });
+  await expect.poll(async () => (await other.api.session(id)).state).toBe("waiting");
+  for (const open of ["loadSession", "resumeSession", "loadSession"] as const) {
+    await using c = connect(options as Partial<SandboxAgentClientOptions<AcpVersion>>);
+    const asked = new Promise<void>((shown) => c.onPermission(() => void shown()));
+    await c[open]({ sessionId: id, cwd: "/tmp" });
+    await asked;
+  }
+  other.onPermission(() => "allow_once");
+  expect((await turn).stopReason).toBe("end_turn");
+});
+
+// The answer that opens a session may come behind what happens then, which it does not know of.
+describe.each(["loadSession", "resumeSession"] as const)("what happens before the answer to %s comes", (open) => {
+  /** Opens a session whose answer, which comes on the connection's own stream, is held back until `meanwhile` is over. */
+  async function opened(id: string, meanwhile: (seen: (words: string) => Promise<void>) => Promise<unknown>) {
+    let letGo!: () => void;
+    let hold: Promise<void> | undefined;
+    const slowly: typeof globalThis.fetch = async (input, init) => {
+      const response = await fetch(input, init);
+      const headers = new Headers(init?.headers);
+      if (headers.get("Accept") !== "text/event-stream" || headers.has("Acp-Session-Id")) return response;
+      const held = new TransformStream<Uint8Array, Uint8Array>({ transform: async (chunk, out) => (await hold, out.enqueue(chunk)) });
+      return new Response(response.body?.pipeThrough(held), response);
+    };
+    const c = connect({ fetch: slowly });
+    await c.initialized();
+    hold = new Promise((resolve) => (letGo = resolve));
+    const seen: string[] = [];
+    c.onUpdate((shown) => void seen.push(JSON.stringify(shown)));
+    c.onTurnEnded((ended) => void seen.push(JSON.stringify(ended)));
+    const session = c[open]({ sessionId: id, cwd: "/tmp" });
+    await expect.poll(async () => (await c.api.session(id)).clients).toBe(2);
+    await meanwhile((words) => expect.poll(() => seen.join("\n")).toContain(words));
+    letGo();
+    return { c, session: await session };
+  }
+
+  /** A session with a turn behind it, of a client that is asked something in the next. */
+  async function begun() {
+    const other = connect();
+    const theirs = await other.newSession({ cwd: "/tmp" });
+    await theirs.prompt("echo before");
+    const ask = async () => {
+      const asked = new Promise<(option: string) => void>((shown) => void other.onPermission(() => new Promise((resolve) => shown(resolve))));
+      const turn = theirs.prompt("permission");
+      return { turn, answer: await asked };
+    };
+    return { other, theirs, ask };
+  }
+
+  test("another client's turn begins", async () => {
+    const { other, theirs, ask } = await begun();
+    let asked!: Awaited<ReturnType<typeof ask>>;
+    const { c, session } = await opened(theirs.id, async (seen) => {
+      asked = await ask();
+      await seen("Edit notes.txt");
+    });
+    const turn = session.prompt("echo mine");
+    asked.answer("allow_once");
+    const updates: SessionUpdate[] = [];
+    for await (const update of turn) updates.push(update);
+    expect([textOf(updates), updates.filter((u) => u.sessionUpdate === "tool_call_update")]).toEqual(["mine", []]);
+    await asked.turn;
+    await Promise.all([c.disconnect(), other.disconnect()]);
+  });
+
+  test("another client's turn ends", async () => {
+    const { other, theirs, ask } = await begun();
+    const asked = await ask();
+    const { c, session } = await opened(theirs.id, async (seen) => {
+      asked.answer("allow_once");
+      await seen("end_turn");
+    });
+    let answer!: (option: string) => void;
+    c.onPermission(() => new Promise((resolve) => (answer = resolve)));
+    other.onPermission(() => undefined);
+    const turn = session.prompt("permission");
+    for await (const update of turn) {
+      expect(update.sessionUpdate).toBe("tool_call");
+      break; // it is shown before the end
+    }
+    await expect.poll(() => answer).toBeDefined();
+    answer("allow_once");
+    expect((await turn).stopReason).toBe("end_turn");
+    await Promise.all([c.disconnect(), other.disconnect()]);
+  });
 });

@@ -62,6 +62,19 @@ describe.each(transports)("$transport", (options) => {
   });
 });
 
+// The hub's own answer says how far it has shown the session.
+test.each(transports.filter(({ transport }) => transport !== "inline"))("a session is opened at the hub of all nodes: $transport", async (options) => {
+  const connect = () => new SandboxAgentClient({ baseUrl: url, token: token("--kind", "client", "--scope", "drive"), agent: "mock", ...options });
+  await using other = connect();
+  await using agent = connect();
+  const { id } = await other.newSession({ cwd: dir });
+  await other.prompt({ sessionId: id, prompt: "echo before" });
+  for (const open of ["loadSession", "resumeSession", "loadSession", "resumeSession"] as const) {
+    const session = await agent[open]({ sessionId: id, cwd: dir });
+    expect((await session.prompt("echo mine")).text).toBe("mine");
+  }
+});
+
 test("a token that may only read, and a node that is not there", async () => {
   for (const [node, scope, status] of [["box", "read", 403], ["nobody", "drive", 404]] as const) {
     const c = new SandboxAgentClient({ baseUrl: `${url}/nodes/${node}`, token: token("--kind", "client", "--scope", scope), agent: "mock", autoConnect: false });
