@@ -43,6 +43,7 @@ func TestHostile_HurtsItselfOnly(t *testing.T) {
 	h.join("good", h.joinToken(), nil, echo)
 	token := h.joinToken()
 	zeros := make([]byte, 1<<20)
+	const much = 16 // of them
 	tests := []struct {
 		name string
 		do   func(ws *websocket.Conn) error
@@ -58,7 +59,7 @@ func TestHostile_HurtsItselfOnly(t *testing.T) {
 			if err := ws.Write(t.Context(), websocket.MessageBinary, frame(data, 0, 77, 1<<32-1)); err != nil {
 				return err
 			}
-			for range 64 { // and a part of it
+			for range much { // and a part of it
 				if err := ws.Write(t.Context(), websocket.MessageBinary, zeros); err != nil {
 					return err
 				}
@@ -91,7 +92,7 @@ func TestHostile_HurtsItselfOnly(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for range 64 {
+			for range much {
 				if _, err := w.Write(append(frame(data, 0, 77, uint32(len(zeros))), zeros...)); err != nil {
 					return err
 				}
@@ -116,7 +117,7 @@ func TestHostile_HurtsItselfOnly(t *testing.T) {
 			if status, body := h.ask(http.MethodPost, "/nodes/good/x", adminToken, "still here"); status != http.StatusOK || string(body) != `"still here"` {
 				t.Errorf("the other node: %d %s", status, body)
 			}
-			if grown := heap() - before; grown > 32<<20 {
+			if grown := heap() - before; grown > much/2<<20 {
 				t.Errorf("the memory grew by %d bytes", grown)
 			}
 			_ = ws.CloseNow()

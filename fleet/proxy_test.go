@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -192,7 +194,7 @@ func TestProxy_LocationElsewhere(t *testing.T) {
 
 // What is large passes in both directions at once, and in constant memory.
 func TestProxy_LargeBodies(t *testing.T) {
-	const size = 64 << 20
+	const size = 24 << 20 // more than all windows of a tunnel
 	h := startHub(t)
 	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
@@ -226,15 +228,19 @@ func TestProxy_LargeBodies(t *testing.T) {
 	}
 }
 
-// pattern is a stream that has no end and does not repeat soon.
-type pattern struct{ n uint64 }
+// pattern is a stream that has no end and repeats after a prime number of bytes, which no buffer has.
+type pattern struct{ n int }
+
+var patterned = sync.OnceValue(func() []byte {
+	b := make([]byte, 1048573)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
+})
 
 func (p *pattern) Read(b []byte) (int, error) {
-	for i := range b {
-		p.n = p.n*6364136223846793005 + 1442695040888963407
-		b[i] = byte(p.n >> 56)
-	}
-	return len(b), nil
+	n := copy(b, patterned()[p.n:])
+	p.n = (p.n + n) % len(patterned())
+	return n, nil
 }
 
 type hashing struct {

@@ -26,7 +26,7 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestParcel|TestStream|TestPassing|TestUnpack_Hostile|TestUnpack_HolesAreBounded` +
 	`|TestWrite_TurnWithoutEndIsNotHeld|TestValues_ComeInAnyPieces|TestLine_NodeTakesNothing` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
-	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly)$`
+	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings)$`
 
 // goRun is one call of go test.
 type goRun struct {
@@ -52,7 +52,7 @@ const ofPage = "./inspector"
 // withAgents are the packages of which the run without the race detector takes the
 // tests that the others leave out.
 var withAgents = []string{
-	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica",
+	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica", "./fleet/tunnel",
 	"./control/parcel", "./control/transcript", "./fs", "./runtime/journal",
 }
 
