@@ -26,7 +26,15 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 		h.metrics.joins.WithLabelValues("refused").Inc()
 		return err
 	}
-	hello, admitted, err := h.admit(r, c.token)
+	hello, err := introduced(r, c.token)
+	if err != nil {
+		h.metrics.joins.WithLabelValues("refused").Inc()
+		return err
+	}
+	// From its record on, and from the answer, others may ask for the node.
+	settled := h.links.expect(hello.Name)
+	defer settled()
+	admitted, err := h.admit(r, c.token, hello)
 	if err != nil {
 		h.metrics.joins.WithLabelValues("refused").Inc()
 		return err
@@ -61,22 +69,27 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 		})
 	}
 	held = true
+	there := h.links.add(l)
 	over, token := c.over.Done(), c.token.ID
 	h.serving.Go(func() { // it is not waited for yet: this request is being served
 		defer leave()
+		if !there {
+			l.close(broken(l)) // a later one is there already
+			return
+		}
 		h.hold(l, over, token, leave)
 	})
 	return nil
 }
 
+// broken is what those get whose requests a tunnel had when it ended.
+func broken(l *link) error {
+	return problem.New(problem.NodeOffline, "the connection to %s broke while it was used", l.name)
+}
+
 // hold keeps a link until its tunnel ends, or must end, as when over is closed. Then what goes through it
 // ends, and leave notes that the node is gone before it is shown so.
 func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
-	broke := problem.New(problem.NodeOffline, "the connection to %s broke while it was used", l.name)
-	if !h.links.add(l) {
-		l.close(broke)
-		return // a later one is there already
-	}
 	h.log.Info("a node has joined", "node", l.name, "token", token)
 	var own sync.WaitGroup
 	if l.follower != nil {
@@ -93,7 +106,7 @@ func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
 	case <-h.stop.Done():
 		why = "the hub is shutting down"
 	}
-	l.close(broke)
+	l.close(broken(l))
 	own.Wait()
 	leave()
 	h.links.drop(l)
@@ -101,12 +114,8 @@ func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
 }
 
 // admit notes that a gateway joins, as who it says it is, if its token lets it.
-func (h *Hub) admit(r *http.Request, t store.Token) (tunnel.Hello, store.Held, error) {
-	hello, err := introduced(r, t)
-	if err != nil {
-		return hello, store.Held{}, err
-	}
-	held, err := h.o.Store.Join(r.Context(), store.Node{
+func (h *Hub) admit(r *http.Request, t store.Token, hello tunnel.Hello) (store.Held, error) {
+	return h.o.Store.Join(r.Context(), store.Node{
 		Name: hello.Name, Labels: hello.Labels, Agents: hello.Agents, Version: hello.Version, Instance: hello.Instance, Token: t.ID,
 	}, func(had store.Node) error {
 		if !t.For(had.Name, had.Labels) {
@@ -114,7 +123,6 @@ func (h *Hub) admit(r *http.Request, t store.Token) (tunnel.Hello, store.Held, e
 		}
 		return nil
 	})
-	return hello, held, err
 }
 
 // introduced returns what a node says of itself, with the labels of its token, if
@@ -192,13 +200,76 @@ func (l *link) enter(token string) (leave func(), err error) {
 type links struct {
 	mu      sync.Mutex
 	byName  map[string]*link
-	changed chan struct{} // closed and replaced when there is another one; nil until somebody waits
+	coming  map[string]*arrival // nodes whose tunnels are being opened; bounded by the pace at which they join
+	changed chan struct{}       // closed and replaced when there is another one; nil until somebody waits
 }
 
 func (ls *links) get(name string) *link {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.byName[name]
+}
+
+// arrival is a node whose tunnel is being opened.
+type arrival struct {
+	tunnels int           // for it
+	settled chan struct{} // closed when all of them are there, or will not be
+}
+
+// expect says that there will be a link of a node, or that it is settled that there will not be one.
+func (ls *links) expect(name string) (settled func()) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a := ls.coming[name]
+	if a == nil {
+		a = &arrival{settled: make(chan struct{})}
+		if ls.coming == nil {
+			ls.coming = map[string]*arrival{}
+		}
+		ls.coming[name] = a
+	}
+	a.tunnels++
+	return func() {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		if a.tunnels--; a.tunnels == 0 {
+			delete(ls.coming, name)
+			close(a.settled)
+		}
+	}
+}
+
+// find returns the link of a node, or a channel that is closed when it is settled whether there is
+// one; neither when none is expected.
+func (ls *links) find(name string) (l *link, settled <-chan struct{}) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l = ls.byName[name]; l == nil && ls.coming[name] != nil {
+		settled = ls.coming[name].settled
+	}
+	return l, settled
+}
+
+// linkOf returns the link of a node that this hub has, or is about to have as the node's record
+// says; nil for none.
+func (h *Hub) linkOf(ctx context.Context, name string) *link {
+	for {
+		l, settled := h.links.find(name)
+		if l != nil || settled == nil || !h.comes(name) {
+			return l
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// comes reports whether the record of a node says that this hub has its tunnel.
+func (h *Hub) comes(name string) bool {
+	n, known := h.o.Store.Node(name)
+	return known && n.Connected && n.Hub == h.o.Store.Hub()
 }
 
 // news returns a channel that is closed when there is another link.

@@ -1,9 +1,11 @@
 package fleet_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -367,6 +369,70 @@ func TestDocs_Metrics(t *testing.T) {
 	for _, m := range name.FindAllString(string(page), -1) {
 		if !shown[m] {
 			t.Errorf("fleet.mdx names %s, which there is not", m)
+		}
+	}
+}
+
+// late is an answer whose connection is given away later than its sender hears of it.
+type late struct {
+	http.ResponseWriter
+	told, goOn chan struct{}
+}
+
+// Hijack implements http.Hijacker.
+func (w *late) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack() // sends the answer
+	close(w.told)
+	<-w.goOn
+	return c, rw, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *late) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A gateway that was told that it has joined is online for who asks next, at each hub of the store,
+// and what is sent to it arrives.
+func TestJoin_IsThereWhenTold(t *testing.T) {
+	one, two := peers(t)
+	two.await("the other hub says how it is reached", func() bool {
+		_, ok := two.store.Peer("one")
+		return ok
+	})
+	told, goOn := make(chan struct{}), make(chan struct{})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		one.hub.ServeHTTP(&late{w, told, goOn}, r)
+	}))
+	defer front.Close()
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	one.begin(front.URL, "box", one.joinToken(), nil, echo)
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("it was not told that it has joined")
+	}
+	_, body := one.ask(http.MethodGet, "/v2/nodes/box", adminToken, nil)
+	var n fleet.Node
+	if err := json.Unmarshal(body, &n); err != nil || n.State != fleet.StateOnline {
+		t.Errorf("the node that was told that it has joined: %s", body)
+	}
+	two.awaitState("box", fleet.StateOnline)
+	answers := make(chan string, 2)
+	for _, h := range []*hub{one, two} {
+		go func() {
+			status, body := h.ask(http.MethodPost, "/nodes/box/x", adminToken, "hello")
+			answers <- fmt.Sprint(status, string(body))
+		}()
+	}
+	// Both are being served there, beside the request that joins and this one.
+	one.await("the requests have come", func() bool {
+		_, body := one.ask(http.MethodGet, "/metrics", adminToken, nil)
+		return strings.Contains(string(body), "\nsandbox_hub_http_requests_open 4\n")
+	})
+	release()
+	for range 2 {
+		if a := <-answers; a != `200"hello"` {
+			t.Errorf("what was sent to the node is answered %s", a)
 		}
 	}
 }

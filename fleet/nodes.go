@@ -67,11 +67,13 @@ func (h *Hub) shown(n store.Node) Node {
 	return out
 }
 
-// online reports whether a node can be used: a hub that lives holds its tunnel. Of
-// this hub the tunnel itself says so, for its record is written before.
+// online reports whether a node can be used: a hub that lives holds its tunnel. Of this hub
+// the tunnel itself says so. One that is being opened counts, as it does at other hubs: what is
+// sent to the node waits for it.
 func (h *Hub) online(n store.Node) bool {
 	if n.Hub == h.o.Store.Hub() {
-		return h.links.get(n.Name) != nil
+		l, settled := h.links.find(n.Name)
+		return l != nil || settled != nil && n.Connected
 	}
 	return h.o.Store.Online(n)
 }

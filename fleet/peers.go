@@ -56,7 +56,7 @@ func (h *Hub) peerOf(node string) (peer, bool) {
 // servePeer serves another hub, which has checked who sends the request. It asks no
 // further one: the node is here, or it has just gone.
 func (h *Hub) servePeer(w http.ResponseWriter, r *http.Request, c call) error {
-	l := h.links.get(c.node.Name)
+	l := h.linkOf(r.Context(), c.node.Name)
 	if l == nil {
 		return problem.New(problem.NodeOffline, "%s has just left: try again", c.node.Name)
 	}

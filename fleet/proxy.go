@@ -35,7 +35,7 @@ var errOver = problem.New(problem.TokenInvalid, "the token was revoked or has ex
 
 // proxy passes a request on to its node, and the answer back.
 func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
-	if l := h.links.get(c.node.Name); l != nil {
+	if l := h.linkOf(r.Context(), c.node.Name); l != nil {
 		return h.through(l, c.token.ID, w, r, c)
 	}
 	return h.forward(w, r, c)

@@ -117,7 +117,7 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 	if _, err := n.Node(t, name); err != nil {
 		return nil, err // its labels have changed, or it was forgotten
 	}
-	if l := n.h.links.get(name); l != nil {
+	if l := n.h.linkOf(ctx, name); l != nil {
 		leave, err := l.enter(t.ID)
 		if err != nil {
 			return nil, err

@@ -79,8 +79,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 		}
 		own := bytes.Clone(meta)
 		c.r.tasks.Go(func() {
-			s.SetMetadata(own)
-			q.Result(nil, []byte("{}"))
+			q.Finish(nil, s.SetMetadata(own))
 		})
 	case "_sandboxagent/session/get":
 		q.Encode(nil, s.Details())

@@ -157,7 +157,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		if s := c.sessionOf(q, m); s != nil {
 			c.fork(ctx, q, m, s)
 		}
-	case acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, acp.MethodSessionSetModel:
+	case acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, acp.MethodSessionSetModel, acp.MethodSessionSetTitle:
 		if s := c.sessionOf(q, m); s != nil {
 			c.configure(ctx, q, m, s)
 		}
@@ -170,12 +170,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		case m.HasSession():
 			if s := c.sessionOf(q, m); s != nil {
 				c.attach(s)
-				taken := func(*acp.Message) {}
-				if q.Method() == acp.MethodSessionSetTitle {
-					title := rawjson.MemberString(m.Params(), "title")
-					taken = func(*acp.Message) { s.Rename(title) }
-				}
-				c.toSession(ctx, q, m, s, taken)
+				c.toSession(ctx, q, m, s, nil)
 			}
 		default:
 			c.toConnection(ctx, q, m)
@@ -302,29 +297,38 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 	q.Forward(s, res)
 }
 
-// toSession passes a request on to the process that serves the session. taken is
-// called, on the reader, with the result of one that the agent took.
-func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, taken func(res *acp.Message)) {
+// toSession passes a request on to the process that serves the session, and its answer back.
+// taken, if it is not nil, is called on the reader with the answer to one that the agent took,
+// and has it passed back by answer when what it says can be told.
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, taken func(res *acp.Message, answer func(res *acp.Message, err error))) {
 	if err := s.Refusal(); err == nil { // a refused one is no part of the history
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
 	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
 		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
-			if err == nil && res.Err() == nil {
-				taken(res)
+			answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
+			if taken == nil || err != nil || res.Err() != nil {
+				answer(res, err)
+			} else {
+				taken(res, answer)
 			}
-			relay(q, s, p, res, err)
 		})
 	}, func(err error) { q.Fail(s, err) })
 }
 
-// configure handles what sets a mode or an option: the agent decides, the gateway
-// remembers.
+// configure handles what sets a mode, a model, an option or the title: the agent decides, the
+// gateway remembers. The client is answered when that would survive the gateway.
 func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session) {
+	if err := s.Writes(); err != nil { // what cannot be kept is not begun
+		q.Fail(nil, err)
+		return
+	}
 	c.attach(s)
 	params := bytes.Clone(m.Params())
-	c.toSession(ctx, q, m, s, func(res *acp.Message) { s.Chose(q.Method(), params, res.Result()) })
+	c.toSession(ctx, q, m, s, func(res *acp.Message, answer func(*acp.Message, error)) {
+		s.Chose(q.Method(), params, res, answer)
+	})
 }
 
 // toConnection passes a request of no session to the agent process that the

@@ -201,12 +201,21 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 		missing = append(missing, more...)
 	} else {
-		s.mu.Lock()
-		s.rec.Setup, s.unsaved = c.setup, true
-		s.mu.Unlock()
+		err := s.edit(func(rec *record) func(*record) {
+			was := rec.Setup
+			rec.Setup = c.setup
+			return func(rec *record) { rec.Setup = was }
+		})
+		if err != nil {
+			return nil, s.unwritten(err)
+		}
 	}
 	if c.title != "" {
-		s.Rename(c.title)
+		named := make(chan error, 1)
+		s.Rename(c.title, func(err error) { named <- err })
+		if err := <-named; err != nil {
+			missing = append(missing, Unsupported{"title", err.Error()})
+		}
 	}
 	s.mu.Lock()
 	l := s.m.link
@@ -231,7 +240,6 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			missing = append(missing, Unsupported{f.field, reason})
 		}
 	}
-	s.save()
 	return missing, nil
 }
 
@@ -269,11 +277,16 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if c.credentials != nil {
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
-	s.unsaved = true
+	undo := func(rec *record) {
+		rec.take(was.Setup)
+		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
+	}
+	kept := make(chan error, 1)
+	s.editedLocked(edit{undo: undo, told: func(err error) { kept <- err }})
 	if !serves {
 		s.mu.Unlock()
-		s.save()
-		return nil, nil
+		_ = s.save()
+		return nil, s.unwritten(<-kept)
 	}
 	opened := make(chan error, 1)
 	s.handleLocked(event{kind: changed, req: &waiter{
@@ -286,11 +299,12 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		s.change(func(rec *record) {
-			rec.take(was.Setup)
-			rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
-		})
+		s.change(undo)
 		return nil, err
+	}
+	_ = s.save()
+	if err := <-kept; err != nil {
+		return nil, unkept(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,17 +312,22 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 }
 
 // Rename gives the session a title, which the agent's own do not replace, and tells
-// everybody. It does not wait for the disk.
-func (s *Session) Rename(title string) {
+// everybody when it is on the disk, and who called then. It does not wait.
+func (s *Session) Rename(title string, told func(err error)) {
 	s.mu.Lock()
-	same := s.rec.Title == title
-	s.rec.Title, s.rec.Titled, s.unsaved = title, true, true
+	was, titled := s.rec.Title, s.rec.Titled
+	s.rec.Title, s.rec.Titled = title, true
+	s.editedLocked(edit{
+		undo: func(rec *record) { rec.Title, rec.Titled = was, titled },
+		told: func(err error) {
+			if err == nil && was != title {
+				s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").String("title", title).End())
+			}
+			told(err)
+		},
+	})
 	s.mu.Unlock()
-	s.set.o.Tasks.Go(s.save)
-	if same {
-		return
-	}
-	s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").String("title", title).End())
+	s.saveSoon()
 }
 
 // tell shows an update of the gateway's own to everybody, now and later.
@@ -322,22 +341,24 @@ func (s *Session) tell(update []byte) {
 // returns why that is impossible.
 func (s *Session) chooseLater(category, wish string) (reason string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	quoted := rawjson.AppendQuoted(nil, wish)
-	for _, o := range rawjson.Elements(s.rec.ConfigOptions) {
-		if rawjson.MemberString(o, "category") == category {
-			id := rawjson.MemberString(o, "id")
-			s.chosenLocked(acp.MethodSessionSetConfigOption, nil, id, quoted)
-			s.unsaved = true
-			return ""
+	options, modes, agent := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent
+	s.mu.Unlock()
+	c := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}
+	for _, o := range rawjson.Elements(options) {
+		if c.option == "" && rawjson.MemberString(o, "category") == category {
+			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
 		}
 	}
-	if category == "mode" && len(s.rec.Modes) > 0 {
-		s.chosenLocked(acp.MethodSessionSetMode, quoted, "", nil)
-		s.unsaved = true
-		return ""
+	if c.method == "" && category == "mode" && len(modes) > 0 {
+		c.method = acp.MethodSessionSetMode
 	}
-	return "agent " + s.rec.Agent + " offers no option for it"
+	if c.method == "" {
+		return "agent " + agent + " offers no option for it"
+	}
+	if err := s.edit(func(rec *record) func(*record) { return rec.choose(c) }); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // take makes setup the session's.

@@ -40,7 +40,7 @@ func (s *Session) noteSubagentLocked(m *acp.Message) {
 	list := s.subagents.List()
 	list = list[max(0, len(list)-maxListed):]
 	if n := len(list); n > 0 && s.subagentLocked(list[n-1].ID) == nil { // what it does is in the log, too
-		s.set.o.Tasks.Go(s.save)
+		s.saveSoon()
 	}
 	s.rec.Subagents, s.unsaved = list, true
 	s.announceLocked()

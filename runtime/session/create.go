@@ -87,7 +87,6 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 	if err != nil {
 		return nil, err
 	}
-	s.save() // what was chosen, of which its client is about to be told
 	return append(missing, untimed(l.p.Agent().Info(), setup)...), nil
 }
 

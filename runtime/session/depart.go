@@ -77,10 +77,7 @@ func (s *Session) noteDepartureLocked() {
 
 // saved writes the record, and says when that cannot be done.
 func (s *Session) saved() error {
-	s.save()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unsaved {
+	if s.save() != nil {
 		return problem.New(problem.Unavailable, "where session %s went cannot be written down now", s.id)
 	}
 	return nil

@@ -138,7 +138,7 @@ func (s *Session) unlock(x *after) {
 		x.run()
 	}
 	if x.save {
-		s.set.o.Tasks.Go(s.save)
+		s.saveSoon()
 	}
 	for _, e := range x.events {
 		s.handle(e)

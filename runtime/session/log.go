@@ -54,15 +54,23 @@ func (s *Session) ReadProblem(err error) error {
 	return problem.Wrap(problem.Internal, err, "cannot read the log of session %s", s.id)
 }
 
-// Writable says why the session can take no work now: its log takes nothing.
+// Writable says why the session can take no work now: its log takes nothing, or the store.
 func (s *Session) Writable() error {
+	if err := s.Writes(); err != nil {
+		return err
+	}
+	return s.storeTrouble()
+}
+
+// Writes says why the session's log takes nothing now.
+func (s *Session) Writes() error {
 	if err := s.Readable(); err != nil {
 		return err
 	}
 	if err := s.Log().Err(); err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the log of session %s cannot be written now", s.id)
 	}
-	return s.storeTrouble()
+	return nil
 }
 
 // Keep writes down a session that was just made, so that nothing of it is lost
@@ -126,7 +134,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Blocks: blocksOf, Echo: s.echo, Trouble: s.logTrouble,
-		Reached: s.reached, Bound: s.bound, Held: s.Held(), ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: s.aboutLog,
+		Reached: s.reached, Bound: s.bound, Held: s.Held(), ReservedMore: func() { s.set.o.Tasks.Go(func() { _ = s.noteEnd() }) }, About: s.aboutLog,
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is

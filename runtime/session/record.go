@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,8 +73,9 @@ type record struct {
 
 	// ChosenMode and Chosen are what clients set, by the option's id: an agent
 	// that is started anew is told again.
-	ChosenMode string                     `json:"chosenMode,omitempty"`
-	Chosen     map[string]json.RawMessage `json:"chosen,omitempty"`
+	ChosenMode  string                     `json:"chosenMode,omitempty"`
+	ChosenModel string                     `json:"chosenModel,omitempty"` // by session/set_model, which has no option
+	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`
 }
 
 const recordVersion = 1
@@ -134,14 +136,46 @@ func (s *Session) Cleaner() func(text string) string {
 	return n.Cleaner()
 }
 
-// save writes the record when it changed.
-func (s *Session) save() {
+// edit is a change of the record that was made and is not on the disk yet. Who made it waits
+// for that, or for the change to be taken back because the record cannot be written.
+type edit struct {
+	undo func(rec *record)
+	told func(err error) // is called outside of all locks, in the order of the edits
+}
+
+// editedLocked notes a change of the record that somebody waits for. It is followed by save.
+func (s *Session) editedLocked(e edit) {
+	s.edits, s.unsaved = append(s.edits, e), true
+	s.announceLocked()
+}
+
+// edit changes the record, and returns when that is on the disk. change returns what undoes
+// it: on an error it was undone.
+func (s *Session) edit(change func(rec *record) (undo func(rec *record))) error {
+	done := make(chan error, 1)
+	s.mu.Lock()
+	s.editedLocked(edit{undo: change(&s.rec), told: func(err error) { done <- err }})
+	s.mu.Unlock()
+	s.save()
+	return <-done
+}
+
+// save writes the record when it changed. An error was logged; it is for who has something
+// to tell of what is written.
+func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	if !s.unsaved || s.m.life == deleted {
+	edits := s.edits
+	s.edits = nil
+	if s.m.life == deleted {
 		s.mu.Unlock()
-		return
+		s.tellEdits(edits, notFound(s.id))
+		return nil
+	}
+	if !s.unsaved {
+		s.mu.Unlock()
+		return nil
 	}
 	s.unsaved = false
 	if l := s.logp.Load(); l != nil {
@@ -149,26 +183,77 @@ func (s *Session) save() {
 	}
 	rec := s.rec
 	s.mu.Unlock()
-	if err := s.set.store.save(rec, s.set.o.Fsync != "never"); err != nil {
+	err := s.set.store.save(rec, s.set.o.Fsync != "never")
+	if err != nil {
 		s.logger().Error("save session", "err", err)
 		s.mu.Lock()
+		edits = append(edits, s.edits...) // they were made on top of the others
+		s.edits = nil
+		for _, e := range slices.Backward(edits) {
+			e.undo(&s.rec)
+		}
 		s.unsaved = true
+		s.announceLocked()
 		s.mu.Unlock()
+	}
+	s.tellEdits(edits, err)
+	return err
+}
+
+// unwritten is an error of save for clients, nil for none.
+func (s *Session) unwritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	return problem.Wrap(problem.Unavailable, err, "the record of session %s cannot be written now", s.id)
+}
+
+// tellEdits has those told who wait for edits; saving is held, so that they are told in the
+// order of the edits. It does not wait: telling may write to clients.
+func (s *Session) tellEdits(edits []edit, err error) {
+	if len(edits) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range edits {
+		s.tellings = append(s.tellings, func() { e.told(err) })
+	}
+	if !s.telling {
+		s.telling = true
+		s.set.o.Tasks.Go(s.tellAll)
 	}
 }
 
-// change edits the record and saves it.
-func (s *Session) change(edit func(rec *record)) {
+func (s *Session) tellAll() {
 	s.mu.Lock()
-	edit(&s.rec)
+	defer s.mu.Unlock()
+	for len(s.tellings) > 0 {
+		tell := s.tellings[0]
+		s.tellings = s.tellings[1:]
+		s.mu.Unlock()
+		tell()
+		s.mu.Lock()
+	}
+	s.tellings, s.telling = nil, false
+}
+
+// change changes the record and saves it, or leaves that to the next save.
+func (s *Session) change(change func(rec *record)) {
+	s.mu.Lock()
+	change(&s.rec)
 	s.unsaved = true
 	s.announceLocked()
 	s.mu.Unlock()
-	s.save()
+	_ = s.save()
 }
 
 // SetMetadata keeps what a client wants to be kept of the session.
-func (s *Session) SetMetadata(raw json.RawMessage) {
+func (s *Session) SetMetadata(raw json.RawMessage) error {
 	raw = bytes.Clone(raw)
-	s.change(func(rec *record) { rec.Metadata = raw })
+	return s.unwritten(s.edit(func(rec *record) func(*record) {
+		was := rec.Metadata
+		rec.Metadata = raw
+		return func(rec *record) { rec.Metadata = was }
+	}))
 }

@@ -60,7 +60,7 @@ func (s *Session) endOf(l *journal.Log) *logEnd {
 }
 
 // noteEnd has the record know how far the log goes, and what only the log had.
-func (s *Session) noteEnd() {
+func (s *Session) noteEnd() error {
 	s.mu.Lock()
 	if l := s.logp.Load(); l != nil {
 		end := s.endOf(l)
@@ -70,7 +70,7 @@ func (s *Session) noteEnd() {
 		s.noteLogLocked(l, end)
 	}
 	s.mu.Unlock()
-	s.save()
+	return s.save()
 }
 
 // noteLogLocked writes into the record what is known of the log.

@@ -52,6 +52,9 @@ type Session struct {
 	m          machine
 	rec        record
 	unsaved    bool              // rec differs from the file
+	edits      []edit            // that the file does not have, as many at most as there are requests for them
+	tellings   []func()          // of edits whose fate is known, in their order
+	telling    bool              // tellAll is under way
 	kept       map[string][]byte // of a session without files: texts beside it; see Kept
 	copied     bool              // it is closed for as long as it is copied
 	departing  string            // stopping: the gateway at which it goes on; "" for none
@@ -339,7 +342,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 			return false
 		}
 		if s.born.Load() == nil { // else the first save has it
-			s.set.o.Tasks.Go(s.save)
+			s.saveSoon()
 		}
 		return true
 	case m.IsRequest():

@@ -266,8 +266,7 @@ func (set *Set) CloseLogs() error {
 	errs := make([]error, len(all))
 	atOnce(len(all), func(i int) {
 		if l := all[i].openedLog(); l != nil {
-			errs[i] = l.Close()
-			all[i].noteEnd()
+			errs[i] = errors.Join(l.Close(), all[i].noteEnd())
 		}
 	})
 	return errors.Join(errs...)

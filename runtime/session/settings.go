@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -181,36 +182,68 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 		return viewer.ErrorOf(err).Message
 	}
 	quoted := rawjson.AppendQuoted(nil, wish)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.chosenLocked(method, quoted, id, quoted)
-	if v, ok := rawjson.Member(res, "configOptions"); ok {
-		s.rec.ConfigOptions = v
+	err = s.edit(func(rec *record) func(*record) {
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
+			rec.ConfigOptions = v
+		}
+		if method == acp.MethodSessionSetMode {
+			rec.Modes = rawjson.SetMember(rec.Modes, quoted, "currentModeId")
+		}
+		return rec.choose(choice{method: method, id: wish, option: id, value: quoted})
+	})
+	if err != nil {
+		return unkept(err).Error()
 	}
-	if method == acp.MethodSessionSetMode {
-		s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, wish), "currentModeId")
-	}
-	s.unsaved = true
 	return ""
 }
 
-// chosenLocked remembers what somebody set; mu is held. A map that was saved may
+// unkept says of what the agent has taken that it cannot be written down. The agent goes on with
+// it, and is not told again when it is started anew.
+func unkept(err error) error {
+	return problem.Wrap(problem.Unavailable, err, "the agent has taken it, and the gateway cannot keep it: ask for it again when it can")
+}
+
+// choice is what somebody has set.
+type choice struct {
+	method string
+	id     string // of a mode or a model
+	option string // of an option, with its value
+	value  json.RawMessage
+}
+
+// choose remembers what somebody set, and returns what takes it back. A map that was saved may
 // be read elsewhere, so it is replaced and not changed.
-func (s *Session) chosenLocked(method string, mode json.RawMessage, option string, value json.RawMessage) {
+func (rec *record) choose(c choice) (undo func(rec *record)) {
 	switch {
-	case method == acp.MethodSessionSetMode:
-		var id string
-		if json.Unmarshal(mode, &id) == nil {
-			s.rec.ChosenMode = id
+	case c.method == acp.MethodSessionSetMode && c.id != "":
+		was := rec.ChosenMode
+		rec.ChosenMode = c.id
+		return func(rec *record) { rec.ChosenMode = was }
+	case c.method == acp.MethodSessionSetModel && c.id != "":
+		was := rec.ChosenModel
+		rec.ChosenModel = c.id
+		return func(rec *record) { rec.ChosenModel = was }
+	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
+		was, there := rec.Chosen[c.option]
+		rec.setChosen(c.option, c.value)
+		if !there {
+			was = nil
 		}
-	case method == acp.MethodSessionSetConfigOption && option != "" && len(value) > 0:
-		chosen := maps.Clone(s.rec.Chosen)
-		if chosen == nil {
-			chosen = map[string]json.RawMessage{}
-		}
-		chosen[option] = value
-		s.rec.Chosen = chosen
+		return func(rec *record) { rec.setChosen(c.option, was) }
 	}
+	return func(*record) {}
+}
+
+// setChosen sets what was chosen of an option, with nil that nothing was.
+func (rec *record) setChosen(option string, value json.RawMessage) {
+	chosen := maps.Clone(rec.Chosen)
+	if chosen == nil {
+		chosen = map[string]json.RawMessage{}
+	}
+	if chosen[option] = value; value == nil {
+		delete(chosen, option)
+	}
+	rec.Chosen = chosen
 }
 
 // chooseAgain sets at an agent that was started anew what was chosen before, as
@@ -219,7 +252,7 @@ func (s *Session) chosenLocked(method string, mode json.RawMessage, option strin
 // cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	s.mu.Lock()
-	chosen, mode, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.permissionMode()
+	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
 	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
 	info := l.p.Agent().Info()
@@ -267,6 +300,9 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			s.mu.Unlock()
 		}
 	}
+	if model != "" {
+		tell("model", model, acp.MethodSessionSetModel, rawjson.Object{}.String("sessionId", l.native).String("modelId", model).End())
+	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
 		if current, there := now[id]; there && string(current) != string(chosen[id]) {
 			field := id
@@ -276,7 +312,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			tell(field, textOf(chosen[id]), acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id]))
 		}
 	}
-	s.save()
+	_ = s.save()
 	if broken == nil {
 		s.tellUnsupported(missing)
 	}
@@ -287,23 +323,58 @@ func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
 	return rawjson.Object{}.String("sessionId", l.native).String("configId", id).Raw("value", value).End()
 }
 
-// Chose notes what a client has set and the agent has taken.
-func (s *Session) Chose(method string, params, result json.RawMessage) {
-	mode, _ := rawjson.Member(params, "modeId")
+// Chose notes what a client has set and the agent has taken, with what the agent has answered.
+// told is called with that when a gateway that is killed would begin with the choice, or with
+// why it cannot be kept. It does not wait.
+func (s *Session) Chose(method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
+	answer := res.Clone()
+	kept := func(err error) {
+		if err != nil {
+			err = unkept(err)
+		}
+		told(s.withOptions(&answer), err)
+	}
+	if method == acp.MethodSessionSetTitle {
+		s.Rename(rawjson.MemberString(params, "title"), kept)
+		return
+	}
+	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
 	value, _ := rawjson.Member(params, "value")
-	options, _ := rawjson.Member(result, "configOptions")
+	c.value = bytes.Clone(value)
+	options, _ := rawjson.Member(res.Result(), "configOptions")
 	s.mu.Lock()
 	if len(options) > 0 {
 		s.rec.ConfigOptions = bytes.Clone(options)
 	}
-	if method == acp.MethodSessionSetMode && len(mode) > 0 && len(s.rec.Modes) > 0 {
-		s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
+	switch method {
+	case acp.MethodSessionSetMode:
+		if c.id = rawjson.MemberString(params, "modeId"); c.id != "" && len(s.rec.Modes) > 0 {
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, c.id), "currentModeId")
+		}
+	case acp.MethodSessionSetModel:
+		c.id = rawjson.MemberString(params, "modelId")
 	}
-	s.chosenLocked(method, mode, rawjson.MemberString(params, "configId"), bytes.Clone(value))
-	s.unsaved = true
+	s.editedLocked(edit{undo: s.rec.choose(c), told: kept})
 	s.mu.Unlock()
-	s.set.o.Tasks.Go(s.save)
+	s.saveSoon()
 }
+
+// withOptions returns the agent's answer with the options as they are now: the agent may have
+// told of a change since it gave it.
+func (s *Session) withOptions(res *acp.Message) *acp.Message {
+	said, ok := rawjson.Member(res.Result(), "configOptions")
+	s.mu.Lock()
+	now := s.rec.ConfigOptions
+	s.mu.Unlock()
+	if !ok || string(said) == string(now) {
+		return res
+	}
+	own := acp.NewResult(res.ID(), rawjson.SetMember(res.Result(), now, "configOptions"))
+	return &own
+}
+
+// saveSoon is save without waiting for it.
+func (s *Session) saveSoon() { s.set.o.Tasks.Go(func() { _ = s.save() }) }
 
 // untitledLocked returns the agent's session_info_update without its title if a client
 // has given the session another one, and whether anything is left of it.
@@ -334,8 +405,9 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 			s.rec.ConfigOptions = bytes.Clone(opts)
 		}
 	case "session_info_update":
-		if t := rawjson.MemberString(u, "title"); t != "" {
+		if t := rawjson.MemberString(u, "title"); t != "" && t != s.rec.Title {
 			s.rec.Title = t
+			s.saveSoon() // not at the end of the turn: lists show it
 		}
 	}
 	s.unsaved = true

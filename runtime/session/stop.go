@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -94,7 +95,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		end := EndInfo{Reason: "terminated", TerminatedBy: e.by, At: time.Now().UTC()}
 		s.rec.Ended, s.unsaved = &end, true
 		x.then(func() {
-			s.save() // who is told of it finds it so, also when the gateway is killed then
+			_ = s.save() // who is told of it finds it so, also when the gateway is killed then
 			s.Log().Append(journal.Notice, journal.Everyone, s.endFrame(end))
 			s.Flush()
 			x.err = s.persist(true)
@@ -106,15 +107,15 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 
 // persist writes down what is known of the session.
 func (s *Session) persist(durably bool) error {
-	s.noteEnd()
+	err := s.unwritten(s.noteEnd())
 	l := s.openedLog()
 	switch {
 	case l == nil: // nobody has opened it: it has nothing new
-		return nil
+		return err
 	case durably:
-		return s.syncLog()
+		return errors.Join(err, s.syncLog())
 	}
-	return l.Flush()
+	return errors.Join(err, l.Flush())
 }
 
 // remove removes what is left of a deleted session. Its log goes with it, so that those who were
@@ -153,7 +154,8 @@ func (s *Session) retire() []*viewer.Client {
 }
 
 // Open opens a closed session again, unless it goes on at another gateway. wait is not nil
-// when it is about to stop: try again when it is closed.
+// when it is about to stop, or was opened and its record does not say so yet: try again when
+// it is closed.
 func (s *Session) Open() (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	if err := s.departedLocked(); err != nil {
@@ -172,8 +174,13 @@ func (s *Session) Open() (wait <-chan struct{}, err error) {
 		s.handleLocked(event{kind: stopped, done: func(bool, error) { close(done) }})
 		return done, nil
 	}
+	var opened chan struct{}
+	if s.m.life == closed { // a gateway that is killed would begin with it closed
+		opened = make(chan struct{})
+		s.editedLocked(edit{undo: func(*record) {}, told: func(error) { close(opened) }})
+	}
 	s.handleLocked(event{kind: loaded})
-	return nil, nil
+	return opened, nil
 }
 
 // Shutdown makes the session take no more work, and cancels what it does. A log that was not
@@ -291,7 +298,7 @@ func (s *Session) Tidy(b Bounds) {
 	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)
-		s.noteEnd()
+		_ = s.noteEnd()
 	}
 }
 

@@ -70,7 +70,7 @@ func (y *syncer) run(ctx context.Context) {
 		}
 		for s := range late {
 			if now := time.Now(); now.Sub(s.wroteAt) >= recordPause {
-				s.save()
+				_ = s.save()
 				s.wroteAt = now
 				delete(late, s)
 			}
