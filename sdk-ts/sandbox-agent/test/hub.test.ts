@@ -35,7 +35,7 @@ beforeAll(async () => {
     hub.once("exit", (code) => failed(new Error(`the hub ended with ${code}: ${said}`)));
   });
   writeFileSync(join(dir, "join"), token("--kind", "join"));
-  gateway = await Gateway.start(["--new-token", "--join", url, "--join-token-file", join(dir, "join"), "--node-name", "box"]);
+  gateway = await Gateway.start(["--no-token", "--join", url, "--join-token-file", join(dir, "join"), "--node-name", "box"]);
   await vi.waitFor(() => expect(said).toContain('msg="a node has joined" node=box'), { timeout: 20_000 });
 }, 300_000);
 
@@ -62,17 +62,56 @@ describe.each(transports)("$transport", (options) => {
   });
 });
 
-// The hub's own answer says how far it has shown the session.
-test.each(transports.filter(({ transport }) => transport !== "inline"))("a session is opened at the hub of all nodes: $transport", async (options) => {
-  const connect = () => new SandboxAgentClient({ baseUrl: url, token: token("--kind", "client", "--scope", "drive"), agent: "mock", ...options });
-  await using other = connect();
-  await using agent = connect();
-  const { id } = await other.newSession({ cwd: dir });
-  await other.prompt({ sessionId: id, prompt: "echo before" });
-  for (const open of ["loadSession", "resumeSession", "loadSession", "resumeSession"] as const) {
-    const session = await agent[open]({ sessionId: id, cwd: dir });
-    expect((await session.prompt("echo mine")).text).toBe("mine");
-  }
+// What another client has made of a session before it is opened, and how that is brought to an end.
+type Other = SandboxAgentClient;
+const states: Record<string, (other: Other, id: string) => Promise<() => Promise<unknown>>> = {
+  "nothing has happened": async () => async () => {},
+  "a turn is over": async (other, sessionId) => {
+    await other.prompt({ sessionId, prompt: "echo before" });
+    return async () => {};
+  },
+  "a turn runs": async (other, sessionId) => {
+    const turn = other.prompt({ sessionId, prompt: "slow" });
+    for await (const _ of turn) break;
+    return () => Promise.all([other.cancel(sessionId), turn]);
+  },
+  "the agent waits for an answer": async (other, sessionId) => {
+    const asked = new Promise<(option: string) => void>((shown) => void other.onPermission(() => new Promise((answer) => shown(answer))));
+    const turn = other.prompt({ sessionId, prompt: "permission" });
+    const answer = await asked;
+    return async () => (answer("allow_once"), await turn);
+  },
+  "a prompt waits": async (other, sessionId) => {
+    const turn = other.prompt({ sessionId, prompt: "slow" });
+    for await (const _ of turn) break;
+    const next = other.prompt({ sessionId, prompt: "echo next" });
+    return () => Promise.all([other.cancel(sessionId), turn, next.catch(() => {})]);
+  },
+  "it is closed": async (other, sessionId) => {
+    await other.prompt({ sessionId, prompt: "echo before" });
+    await other.closeSession(sessionId);
+    return async () => {};
+  },
+};
+const places = ["the hub", "a node at the hub", "the gateway"] as const;
+const openers = transports.flatMap((options) => ([1, 2] as const).map((acpVersion) => ({ ...options, acpVersion }))).filter(({ transport, acpVersion }) => transport !== "inline" || acpVersion === 1);
+
+// The answer to opening says how far the session was shown, which the client waits for: in each state, at each place.
+describe.each(places.flatMap((place) => openers.map((options) => ({ place, ...options }))))("a session is opened: $place, version $acpVersion, $transport", ({ place, ...options }) => {
+  const at = () => (place === "the gateway" ? { baseUrl: gateway.url } : { baseUrl: place === "the hub" ? url : `${url}/nodes/box`, token: token("--kind", "client", "--scope", "drive") });
+  test.each(Object.keys(states))("%s", async (state) => {
+    const where = at();
+    await using other = new SandboxAgentClient({ ...where, agent: "mock", WebSocket: WebSocket as never, transport: "websocket" });
+    await using agent = new SandboxAgentClient({ ...where, agent: "mock", ...(options as object) });
+    const { id } = await other.newSession({ cwd: dir });
+    const end = await states[state]!(other, id);
+    for (const open of ["loadSession", "resumeSession", "loadSession", "resumeSession"] as const) await agent[open]({ sessionId: id, cwd: dir });
+    await end();
+    const turn = await agent.prompt({ sessionId: id, prompt: "echo mine" });
+    expect(turn).toMatchObject({ stopReason: "end_turn", text: "mine" });
+    await agent.loadSession({ sessionId: id, cwd: dir });
+    expect((await agent.prompt({ sessionId: id, prompt: "echo again" })).text).toBe("again");
+  });
 });
 
 test("a token that may only read, and a node that is not there", async () => {
