@@ -13,10 +13,11 @@ import (
 
 func fsWatchCommand(std stdio) *cli.Command {
 	return &cli.Command{
-		Name:        "watch",
-		Usage:       "print changes in a folder until Ctrl-C",
-		ArgsUsage:   "[REMOTE]",
-		Description: "With --json every change is one line.",
+		Name:      "watch",
+		Usage:     "print changes in a folder until Ctrl-C",
+		ArgsUsage: "[REMOTE]",
+		Description: `A gateway that ends is looked for until it is there again; "overflow" says that changes of between may be lost. With --json
+every change is one line.`,
 		Flags: fsFlags(
 			&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "also in folders below"},
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "also names that begin with a dot"},
@@ -28,15 +29,25 @@ func fsWatchCommand(std stdio) *cli.Command {
 				return err
 			}
 			o := fs.WatchOptions{Recursive: c.Bool("recursive"), Hidden: c.Bool("all")}
-			return onFiles(c, func(ctx context.Context, files client.Files) error {
-				for change, err := range files.Watch(ctx, remote, o, func() { note(std, "watching "+remote) }) {
+			begun := false
+			return follow(c, std, "the folder", func(ctx context.Context, api *client.Client, opened func()) (bool, error) {
+				files := api.Files(c.String("session"))
+				ready := func() {
+					if opened(); !begun {
+						note(std, "watching "+remote)
+					} else { // nobody has watched meanwhile
+						showChange(c, std, fs.Change{Type: fs.Overflow})
+					}
+					begun = true
+				}
+				for change, err := range files.Watch(ctx, remote, o, ready) {
 					if err != nil {
-						return err
+						return false, err
 					}
 					showChange(c, std, change)
 				}
 				_, err := files.Stat(ctx, remote, true)
-				return streamEnded(std, "the folder", err)
+				return false, err
 			})
 		},
 	}

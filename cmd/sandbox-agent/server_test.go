@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
@@ -103,18 +104,29 @@ func TestServer_SignalEndsItInOrder(t *testing.T) {
 	url := log.await(t, `http://[\d.:]+`)
 	_, _, errOut := tool(t, "", "prompt", "hello", "--endpoint", url)
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
-	followed := make(chan int, 1)
-	seen, said := newScreen(), newScreen()
+	api, err := client.New(url, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed, open := make(chan error, 1), make(chan struct{})
 	go func() {
-		followed <- run(context.Background(), []string{"sessions", "events", id, "-f", "--endpoint", url}, stdio{in: strings.NewReader(""), out: seen, err: said})
+		var ended error
+		for _, err := range api.FollowEvents(context.Background(), id, 0, func() { close(open) }) {
+			ended = err
+		}
+		followed <- ended
 	}()
-	seen.await(t, "end_turn") // the stream is open and has caught up
+	select {
+	case <-open:
+	case err := <-followed:
+		t.Fatalf("the stream is not there: %v", err)
+	}
 	signals <- syscall.SIGTERM
 	if err := <-done; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	if code := <-followed; code != cmdline.ExitUnreachable || !strings.Contains(said.String(), errConnectionLost.Error()) { // a cut one says another thing
-		t.Errorf("the open stream ended with exit %d: %s", code, said)
+	if err := <-followed; err != nil {
+		t.Errorf("the open stream was cut: %v", err)
 	}
 	for line := range strings.Lines(log.String()) {
 		if !json.Valid([]byte(line)) {

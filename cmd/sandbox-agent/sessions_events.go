@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,10 +18,11 @@ import (
 
 func sessionsEventsCommand(std stdio) *cli.Command {
 	return &cli.Command{
-		Name:        "events",
-		Usage:       "print what happened in a session",
-		ArgsUsage:   "SESSION",
-		Description: "With --json every event is one line.",
+		Name:      "events",
+		Usage:     "print what happened in a session",
+		ArgsUsage: "SESSION",
+		Description: `With --json every event is one line. With --follow a gateway that ends is looked for until it is there again: each event
+comes once.`,
 		Flags: targetFlags(
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number"},
 			&cli.IntFlag{Name: "limit", Usage: "the most events to print, 0 is all"},
@@ -44,6 +44,10 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 	if limit < 0 {
 		return cmdline.Usagef(c, "--limit cannot be negative")
 	}
+	p := &eventPrinter{c: c, std: std, id: id, after: c.Uint64("after"), limit: limit}
+	if c.Bool("follow") {
+		return follow(c, std, "the session", p.follow)
+	}
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {
 		return err
@@ -51,53 +55,72 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 	defer cancel()
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	after := c.Uint64("after")
 	if !c.IsSet("after") {
-		info, err := api.Session(ctx, id)
-		if err != nil {
+		if err := p.skip(ctx, api); err != nil {
 			return err
 		}
-		if info.OldestSeq > 0 {
-			fmt.Fprintf(std.err, "events before %d are no longer kept\n", info.OldestSeq)
-			after = info.OldestSeq - 1
-		}
 	}
-	events := allEvents(ctx, api.Events, id, after)
-	if c.Bool("follow") {
-		events = api.FollowEvents(ctx, id, after)
+	if _, err := p.print(allEvents(ctx, api.Events, id, p.after)); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
 	}
-	n := 0
-	for ev, err := range events {
-		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			return err
-		}
-		if c.Bool("json") {
-			cmdline.WriteJSON(std.out, ev)
-		} else {
-			fmt.Fprintln(std.out, eventLine(ev))
-		}
-		if n++; n == limit {
-			return nil
-		}
-	}
-	if !c.Bool("follow") {
-		return nil
-	}
-	_, err = api.Session(ctx, id)
-	return cmp.Or(context.Cause(ctx), streamEnded(std, "the session", err))
+	return nil
 }
 
-// streamEnded says why a stream has ended that is to go on until Ctrl-C: what it was about
-// is gone, or the gateway is. err is how a look at what it was about went.
-func streamEnded(std stdio, what string, err error) error {
-	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind.Status() == http.StatusNotFound {
-		note(std, what+" is gone")
-		return nil
+// eventPrinter prints the events of a session, each once.
+type eventPrinter struct {
+	c     *cli.Context
+	std   stdio
+	id    string
+	after uint64 // the event that was printed last
+	limit int    // the most to print, 0 is all
+	n     int
+	begun bool // it has followed
+}
+
+// skip goes to the oldest event that there is.
+func (p *eventPrinter) skip(ctx context.Context, api *client.Client) error {
+	info, err := api.Session(ctx, p.id)
+	if err == nil && info.OldestSeq > p.after+1 {
+		fmt.Fprintf(p.std.err, "events before %d are no longer kept\n", info.OldestSeq)
+		p.after = info.OldestSeq - 1
 	}
-	return errConnectionLost
+	return err
+}
+
+// follow is an [opener].
+func (p *eventPrinter) follow(ctx context.Context, api *client.Client, opened func()) (enough bool, err error) {
+	if p.begun || !p.c.IsSet("after") {
+		if err := p.skip(ctx, api); err != nil {
+			return false, err
+		}
+	}
+	enough, err = p.print(api.FollowEvents(ctx, p.id, p.after, func() { p.begun = true; opened() }))
+	if expired, ok := errors.AsType[*problem.Error](err); ok && expired.Kind == problem.EventsExpired && p.begun {
+		return enough, nil // the reader was too slow: it goes on with the oldest that there is
+	}
+	if enough || err != nil {
+		return enough, err
+	}
+	_, err = api.Session(ctx, p.id)
+	return false, err
+}
+
+// print prints events until there are enough or no more of them.
+func (p *eventPrinter) print(events iter.Seq2[runtime.Event, error]) (enough bool, err error) {
+	for ev, err := range events {
+		if err != nil {
+			return false, err
+		}
+		if p.after = ev.Seq; p.c.Bool("json") {
+			cmdline.WriteJSON(p.std.out, ev)
+		} else {
+			fmt.Fprintln(p.std.out, eventLine(ev))
+		}
+		if p.n++; p.n == p.limit {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // eventReader reads a page of a session's events, as methods of [client.Client] do.

@@ -4,18 +4,23 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 func sessionsWatchCommand(std stdio) *cli.Command {
 	return &cli.Command{
-		Name:        "watch",
-		Usage:       "print how the list of sessions changes, until Ctrl-C",
-		Description: "Begins with all sessions, unless --after says how far they are known. With --json every change is one line, with its position.",
+		Name:  "watch",
+		Usage: "print how the list of sessions changes, until Ctrl-C",
+		Description: `Begins with all sessions, unless --after says how far they are known. A gateway that ends is looked for until it is there
+again; what has not changed meanwhile is not shown again. With --json every change is one line, with its position: then a gateway that was started again
+tells all sessions behind a "reset".`,
 		Flags: targetFlags(
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this position of a change or a list"},
 			&cli.IntFlag{Name: "limit", Usage: "the most changes to print, 0 is all"},
@@ -35,49 +40,94 @@ func sessionsWatch(c *cli.Context, std stdio) error {
 	if limit < 0 {
 		return cmdline.Usagef(c, "--limit cannot be negative")
 	}
-	ctx, cancel, api, err := controlClient(c)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	n := 0
-	for change, err := range api.FollowSessions(ctx, c.Uint64("after")) {
-		if err != nil {
-			return cmp.Or(context.Cause(ctx), err)
-		}
-		if c.Bool("json") {
-			cmdline.WriteJSON(std.out, change)
-		} else if line := changeLine(change); line != "" {
-			fmt.Fprintln(std.out, line)
-		} else {
-			continue
-		}
-		if n++; n == limit {
-			return nil
-		}
-	}
-	return cmp.Or(context.Cause(ctx), errConnectionLost)
+	w := &changePrinter{c: c, std: std, after: c.Uint64("after"), limit: limit, shown: map[string]string{}}
+	return follow(c, std, "the list of sessions", w.follow)
 }
 
-// changeLine shows a change to people, "" for one that says nothing of a session.
-func changeLine(change runtime.SessionChange) string {
-	switch s := change.Session; {
-	case change.Type == runtime.ChangeDeleted:
-		return fmt.Sprintf("%s  %-8s", change.SessionID, "deleted")
-	case s != nil:
-		line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, s.Agent, cmdline.Clock(s.UpdatedAt), s.EventCount)
-		if s.Pending > 0 {
-			line += fmt.Sprintf(", %d to answer", s.Pending)
+// changePrinter prints how the list of sessions changes.
+type changePrinter struct {
+	c     *cli.Context
+	std   stdio
+	after uint64 // position of the change that was told last
+	limit int    // the most to print, 0 is all
+	n     int
+
+	shown map[string]string   // what was printed of each session last
+	anew  map[string]struct{} // sessions of a list that is told from its beginning; nil when none is
+}
+
+// follow is an [opener].
+func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened func()) (enough bool, err error) {
+	for change, err := range api.FollowSessions(ctx, w.after, opened) {
+		if err != nil {
+			return false, err
 		}
-		if s.Cost != nil {
-			line += fmt.Sprintf(", %.4g %s", s.Cost.Amount, s.Cost.Currency)
+		if change.Position > 0 {
+			w.after = change.Position
 		}
-		if title := cmp.Or(s.Title, s.Gist); title != "" {
-			line += "  " + cmdline.Shorten(cmdline.OneLine(title), 40)
+		if w.c.Bool("json") {
+			cmdline.WriteJSON(w.std.out, change)
+			w.n++
+		} else {
+			for _, line := range w.lines(change) {
+				fmt.Fprintln(w.std.out, line)
+				w.n++
+			}
 		}
-		return line
+		if w.n >= w.limit && w.limit > 0 {
+			return true, nil
+		}
 	}
-	return ""
+	return false, nil
+}
+
+// lines shows a change to people. A gateway that was started again tells all sessions anew: those that are as
+// they were are not shown again, and those that are not there any more were deleted.
+func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
+	switch change.Type {
+	case runtime.ChangeReset:
+		w.anew = map[string]struct{}{}
+	case runtime.ChangeCurrent:
+		if w.anew == nil {
+			return nil
+		}
+		for _, id := range slices.Sorted(maps.Keys(w.shown)) {
+			if _, there := w.anew[id]; !there {
+				lines = append(lines, deletedLine(id))
+				delete(w.shown, id)
+			}
+		}
+		w.anew = nil
+	case runtime.ChangeDeleted:
+		delete(w.shown, change.SessionID)
+		return []string{deletedLine(change.SessionID)}
+	case runtime.ChangeSession:
+		id, line := change.Session.ID, changeLine(change.Session)
+		known := w.shown[id] == line
+		w.shown[id] = line
+		if w.anew != nil {
+			if w.anew[id] = struct{}{}; known {
+				return nil
+			}
+		}
+		return []string{line}
+	}
+	return lines
+}
+
+func deletedLine(id string) string { return fmt.Sprintf("%s  %-8s", id, "deleted") }
+
+// changeLine shows a session to people.
+func changeLine(s *runtime.SessionInfo) string {
+	line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, s.Agent, cmdline.Clock(s.UpdatedAt), s.EventCount)
+	if s.Pending > 0 {
+		line += fmt.Sprintf(", %d to answer", s.Pending)
+	}
+	if s.Cost != nil {
+		line += fmt.Sprintf(", %.4g %s", s.Cost.Amount, s.Cost.Currency)
+	}
+	if title := cmp.Or(s.Title, s.Gist); title != "" {
+		line += "  " + cmdline.Shorten(cmdline.OneLine(title), 40)
+	}
+	return line
 }

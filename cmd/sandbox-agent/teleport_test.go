@@ -92,7 +92,7 @@ func TestTeleport(t *testing.T) {
 	// The gateway opens it again when it sees that nobody reads.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for change, err := range apis[one].FollowSessions(ctx, 0) {
+	for change, err := range apis[one].FollowSessions(ctx, 0, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

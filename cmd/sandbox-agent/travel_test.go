@@ -248,7 +248,7 @@ func TestTravel_Working(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for change, err := range api.FollowSessions(ctx, 0) {
+	for change, err := range api.FollowSessions(ctx, 0, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -201,7 +201,7 @@ func TestClient_Problems(t *testing.T) {
 func TestClient_FollowSessions(t *testing.T) {
 	c, fake := start(t)
 	var got []runtime.SessionChange
-	for change, err := range c.FollowSessions(t.Context(), 7) {
+	for change, err := range c.FollowSessions(t.Context(), 7, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestClient_FollowSessions(t *testing.T) {
 func TestClient_FollowEvents(t *testing.T) {
 	c, fake := start(t)
 	var got []runtime.Event
-	for ev, err := range c.FollowEvents(t.Context(), "a/b ?", 0) {
+	for ev, err := range c.FollowEvents(t.Context(), "a/b ?", 0, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,18 +227,18 @@ func TestClient_FollowEvents(t *testing.T) {
 		t.Errorf("events differ (-want +got):\n%s", diff)
 	}
 	var last error
-	for _, err := range c.FollowEvents(t.Context(), "a/b ?", 1) {
+	for _, err := range c.FollowEvents(t.Context(), "a/b ?", 1, nil) {
 		last = err
 	}
 	if p, ok := errors.AsType[*problem.Error](last); !ok || p.Kind != problem.EventsExpired {
 		t.Errorf("last error %v, want events_expired", last)
 	}
-	for _, err := range c.FollowEvents(t.Context(), "nope", 0) {
+	for _, err := range c.FollowEvents(t.Context(), "nope", 0, nil) {
 		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
 			t.Errorf("error %v, want session_not_found", err)
 		}
 	}
-	for range c.FollowEvents(t.Context(), "a/b ?", 0) {
+	for range c.FollowEvents(t.Context(), "a/b ?", 0, nil) {
 		break // the stream is closed with it
 	}
 }

@@ -92,26 +92,26 @@ func (c *Client) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
 
 // FollowEvents yields the events of a session that follow after, and then those
 // that come. It ends without an error when the server ends the stream; a pair
-// with an error is the last.
-func (c *Client) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error] {
+// with an error is the last. ready, if not nil, is called when there is a stream.
+func (c *Client) FollowEvents(ctx context.Context, id string, after uint64, ready func()) iter.Seq2[runtime.Event, error] {
 	return follow[runtime.Event](ctx, c, call{
 		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
-	})
+	}, ready)
 }
 
 // FollowSessions yields how the list of sessions changes after a position, which is that
 // of a change or of a list, and then all changes that come; after 0, and after a position
 // that is too old, all sessions first. It ends like FollowEvents.
-func (c *Client) FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error] {
+func (c *Client) FollowSessions(ctx context.Context, after uint64, ready func()) iter.Seq2[runtime.SessionChange, error] {
 	return follow[runtime.SessionChange](ctx, c, call{
 		method: "GET", path: []string{"v2", "sessions", "changes"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
-	})
+	}, ready)
 }
 
 // follow yields the messages of an event stream.
-func follow[T any](ctx context.Context, c *Client, from call) iter.Seq2[T, error] {
+func follow[T any](ctx context.Context, c *Client, from call, ready func()) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		if err := read(ctx, c, from, yield); err != nil {
+		if err := read(ctx, c, from, ready, yield); err != nil {
 			var none T
 			yield(none, err)
 		}
@@ -119,12 +119,15 @@ func follow[T any](ctx context.Context, c *Client, from call) iter.Seq2[T, error
 }
 
 // read returns nil when the stream ended or yield wants no more.
-func read[T any](ctx context.Context, c *Client, from call, yield func(T, error) bool) error {
+func read[T any](ctx context.Context, c *Client, from call, ready func(), yield func(T, error) bool) error {
 	resp, err := c.send(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if ready != nil {
+		ready()
+	}
 	dec := sse.NewDecoder(resp.Body, maxEvent)
 	for {
 		ev, err := dec.Next()

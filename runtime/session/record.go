@@ -156,7 +156,7 @@ func (s *Session) edit(change func(rec *record) (undo func(rec *record))) error 
 	s.mu.Lock()
 	s.editedLocked(edit{undo: change(&s.rec), told: func(err error) { done <- err }})
 	s.mu.Unlock()
-	s.save()
+	_ = s.save() // done has it
 	return <-done
 }
 
