@@ -2,11 +2,14 @@ package join
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,4 +64,38 @@ func TestRun_ComesAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The nodes of a hub that has gone do not come again all at once.
+func TestRun_NodesComeSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 100
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte("a-token"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), leastWait+firstWait)
+		defer stop()
+		var hubs [nodes]refusing
+		var all sync.WaitGroup
+		for i := range hubs {
+			j, err := New(Options{Hub: &url.URL{Scheme: "http", Host: "hub.test"}, TokenFile: file, Name: fmt.Sprintf("node-%d", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.http.Transport = &hubs[i]
+			all.Go(func() { j.Run(ctx) })
+		}
+		all.Wait()
+		var knocks []time.Time
+		for i := range hubs {
+			knocks = append(knocks, hubs[i].at[1])
+		}
+		slices.SortFunc(knocks, time.Time.Compare)
+		for i, k := range knocks[:nodes/2] { // half of them never come within a tenth of the time
+			if within := knocks[i+nodes/2].Sub(k); within < firstWait/10 {
+				t.Errorf("%d of %d come within %v", nodes/2, nodes, within)
+			}
+		}
+	})
 }
