@@ -74,7 +74,7 @@ func run(ctx context.Context) error {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		*program = filepath.Join(dir, "sandbox-agent")
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", *program, "./cmd/sandbox-agent")
+		build := exec.CommandContext(ctx, "go", "build", "-tags", "urfave_cli_no_docs", "-trimpath", "-ldflags=-s -w", "-o", *program, "./cmd/sandbox-agent")
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		if err := build.Run(); err != nil {
 			return fmt.Errorf("build the gateway: %w", err)

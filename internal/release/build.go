@@ -110,7 +110,7 @@ func buildPage(ctx context.Context, o options, list string) ([]npmPackage, error
 func buildProgram(ctx context.Context, o options, p platform, name, to string, packages []npmPackage) error {
 	// The state of the work tree is not in the program: an archive of the sources
 	// has none, and gives the same bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+o.version, "-o", to, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "urfave_cli_no_docs", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+o.version, "-o", to, "./cmd/"+name)
 	cmd.Dir = o.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOFIPS140=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

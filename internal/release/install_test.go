@@ -24,7 +24,7 @@ import (
 // gatewayProgram is the real program of this machine, built once.
 var gatewayProgram = sync.OnceValues(func() ([]byte, error) {
 	name := filepath.Join(scratch, "sandbox-agent")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=9.8.7", "-o", name, "./cmd/sandbox-agent")
+	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-trimpath", "-ldflags", "-s -w -X main.version=9.8.7", "-o", name, "./cmd/sandbox-agent")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, errors.New(string(out))

@@ -50,7 +50,7 @@ for (const platform of values.platform) {
   if (values.programs) {
     cpSync(join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}${suffix}`), program);
     chmodSync(program, 0o755);
-  } else execFileSync("go", ["build", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", program, "./cmd/sandbox-agent"], {
+  } else execFileSync("go", ["build", "-tags", "urfave_cli_no_docs", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", program, "./cmd/sandbox-agent"], {
     cwd: resolve(root, ".."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0", GOOS: goNames[os], GOARCH: goNames[cpu] },
   });
   writePackage(dir, {
