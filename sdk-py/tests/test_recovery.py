@@ -10,6 +10,7 @@ import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
+from sandbox_agent._wire import Wire
 
 CUTS = 60
 QUICK = Retry(first=0.001, longest=0.02)
@@ -127,6 +128,42 @@ async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway:
         proxy.refusing = False
         assert (await turn).stop_reason == "end_turn"
         assert count == 3000
+
+
+@pytest.mark.parametrize("version, lost", [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize("method", ["load_session", "resume_session"])
+@asynchronous
+async def test_a_turn_that_ends_before_its_session_is_opened_anew(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, version: Any, lost: bool, method: str) -> None:
+    """The gateway tells nobody of the end of a turn that is history when the session is opened."""
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        turn = session.prompt("permission")
+        theirs = await other.requests().__anext__()
+        await client.requests().__anext__()
+        asked, ended = asyncio.Event(), asyncio.Event()
+        live, theirs_live, message, ending = client._live, other._live, Wire._message, False
+
+        def late(wire: Wire, text: str) -> None:
+            if wire is not theirs_live and ending and '"method"' in text:
+                if "turn_ended" in text:
+                    ended.set()
+                return  # the gateway is about to send it, and does not when the session is opened first
+            message(wire, text)
+            if wire not in (live, theirs_live) and '"hasMore"' in text:
+                asked.set()  # the client knows that the turn goes on, and waits to be told of the end
+
+        monkeypatch.setattr(Wire, "_message", late)
+        if lost:
+            proxy.cut()
+            await asked.wait()
+        ending = True
+        await theirs.allow()
+        await ended.wait()
+        ending = False
+        await getattr(client, method)(session.id, cwd="/tmp")
+        assert (await turn).stop_reason == "end_turn"
+        assert (await session.prompt("echo after")).text == "after"
 
 
 @SPOKEN

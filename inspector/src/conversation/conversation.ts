@@ -182,8 +182,9 @@ export class Conversation extends Store<ConversationState> {
   #attached(client: Client, opened: unknown, continuity: string | undefined): void {
     if (client !== this.#client) return;
     this.#caughtUp();
-    const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string }> };
-    if (this.#raise) this.#show(this.#raise.opened({ ...result, running: result._meta?.[META]?.turn === "running" || this.#own !== undefined }));
+    const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string; seq?: number }> };
+    const { turn, seq } = result._meta?.[META] ?? {};
+    if (this.#raise) this.#show(this.#raise.opened({ ...result, running: turn === "running" || this.#own !== undefined, seq }));
     this.patch({
       phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined,
       options: optionsOf((this.#raise ? undefined : result.configOptions) ?? this.#transcript.configOptions),
@@ -266,7 +267,7 @@ export class Conversation extends Store<ConversationState> {
       }),
       client.onTurnEnded((ended) => {
         const raise = this.#raise;
-        if (raise && mine(ended)) this.#inOrder(ended, () => this.#show(raise.ended(ended)));
+        if (raise && mine(ended)) this.#inOrder(ended, () => this.#show(raise.ended(ended, seqOf(ended))));
       }),
       client.onMcpServers((told) => {
         if (!mine(told)) return;

@@ -66,6 +66,7 @@ export class Raise {
   #made = 0;
   #echo = 0; // blocks of the prompt that follow as pieces of a message
   #working = false;
+  #workingAt = 0; // the newest event that said so, or that it is over
   readonly #asks = new Set<unknown>(); // open requests that people answer
   readonly #prompts = new Set<unknown>(); // ids of requests
   readonly #calls = new Map<string, boolean>(); // open calls of the agent itself: whether they are in progress
@@ -82,11 +83,11 @@ export class Raise {
     return raiseOptions(this.#options, this.#modes).length > (this.#options?.length ?? 0);
   }
 
-  /** Takes the answer that opens a session. */
-  opened(result: { readonly configOptions?: readonly unknown[] | null | undefined; readonly modes?: Modes | null | undefined; readonly running: boolean }): readonly Told[] {
+  /** Takes the answer that opens a session. It may come behind events that it does not know of: seq is the newest that it knows. */
+  opened(result: { readonly configOptions?: readonly unknown[] | null | undefined; readonly modes?: Modes | null | undefined; readonly running: boolean; readonly seq?: number | undefined }): readonly Told[] {
     this.#options = result.configOptions ?? this.#options;
     this.#modes = result.modes ?? this.#modes;
-    this.#working = result.running;
+    if (result.seq === undefined || result.seq >= this.#workingAt) this.#working = result.running;
     return [...this.#showOptions(), this.#state()];
   }
 
@@ -100,11 +101,11 @@ export class Raise {
         this.#prompts.add(id);
         return this.#prompted((params?.prompt ?? []) as readonly ContentBlock[], seq);
       case "_sandboxagent/session/turn_ended":
-        return this.ended(params as Ending);
+        return this.ended(params as Ending, seq);
       case undefined:
         if (direction === "client") return this.answered(id);
         // The answer to a prompt; where it was told as turn_ended before, the turn is over already.
-        return this.#prompts.delete(id) && this.#working ? this.ended({ ...(result ? { result } : {}), ...(error ? { error } : {}) }) : [];
+        return this.#prompts.delete(id) && this.#working ? this.ended({ ...(result ? { result } : {}), ...(error ? { error } : {}) }, seq) : [];
       default:
         return direction === "agent" && forPerson.has(method) ? this.asked(id) : [];
     }
@@ -113,21 +114,23 @@ export class Raise {
   #prompted(blocks: readonly ContentBlock[], seq: number): readonly Told[] {
     this.#role = "";
     this.#echo = blocks.length;
-    return [this.#own({ sessionUpdate: "user_message", messageId: `v1.${seq}`, content: blocks }), ...this.begun()];
+    return [this.#own({ sessionUpdate: "user_message", messageId: `v1.${seq}`, content: blocks }), ...this.begun(seq)];
   }
 
-  /** A turn begins. */
-  begun(): readonly Told[] {
+  /** A turn begins, with the event seq where it is known. */
+  begun(seq?: number): readonly Told[] {
     this.#working = true;
+    this.#workingAt = seq ?? this.#workingAt;
     this.#asks.clear();
     return [this.#state()];
   }
 
-  /** A turn ends. */
-  ended({ result, error }: Ending): readonly Told[] {
+  /** A turn ends, with the event seq where it is known. */
+  ended({ result, error }: Ending, seq?: number): readonly Told[] {
     this.#role = "";
     this.#echo = 0;
     this.#working = false;
+    this.#workingAt = seq ?? this.#workingAt;
     this.#asks.clear();
     this.#left.clear();
     for (const [id, running] of this.#calls) if (running) this.#left.add(id);
@@ -198,7 +201,7 @@ export class Raise {
     else if (this.#role !== `${home} ${role}`) {
       this.#role = `${home} ${role}`;
       this.#messageId = `v1.${seq ?? `own.${this.#made++}`}`;
-      if (role === "user_message" && !this.#working) told.push(...this.begun());
+      if (role === "user_message" && !this.#working) told.push(...this.begun(seq));
     }
     told.push({ sessionId: home, update: { ...(update as unknown as Update), messageId: update.messageId ?? this.#messageId } });
     return told;

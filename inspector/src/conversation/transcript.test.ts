@@ -323,6 +323,19 @@ test("version 1: modes are an option, and plans, diffs and options are those of 
   expect(diff.content).toEqual([{ type: "diff", path: "/a", oldText: undefined, newText: "x" }]);
 });
 
+test.each([
+  { name: "a turn that began", ended: false, seq: 4, running: false, doing: "running" },
+  { name: "a turn that began before it", ended: false, seq: 6, running: false, doing: "idle" },
+  { name: "a turn that ended", ended: true, seq: 4, running: true, doing: "idle" },
+  { name: "a turn that ended before another", ended: true, seq: 6, running: true, doing: "running" },
+])("version 1: the answer that opens a session takes back nothing newer: $name", ({ ended, seq, running, doing }) => {
+  const raise = new Raise("S");
+  const t = new Transcript("S");
+  const began = raise.update(oldUser("hi") as unknown as Update, ended ? 3 : 5);
+  for (const told of [...began, ...(ended ? raise.ended({ result: { stopReason: "end_turn" } }, 5) : []), ...raise.opened({ running, seq })]) t.apply(told.update, 0, told.sessionId);
+  expect(t.doing).toBe(doing);
+});
+
 type Log = (seq: number, second: number, direction: SessionEvent["direction"], message: object) => void;
 function logged(version: 1 | 2): { t: Transcript; log: Log } {
   const t = new Transcript("s");

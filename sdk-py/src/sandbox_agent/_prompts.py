@@ -51,6 +51,7 @@ class Prompt:
     idle: bool = False  # the session's state was told to be so since the last message of a person
     outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
     told: asyncio.Event = field(default_factory=asyncio.Event)  # there is an outcome, or will be none
+    reopened: asyncio.Event = field(default_factory=asyncio.Event)  # the session was, since the gateway was last asked: an end before that is history, of which nobody is told
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,12 @@ class Prompts:
         else:
             self._free(session_id)
 
+    def reopened(self, session_id: str) -> None:
+        """The application has opened the session anew."""
+        for prompt in self._open.values():
+            if prompt.session_id == session_id:
+                prompt.reopened.set()
+
     def _free(self, session_id: str) -> None:
         """The turn of another client is over."""
         self._others.discard(session_id)
@@ -244,14 +251,14 @@ class Prompts:
                 raise _interrupted()
 
     async def _before_loss(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
-        """How the prompt ended; None when the connection was lost before that was told."""
-        await _first(prompt.told.wait(), wire.closed.wait())
+        """How the prompt ended; None when that is to be asked for: the connection was lost before it was told, or the session opened anew."""
+        await _first(prompt.told.wait(), prompt.reopened.wait(), wire.closed.wait())
         if prompt.told.is_set():
             return self._outcome(prompt)
         return None
 
     async def _after_loss(self, prompt: Prompt) -> dict[str, Any] | None:
-        """Finds out, on a later connection, how the prompt ended; None when it is to be sent again."""
+        """Finds out, on a later connection or when the session was opened anew, how the prompt ended; None when it is to be sent again."""
         prompt.lost = True
         while True:
             wire = await self._host._connected()
@@ -265,25 +272,28 @@ class Prompts:
                 await wire.closed.wait()  # with the next connection the gateway can be asked
 
     async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
-        if prompt.told.is_set():
-            return self._outcome(prompt)
-        if prompt.ending is None:
-            # The state first: a turn that ends behind it is told of.
-            state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
-            begun, ended, seq = await self._find(prompt, wire)
-            if begun is not None and self._version == 2:
-                self._begin(prompt, f"sa.{begun}")
-                prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
-            if prompt.told.is_set():
-                return self._outcome(prompt)
-            after = self._host._after(prompt.session_id)
-            if ended is not None and prompt.ending is None and (after is None or seq <= after):
-                return ended
-            if begun is None and ended is None:
-                return None
-            if ended is None and state not in ("running", "waiting"):
-                raise _interrupted()
-        await prompt.told.wait()  # what the stream has not brought yet it will bring, behind the turn's updates
+        while not prompt.told.is_set():
+            if prompt.ending is None:
+                prompt.reopened.clear()
+                # The state first: a turn that ends behind it is told of.
+                state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
+                begun, ended, seq = await self._find(prompt, wire)
+                if begun is not None and self._version == 2:
+                    self._begin(prompt, f"sa.{begun}")
+                    prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
+                if prompt.told.is_set():
+                    break
+                after = self._host._after(prompt.session_id)
+                if ended is not None and prompt.ending is None and (after is None or seq <= after):
+                    return ended
+                if begun is None and ended is None:
+                    return None
+                if ended is None and state not in ("running", "waiting"):
+                    raise _interrupted()
+            elif prompt.reopened.is_set():
+                return prompt.ending  # the state that follows is history, too
+            # What the stream has not brought yet it will bring, behind the turn's updates, unless the session is opened anew.
+            await _first(prompt.told.wait(), prompt.reopened.wait())
         return self._outcome(prompt)
 
     def _outcome(self, prompt: Prompt) -> dict[str, Any]:

@@ -337,10 +337,13 @@ class SandboxAgent:
                 if load and self.acp_version == 1:
                     known.position = attached.position  # what came again was wanted again
                 self._attached[session_id] = known
+            self._prompts.reopened(session_id)  # the gateway may have done it
             raise
         told = meta_of(result)
         self._attached_to(session_id, told)  # behind the prompts that came again
-        return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
+        session = self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
+        self._prompts.reopened(session_id)
+        return session
 
     async def _cwd(self, session_id: str) -> str:
         try:

@@ -377,6 +377,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       if (known) this.#note(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
       else this.#left(params.sessionId);
       throw error;
+    } finally {
+      this.#prompts.reopened(params.sessionId);
     }
   }
 
@@ -490,6 +492,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       oneByOne: this.#options.transport === "inline",
       startAfter: this.#attached.get(rest.sessionId)?.position.after ?? 0,
       after: () => this.#attached.get(rest.sessionId)?.position.after ?? 0,
+      reached: (seq) => this.#until(() => (this.#attached.get(rest.sessionId)?.position.after ?? 0) >= seq),
       send: async (promptId, onSent) => {
         const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });

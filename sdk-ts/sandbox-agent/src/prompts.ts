@@ -24,6 +24,8 @@ interface Wire {
   readonly startAfter: number;
   /** The newest event of the session so far. */
   after(): number;
+  /** Resolves when the session has come to the event, or cannot come to it on this connection any more. */
+  reached(seq: number): Promise<void>;
   /** Calls `onSent` when the request is on its way: what is sent then comes after it. */
   send(promptId: string, onSent: () => void): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
@@ -50,7 +52,8 @@ interface Prompt {
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
   idle: boolean; // the session's state was told to be so since the last message of a person
   outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
-  tell: () => void; // wakes who waits for outcome
+  reopened: boolean; // the session was opened anew since the gateway was last asked: an end before that is history, of which nobody is told
+  tell: () => void; // wakes who waits for outcome or reopened
 }
 
 /**
@@ -71,7 +74,7 @@ export class Prompts {
     let onSent = () => {};
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, reopened: false, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
@@ -123,6 +126,15 @@ export class Prompts {
   attached(sessionId: string, running: boolean): void {
     if (running && !this.#order.has(sessionId)) this.#others.add(sessionId);
     else this.#free(sessionId);
+  }
+
+  /** The application has opened the session anew. */
+  reopened(sessionId: string): void {
+    for (const prompt of this.#open.values()) {
+      if (prompt.sessionId !== sessionId) continue;
+      prompt.reopened = true;
+      prompt.tell();
+    }
   }
 
   /** The turn of another client is over. */
@@ -209,7 +221,7 @@ export class Prompts {
         if (this.version === 1) return endOf(sent.response as PromptResponse);
         prompt.response = sent.response;
         const end = await Promise.race([this.#outcome(prompt), sent.lost]);
-        if (end) return { ...endOf(settle(end)), response: prompt.response };
+        if (end && end !== "ask again") return { ...endOf(settle(end)), response: prompt.response };
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "send again" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
@@ -220,13 +232,13 @@ export class Prompts {
     }
   }
 
-  /** The prompt's end, when it is told; undefined when it ended otherwise. */
-  async #outcome(prompt: Prompt): Promise<TurnEnded | undefined> {
-    while (!prompt.outcome && !prompt.done) await new Promise<void>((resolve) => (prompt.tell = resolve));
-    return prompt.outcome;
+  /** The prompt's end, when it is told, and "ask again" when it may not be; undefined when it ended otherwise. */
+  async #outcome(prompt: Prompt): Promise<TurnEnded | "ask again" | undefined> {
+    while (!prompt.outcome && !prompt.done && !prompt.reopened) await new Promise<void>((resolve) => (prompt.tell = resolve));
+    return prompt.outcome ?? (prompt.done ? undefined : "ask again");
   }
 
-  /** Finds out, on a later connection, what became of the prompt. */
+  /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again"> {
     prompt.lost = true;
     for (;;) {
@@ -234,27 +246,30 @@ export class Prompts {
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
         if (prompt.outcome) return prompt.outcome;
-        if (prompt.ending) return this.#outcome(prompt); // the state comes
+        if (prompt.ending) return prompt.reopened ? prompt.ending : this.#outcome(prompt); // the state comes
+        prompt.reopened = false;
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
         if (found.received && this.version === 2) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
-        // What the stream has not brought yet it will bring, behind the turn's updates.
-        if (found.ended && found.seq <= wire.after() && !prompt.ending) return found.ended;
+        if (found.ended) {
+          // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
+          await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
+          return found.seq <= wire.after() && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
+        }
         if (!found.received) return "send again" as const;
-        if (found.ended || state === "running" || state === "waiting") return this.#outcome(prompt);
+        if (state === "running" || state === "waiting") return this.#outcome(prompt);
         throw new TurnInterruptedError(prompt.sessionId);
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.done) throw error;
         // The gateway could not be asked: with the next connection it can.
-        await lost;
-        return "lost" as const;
+        return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const)]);
       });
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
-      if (verdict !== "lost") return verdict;
+      if (verdict !== "lost" && verdict !== "ask again") return verdict;
     }
   }
 }

@@ -117,6 +117,55 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
   });
 });
 
+// The gateway tells nobody of the end of a turn that is history when the session is opened.
+describe.each([{ acpVersion: 1, lost: true }, { acpVersion: 2, lost: true }, { acpVersion: 2, lost: false }] as const)("version $acpVersion, connection lost: $lost", ({ acpVersion, lost }) => {
+  test.each(["loadSession", "resumeSession"] as const)("a turn ends before %s, and was not told of", async (open) => {
+    let hold: Promise<void> | undefined; // of the session's stream
+    let cut = () => {};
+    let connection = "";
+    const seen = { events: later<void>(), opening: later<void>() };
+    const fetch: typeof globalThis.fetch = async (input, init) => {
+      const headers = new Headers(init?.headers);
+      connection = headers.get("Acp-Connection-Id") ?? connection;
+      if (headers.get("Accept") === "text/event-stream" && headers.has("Acp-Session-Id")) {
+        await hold;
+        const broken = new AbortController();
+        cut = () => broken.abort();
+        return globalThis.fetch(input, { ...init, signal: AbortSignal.any([broken.signal, ...(init?.signal ? [init.signal] : [])]) });
+      }
+      const response = await globalThis.fetch(input, init);
+      if (/[/]events([?]|$)/.test(String(input instanceof Request ? input.url : input))) seen.events.resolve();
+      if (hold && typeof init?.body === "string" && /"session[/](load|resume)"/.test(init.body)) seen.opening.resolve();
+      return response;
+    };
+    await using c = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock", acpVersion, fetch, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.newSession({ cwd: "/tmp" });
+    const [shown, asked] = [later<void>(), later<(option: string) => void>()];
+    c.onPermission(() => (shown.resolve(), new Promise(() => {})));
+    other.onPermission(() => new Promise((resolve) => asked.resolve(resolve)));
+    await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+    const turn = session.prompt("permission");
+    await shown.promise;
+    const answer = await asked.promise;
+    if (lost) {
+      await globalThis.fetch(`${gateway.url}/v2/rpc`, { method: "DELETE", headers: { "Acp-Connection-Id": connection } });
+      await seen.events.promise; // it knows that the turn goes on, and waits to be told of the end
+    }
+    const letGo = later<void>();
+    hold = letGo.promise;
+    cut();
+    answer("allow_once");
+    await expect.poll(async () => (await other.api.session(session.id)).state).toBe("idle");
+    const opened = c[open]({ sessionId: session.id, cwd: "/tmp" });
+    await seen.opening.promise;
+    letGo.resolve();
+    await opened;
+    expect((await turn).stopReason).toBe("end_turn");
+    expect((await session.prompt("echo after")).text).toBe("after");
+  });
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
