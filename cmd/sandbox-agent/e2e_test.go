@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -53,6 +54,9 @@ func TestMain(m *testing.M) {
 	// A program with the race detector sleeps a second before it exits, and the
 	// gateway has a guard that does so after it.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	if signal.Ignored(syscall.SIGHUP) { // by nohup; the programs that are tested end by it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -28,7 +28,7 @@ const (
 
 // leaving are the signals that end a command in good order. The gateway takes SIGQUIT for what it
 // is in Go: it tells what all its parts do, and ends.
-var leaving = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+var leaving = cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 
 var (
 	// errInterrupted is returned when Ctrl-C ended the command.

@@ -38,7 +38,8 @@ func serverCommand(std stdio) *cli.Command {
 		Usage: "run the gateway",
 		Description: `Without a token the gateway binds the loopback interface only, and lets in local
 processes and pages that it serves itself. SIGTERM and Ctrl-C end it in order
-within 10 seconds; a second one ends it at once.`,
+within 10 seconds; a second one ends it at once. A terminal that hangs up ends it,
+too, unless nohup has started it.`,
 		Flags: serverFlags(),
 		Action: func(c *cli.Context) error {
 			if _, err := cmdline.Exactly(c); err != nil {
@@ -53,7 +54,7 @@ within 10 seconds; a second one ends it at once.`,
 			cfg.token = strings.Clone(cfg.token) // it may be where it is taken out
 			forgetToken(cfg.token)
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			signal.Notify(signals, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer signal.Stop(signals)
 			if c.Bool("end-with-stdin") {
 				go func() { // a read cannot be ended: it lasts as long as the process

@@ -97,7 +97,7 @@ seconds; a second one ends it at once.`,
 				return err
 			}
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			signal.Notify(signals, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer signal.Stop(signals)
 			return serve(c.Context, cfg, signals, std)
 		},

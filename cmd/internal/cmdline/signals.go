@@ -1,0 +1,22 @@
+package cmdline
+
+import (
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// outlives says that the program was started to outlive its terminal, as nohup does it. It is asked before
+// anything is told of signals, which ends that.
+var outlives = signal.Ignored(syscall.SIGHUP)
+
+// Ending returns those of the signals that end the program: not the hang-up of a terminal that it was started to
+// outlive. That one does nothing to the program from here on; its children can have it as ever.
+func Ending(signals ...os.Signal) []os.Signal {
+	if !outlives {
+		return signals
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which nobody reads. What is ignored would be so in children, too
+	return slices.DeleteFunc(signals, func(s os.Signal) bool { return s == syscall.SIGHUP })
+}
