@@ -331,17 +331,74 @@ func TestTurn_OthersLearnOfWhatWasCancelledInTheQueue(t *testing.T) {
 	odd := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":7}}}`, s))
 	tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q}`, s))
 	for _, id := range []acp.ID{named, odd} {
-		if _, res := tc.until(id); string(res.Result()) != `{"stopReason":"cancelled"}` {
+		if _, res := tc.until(id); string(res.Result()) != `{"stopReason":"cancelled","_meta":{"sandboxagent.dev":{"began":false}}}` {
 			t.Errorf("%s", res.Frame())
 		}
 	}
 	one, two := other.nextOf("_sandboxagent/session/turn_ended"), other.nextOf("_sandboxagent/session/turn_ended")
-	if !strings.Contains(string(one.Params()), `"promptId":"mine","result":{"stopReason":"cancelled"}`) || strings.Contains(string(two.Params()), "promptId") {
+	if !strings.Contains(string(one.Params()), `"promptId":"mine","result":{"stopReason":"cancelled",`) || strings.Contains(string(two.Params()), "promptId") {
 		t.Errorf("told %s and %s", one.Frame(), two.Frame())
+	}
+	if acp.TurnBegan(one.Params()) || acp.TurnBegan(two.Params()) {
+		t.Errorf("of what never began others are told %s and %s", one.Frame(), two.Frame())
 	}
 	a.conn().next(t, "session/cancel")
 	a.conn().result(p, `{"stopReason":"cancelled"}`)
-	tc.until(first)
+	if _, res := tc.until(first); string(res.Result()) != `{"stopReason":"cancelled"}` {
+		t.Errorf("%s", res.Frame())
+	}
+	if m := other.nextOf("_sandboxagent/session/turn_ended"); !strings.Contains(string(m.Params()), `"began":true`) {
+		t.Errorf("of the one that ran the other is told %s", m.Frame())
+	}
+}
+
+// Whether a turn began is said of each that ends, however it ends: while one runs, others that
+// wait for it end.
+func TestTurn_OthersLearnWhetherItBegan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(tc *testClient, a *fakeAgent, s string, queued acp.ID)
+		want []string // of the ends that are told until the agent answers
+		lost bool     // there is nobody to answer
+	}{
+		"cancelled": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
+			tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q}`, s))
+		}, []string{"false"}, false},
+		"the one that waits is taken back": {func(tc *testClient, _ *fakeAgent, _ string, queued acp.ID) {
+			tc.cancels("$/cancel_request", `{"requestId":`+string(queued)+`}`)
+		}, []string{"false"}, false},
+		"the session is ended": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
+			tc.request("_sandboxagent/session/terminate", fmt.Sprintf(`{"sessionId":%q}`, s))
+		}, []string{"false"}, false},
+		"the session is closed": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
+			tc.request("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		}, []string{"false"}, false},
+		"one more than may wait": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
+			for range 64 {
+				tc.request("session/prompt", prompt(s, "z"))
+			}
+		}, []string{"false"}, false},
+		"the agent ends": {func(_ *testClient, a *fakeAgent, _ string, _ acp.ID) { a.conn().crash(errCrash) }, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{}
+			r := newRuntime(t, t.TempDir(), a)
+			wants := `{"_meta":{"sandboxagent.dev":{"turns":true}}}`
+			tc, other := connect(t, r, wants), connect(t, r, wants)
+			s := tc.session()
+			other.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+			tc.request("session/prompt", prompt(s, "x"))
+			p := a.conn().next(t, "session/prompt")
+			tt.end(tc, a, s, tc.request("session/prompt", prompt(s, "y")))
+			for _, want := range append(tt.want, "true") {
+				if m := other.nextOf("_sandboxagent/session/turn_ended"); !strings.Contains(string(m.Params()), `"began":`+want) {
+					t.Fatalf("told %s, want began %s", m.Frame(), want)
+				}
+				if !tt.lost {
+					a.conn().result(p, `{"stopReason":"cancelled"}`)
+				}
+			}
+		})
+	}
 }
 
 // A turn without a name is not recorded when nobody wants to know of its end.

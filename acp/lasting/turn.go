@@ -90,7 +90,7 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 			switch method := rawjson.MemberString(e, "message", "method"); {
 			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == t.name:
 				f.begun = after
-			case method == methodTurnEnded && (t.name == "" || rawjson.MemberString(params, "promptId") == t.name):
+			case method == methodTurnEnded && (t.name == "" && acp.TurnBegan(params) || t.name != "" && rawjson.MemberString(params, "promptId") == t.name):
 				f.end, f.ended = params, after
 				return f, nil, nil
 			}

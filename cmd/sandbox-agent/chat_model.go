@@ -405,8 +405,8 @@ func (m *chatModel) take(f acp.Message) {
 		if m.o.acp == acpversion.Two {
 			break // the state says it
 		}
-		if code, _ := rawjson.Member(f.Params(), "error", "code"); string(code) == strconv.FormatInt(acp.CodeCancelled, 10) {
-			break // of one that never began
+		if !acp.TurnBegan(f.Params()) {
+			break
 		}
 		m.busy = false
 		m.turnAt.note(&f)

@@ -74,6 +74,8 @@ func TestChat_TwoPromptsAtOnce(t *testing.T) {
 	m.shows(t, "❯ from A", "to A", "waits: from B")
 	m.Update(chatBatch{noticed(turnEnded, `"error":{"code":-32800,"message":"the prompt was cancelled before it began"}`)}) // somebody else's
 	m.shows(t, "❯ from A", "to A", "waits: from B")
+	m.Update(chatBatch{noticed(turnEnded, `"result":{"stopReason":"cancelled"},"began":false`)}) // that waited, too
+	m.shows(t, "❯ from A", "to A", "waits: from B")
 	m.Update(chatBatch{noticed(turnEnded, `"result":{"stopReason":"end_turn"}`)})
 	m.shows(t, "❯ from A", "to A", "❯ from B")
 	m.Update(chatBatch{chatUpdate("user_message_chunk", "from C")}) // it was before B, too
@@ -235,6 +237,7 @@ func TestTurns_OpenedWhileOneBeginsOrEnds(t *testing.T) {
 		{"begins", begins, `"turn":"idle","seq":4`, true},
 		{"began before", begins, `"turn":"idle","seq":6`, false},
 		{"ends", ends, `"turn":"running","seq":4`, false},
+		{"one ends that waited", noticed(turnEnded, `"result":{"stopReason":"cancelled"},"began":false,"_meta":{"sandboxagent.dev":{"seq":5}}`), `"turn":"running","seq":4`, true},
 		{"ended before another", ends, `"turn":"running","seq":6`, true},
 	} {
 		m := newChatModel(&chatSession{id: "s"}, chatOptions{acp: 1}, nil)

@@ -47,7 +47,7 @@ func (m *chatModel) promptAnswered(res json.RawMessage) {
 		return
 	}
 	switch reason := rawjson.MemberString(res, "stopReason"); {
-	case reason == "" || m.own != nil && m.busy && reason == "cancelled": // it never began
+	case reason == "", !acp.TurnBegan(res), m.own != nil && m.busy && reason == "cancelled": // it never began
 	default:
 		m.began()
 		m.turnOver()

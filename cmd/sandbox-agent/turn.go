@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -593,9 +592,8 @@ func (t *turn) follow(m *acp.Message) (foreign bool) {
 		t.foreign = !t.begun && (t.foreign || rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "turn") == "running" && !t.turnAt.newer(m.Result()))
 	case t.begun || m.Session() != t.o.session:
 	case m.Method() == "_sandboxagent/session/turn_ended":
-		code, _ := rawjson.Member(m.Params(), "error", "code")
-		if string(code) == strconv.FormatInt(acp.CodeCancelled, 10) {
-			break // of one that never began
+		if !acp.TurnBegan(m.Params()) {
+			break
 		}
 		t.foreign = false
 		t.turnAt.note(m)

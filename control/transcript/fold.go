@@ -117,6 +117,7 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 	switch {
 	case m.Method() == acp.MethodSessionUpdate:
 		f.update(m.Update(), ev.Time)
+	case m.Method() == methodTurnEnded && !acp.TurnBegan(m.Params()): // nobody was told of its prompt
 	case m.Method() == methodTurnEnded:
 		f.turnEnded(m.Params(), ev.Time)
 		return f.endTurn()

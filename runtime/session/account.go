@@ -350,12 +350,12 @@ func (s *Session) account() (a account, whole bool, err error) {
 				}
 			case journal.Response:
 				_, ended := rawjson.Member(m.Result(), "stopReason")
-				if t := a.last(); t != nil && (ended || m.Err() != nil) {
+				if t := a.last(); t != nil && (ended || m.Err() != nil) && acp.TurnBegan(m.Result()) {
 					t.over = true
 				}
 			case journal.TurnEnd:
 				_, lost := rawjson.Member(m.Params(), "error")
-				if t := a.last(); t != nil && !lost {
+				if t := a.last(); t != nil && !lost && acp.TurnBegan(m.Params()) {
 					t.over = true
 				}
 			}

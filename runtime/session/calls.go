@@ -206,7 +206,7 @@ func (s *Session) endLostTurnLocked(x *after) {
 	if err != nil {
 		return
 	}
-	n := acp.NewNotification("_sandboxagent/session/turn_ended", rawjson.Object{}.String("sessionId", s.id).Raw("error", why).End())
+	n := acp.NewNotification("_sandboxagent/session/turn_ended", rawjson.Object{}.String("sessionId", s.id).Raw("error", why).Raw("began", []byte("true")).End())
 	s.Log().Append(journal.TurnEnd, journal.Everyone, n.Frame())
 	x.flush = true
 }
@@ -250,7 +250,7 @@ func (s *Session) endsClean() bool {
 		switch {
 		case e.Kind == journal.Response:
 			_, turn := rawjson.Member(m.Result(), "stopReason")
-			clean = clean || turn
+			clean = clean || turn && acp.TurnBegan(m.Result())
 		case m.Method() == acp.MethodSessionPrompt, isCall(&m):
 			clean = false
 		}

@@ -228,9 +228,9 @@ func isAnswer(k journal.Kind, m *acp.Message) bool {
 			return true
 		}
 	case journal.Response:
-		return rawjson.MemberString(m.Result(), "stopReason") != ""
+		return rawjson.MemberString(m.Result(), "stopReason") != "" && acp.TurnBegan(m.Result())
 	case journal.TurnEnd: // of a turn whose client was answered when it began
-		return rawjson.MemberString(m.Params(), "result", "stopReason") != ""
+		return rawjson.MemberString(m.Params(), "result", "stopReason") != "" && acp.TurnBegan(m.Params())
 	}
 	return false
 }

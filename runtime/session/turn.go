@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,10 @@ type turn struct {
 }
 
 var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
+
+// unbegunResult is the answer to a prompt that was cancelled while it waited for another turn,
+// which may go on: its client must not take that turn's end for this one's.
+var unbegunResult = []byte(`{"stopReason":"cancelled","_meta":{"` + acp.MetaKey + `":{"began":false}}}`)
 
 // Prompt takes a prompt: it begins a turn, or waits behind the running one.
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
@@ -223,6 +228,8 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 	var end acp.Message
 	outcome := observe.Outcome{Result: observe.Cancelled}
 	switch {
+	case res == nil && err == nil && !t.recorded:
+		end = acp.NewResult(t.req.ID(), unbegunResult)
 	case res == nil && err == nil:
 		end = acp.NewResult(t.req.ID(), cancelledResult)
 	case err != nil:
@@ -254,7 +261,8 @@ func (t *turn) all() []*viewer.Request { return append([]*viewer.Request{t.req},
 
 // noteTurnEndLocked tells the session's other clients, the turn's own on a later
 // connection among them, how it ended, if one may want to know. For a turn whose client
-// was answered when it began this is its end, for all.
+// was answered when it began this is its end, for all. It says whether the turn began: one
+// that waited, or was refused, ends before the turn that runs.
 func (s *Session) noteTurnEndLocked(t *turn, end *acp.Message) {
 	if !t.answered && t.named == nil && !s.watchedLocked(t.req.Client()) {
 		return
@@ -268,6 +276,7 @@ func (s *Session) noteTurnEndLocked(t *turn, end *acp.Message) {
 	} else {
 		params = params.Raw("result", end.Result())
 	}
+	params = params.Raw("began", strconv.AppendBool(nil, t.recorded))
 	n := acp.NewNotification("_sandboxagent/session/turn_ended", params.End())
 	to := journal.Except(t.req.Client().Number())
 	if t.answered {

@@ -267,7 +267,7 @@ export class Conversation extends Store<ConversationState> {
       }),
       client.onTurnEnded((ended) => {
         const raise = this.#raise;
-        if (raise && mine(ended)) this.#inOrder(ended, () => this.#show(raise.ended(ended, seqOf(ended))));
+        if (raise && mine(ended) && ended.began !== false) this.#inOrder(ended, () => this.#show(raise.ended(ended, seqOf(ended))));
       }),
       client.onMcpServers((told) => {
         if (!mine(told)) return;

@@ -101,7 +101,7 @@ export class Raise {
         this.#prompts.add(id);
         return this.#prompted((params?.prompt ?? []) as readonly ContentBlock[], seq);
       case "_sandboxagent/session/turn_ended":
-        return this.ended(params as Ending, seq);
+        return (params as { began?: boolean }).began === false ? [] : this.ended(params as Ending, seq);
       case undefined:
         if (direction === "client") return this.answered(id);
         // The answer to a prompt; where it was told as turn_ended before, the turn is over already.

@@ -352,12 +352,13 @@ test("version 1: a session's events show each prompt once, and how each turn end
     event("client", { id: said, method: "session/prompt", params: { sessionId: "s", prompt: [text(said)] } });
     event("gateway", updateOf(oldUser(said)));
     event("agent", updateOf(oldSay(`answer to ${said}`)));
+    if (said === "first") event("gateway", { method: "_sandboxagent/session/turn_ended", params: { sessionId: "s", result: { stopReason: "cancelled" }, began: false } }); // of one that waited
     if (said === "first") event("gateway", { method: "_sandboxagent/session/turn_ended", params: { sessionId: "s", result: { stopReason: "end_turn" } } });
     event("agent", { id: said, result: { stopReason: said === "first" ? "end_turn" : "cancelled" } });
   }
   event("agent", { id: "first", result: { modes: {} } }); // the answer to something else
   expect(kinds(t)).toEqual(["user", "text", "turn", "user", "text", "turn"]);
-  expect(t.rows.flatMap((r) => (r.item.kind === "turn" ? [[r.item.stopReason, r.item.tookMs]] : []))).toEqual([["end_turn", 3000], ["cancelled", 3000]]);
+  expect(t.rows.flatMap((r) => (r.item.kind === "turn" ? [[r.item.stopReason, r.item.tookMs]] : []))).toEqual([["end_turn", 4000], ["cancelled", 3000]]);
 });
 
 test("a permission in the log is shown with its answer, and the wait for it is no time of the tool", () => {

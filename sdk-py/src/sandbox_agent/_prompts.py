@@ -51,6 +51,7 @@ class Prompt:
     idle: bool = False  # the session's state was told to be so since the last message of a person
     outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
     told: asyncio.Event = field(default_factory=asyncio.Event)  # there is an outcome, or will be none
+    detached: bool = False  # the client is not attached to the session: no end is told
     reopened: asyncio.Event = field(default_factory=asyncio.Event)  # the session was, since the gateway was last asked: an end before that is history, of which nobody is told
 
 
@@ -106,13 +107,13 @@ class Prompts:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
         prompt = self._open.get(str(ended.get("promptId")))
         if prompt is None:
-            if (ended.get("error") or {}).get("code") != CANCELLED:  # else it never began
+            if ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED):  # older gateways say it by the code alone, and not always
                 self._free(str(ended.get("sessionId")))
             return False
-        if "error" not in ended or prompt.begun:
+        if ended.get("began") is not False and ("error" not in ended or prompt.begun):
             self._begin(prompt)
         # In version 2 the session's state may follow, unless the prompt never began.
-        if self._version == 1 or prompt.idle or ("error" in ended and not prompt.begun):
+        if self._version == 1 or prompt.idle or (("error" in ended or ended.get("began") is False) and not prompt.begun):
             self._tell(prompt, ended)
         else:
             prompt.ending = ended
@@ -136,8 +137,12 @@ class Prompts:
         self._leave(prompt)
         prompt.told.set()
 
-    def _answered(self, prompt: Prompt) -> None:
+    def _answered(self, prompt: Prompt, result: Any) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
+        if self._version == 1 and not prompt.heard and (result is None or meta_of(result).get("began") is False):
+            prompt.held = []  # of the turn that it waited for, which may go on
+            self._leave(prompt)
+            return
         if prompt.heard:
             prompt.held = []  # of the next turn
         else:
@@ -165,7 +170,17 @@ class Prompts:
         """The application has opened the session anew."""
         for prompt in self._open.values():
             if prompt.session_id == session_id:
+                if prompt.detached and prompt.outcome is None:
+                    prompt.told.clear()
+                prompt.detached = False
                 prompt.reopened.set()
+
+    def detached(self, session_id: str) -> None:
+        """The client has left the session, which goes on: only an answer that is on its way still ends a prompt."""
+        for prompt in self._open.values():
+            if prompt.session_id == session_id:
+                prompt.detached = True
+                prompt.told.set()
 
     def _free(self, session_id: str) -> None:
         """The turn of another client is over."""
@@ -226,7 +241,7 @@ class Prompts:
         while True:
             wire = await self._host._connected()
             try:
-                response = await wire.request("session/prompt", prompt.params, answered=lambda _: self._answered(prompt), sent=prompt.sent.set)
+                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=prompt.sent.set)
                 if self._version == 1:
                     return _end_of(response, response)
                 prompt.response = response
@@ -297,6 +312,10 @@ class Prompts:
         return self._outcome(prompt)
 
     def _outcome(self, prompt: Prompt) -> dict[str, Any]:
+        if prompt.outcome is None and prompt.ending is not None:
+            return prompt.ending
+        if prompt.outcome is None and prompt.detached:
+            raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
         if prompt.outcome is None:
             raise NotConnectedError("the client was disconnected")  # the turn knows more: it has failed
         return prompt.outcome

@@ -431,9 +431,10 @@ class SandboxAgent:
         self._left(session_id)
 
     async def detach_session(self, session_id: str) -> None:
-        """Gets no more of a session, which goes on."""
+        """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
         await self._request("_sandboxagent/session/detach", {"sessionId": session_id}, repeat=True)
         self._left(session_id)
+        self._prompts.detached(session_id)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""

@@ -11,7 +11,7 @@ import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type Insta
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
-import { cancelled, Prompts, type TurnEnded } from "./prompts.js";
+import { began, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
 import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
@@ -229,7 +229,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
       passed: (params) => this.#passed(params),
-      answered: (promptId) => this.#prompts.answered(promptId),
+      answered: (promptId, result) => this.#prompts.answered(promptId, result),
       opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
       question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
@@ -470,10 +470,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#left(sessionId);
   }
 
-  /** Gets no more of a session, which goes on. */
+  /** Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails. */
   async detachSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#request("_sandboxagent/session/detach", { sessionId }, true, options);
     this.#left(sessionId);
+    this.#prompts.detached(sessionId);
   }
 
   /** Ends a session for good; its events can still be read. */
@@ -699,7 +700,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         this.#mcpServers.emit(params as SessionMcpServers);
         break;
       case TURN_ENDED:
-        if ((params as TurnEnded).error?.code !== cancelled) this.#turnsAt(params as TurnEnded); // else it never began
+        if (began(params as TurnEnded)) this.#turnsAt(params as TurnEnded);
         if (!this.#prompts.ended(params as TurnEnded)) this.#turnEndings.emit(params as TurnEnded);
         break;
       case UNPARSED:

@@ -1,11 +1,11 @@
 export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "acp-http-client";
 
-/** A method needs a connection, and there is none: call `connect()`. */
+/** A method needs a connection, and there is none: call `connect()`. Or a session was detached from it while a turn went on. */
 export class NotConnectedError extends Error {
   override readonly name = "NotConnectedError";
 
-  constructor(options?: ErrorOptions) {
-    super("the client is not connected: call connect()", options);
+  constructor(options?: ErrorOptions, message = "the client is not connected: call connect()") {
+    super(message, options);
   }
 }
 

@@ -1,6 +1,6 @@
 import type { PromptResponse } from "@agentclientprotocol/sdk/unstable";
 import type { components } from "./api.gen.js";
-import { AcpRpcError, TurnInterruptedError } from "./errors.js";
+import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
 import { maxKept, Turn, type TurnEnd } from "./turn.js";
@@ -12,6 +12,13 @@ export interface TurnEnded {
   readonly promptId?: string;
   readonly result?: PromptResponse;
   readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
+  /** False for a prompt that was cancelled or refused while it waited: another turn may go on. */
+  readonly began?: boolean;
+}
+
+/** Whether the turn began. Older gateways say it by the code of the error alone, and not always. */
+export function began({ began, error }: TurnEnded): boolean {
+  return began ?? error?.code !== cancelled;
 }
 
 type EventPage = components["schemas"]["EventPage"];
@@ -53,7 +60,8 @@ interface Prompt {
   idle: boolean; // the session's state was told to be so since the last message of a person
   outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
   reopened: boolean; // the session was opened anew since the gateway was last asked: an end before that is history, of which nobody is told
-  tell: () => void; // wakes who waits for outcome or reopened
+  detached: boolean; // the client is not attached to the session: no end is told
+  tell: () => void; // wakes who waits for outcome, reopened or detached
 }
 
 /**
@@ -74,7 +82,7 @@ export class Prompts {
     let onSent = () => {};
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, reopened: false, tell: () => {},
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, reopened: false, detached: false, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
@@ -105,9 +113,13 @@ export class Prompts {
   }
 
   /** The response is here, if not yet handed on: updates are the next prompt's. */
-  answered(promptId: string): void {
+  answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (prompt === undefined) return;
+    if (this.version === 1 && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+      prompt.held = []; // of the turn that it waited for, which may go on
+      return this.#leaveOrder(prompt);
+    }
     if (prompt.heard) prompt.held = []; // of the next turn: the answer need not come in its place
     else this.#others.delete(prompt.sessionId); // what is held was its own after all
     this.#begin(prompt);
@@ -133,6 +145,16 @@ export class Prompts {
     for (const prompt of this.#open.values()) {
       if (prompt.sessionId !== sessionId) continue;
       prompt.reopened = true;
+      prompt.detached = false;
+      prompt.tell();
+    }
+  }
+
+  /** The client has left the session, which goes on: only an answer that is on its way still ends a prompt. */
+  detached(sessionId: string): void {
+    for (const prompt of this.#open.values()) {
+      if (prompt.sessionId !== sessionId) continue;
+      prompt.detached = true;
       prompt.tell();
     }
   }
@@ -182,12 +204,12 @@ export class Prompts {
   ended(ended: TurnEnded): boolean {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
     if (prompt === undefined) {
-      if (ended.error?.code !== cancelled) this.#free(ended.sessionId); // else it never began
+      if (began(ended)) this.#free(ended.sessionId);
       return false;
     }
-    if (!ended.error || prompt.begun) this.#begin(prompt);
+    if (ended.began !== false && (!ended.error || prompt.begun)) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
-    if (this.version === 1 || prompt.idle || ended.error && !prompt.begun) this.#told(prompt, ended);
+    if (this.version === 1 || prompt.idle || (ended.began === false || ended.error) && !prompt.begun) this.#told(prompt, ended);
     else prompt.ending = ended;
     return true;
   }
@@ -234,8 +256,10 @@ export class Prompts {
 
   /** The prompt's end, when it is told, and "ask again" when it may not be; undefined when it ended otherwise. */
   async #outcome(prompt: Prompt): Promise<TurnEnded | "ask again" | undefined> {
-    while (!prompt.outcome && !prompt.done && !prompt.reopened) await new Promise<void>((resolve) => (prompt.tell = resolve));
-    return prompt.outcome ?? (prompt.done ? undefined : "ask again");
+    while (!prompt.outcome && !prompt.done && !prompt.reopened && !prompt.detached) await new Promise<void>((resolve) => (prompt.tell = resolve));
+    if (prompt.outcome || prompt.done) return prompt.outcome;
+    if (prompt.detached) throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
+    return "ask again";
   }
 
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
@@ -246,7 +270,7 @@ export class Prompts {
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
         if (prompt.outcome) return prompt.outcome;
-        if (prompt.ending) return prompt.reopened ? prompt.ending : this.#outcome(prompt); // the state comes
+        if (prompt.ending) return prompt.reopened || prompt.detached ? prompt.ending : this.#outcome(prompt); // the state comes
         prompt.reopened = false;
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
@@ -254,6 +278,7 @@ export class Prompts {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
+        if (found.ended && prompt.detached) return found.ended;
         if (found.ended) {
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);

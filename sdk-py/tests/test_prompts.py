@@ -1,0 +1,104 @@
+"""Whose turn an update is of, and what ends a prompt, when others have prompts in the session too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandbox_agent._prompts import Prompts
+from sandbox_agent.errors import ConnectionLostError, NotConnectedError
+from sandbox_agent.versions import AcpVersion
+
+BEGINS = {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "theirs"}, "_meta": {"sandboxagent.dev": {"prompt": True}}}
+
+
+class Gateway:
+    """A connection, and the client that has it."""
+
+    def __init__(self, version: AcpVersion) -> None:
+        self.closed = asyncio.Event()
+        self.prompts = Prompts(version, self)  # type: ignore[arg-type]
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.asked: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
+        self.name = ""
+
+    async def _connected(self) -> Any:
+        return self
+
+    def _goes_on(self) -> bool:
+        return True
+
+    def _after(self, session_id: str) -> int | None:
+        return 0
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        self.tasks.append(asyncio.ensure_future(work))
+        return self.tasks[-1]
+
+    async def request(self, method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
+        if method == "_sandboxagent/session/get":
+            return {"state": "running"}
+        if method == "_sandboxagent/session/events":
+            return {"events": [{"seq": 1, "message": {"method": "session/prompt", "params": {"_meta": {"sandboxagent.dev": {"promptId": self.name}}}}}]}
+        self.name = params["_meta"]["sandboxagent.dev"]["promptId"]
+        sent()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        await self.asked.put((answered, future))
+        return await future
+
+    async def answer(self, result: Any) -> None:
+        answered, future = await self.asked.get()
+        answered(result)
+        future.set_result(result)
+
+    def said(self, text: str) -> None:
+        self.prompts.update("s", {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}})
+
+
+async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancelled() -> None:
+    g = Gateway(1)
+    g.prompts.update("s", BEGINS)
+    g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": False})
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    g.said("theirs")
+    g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
+    g.said("mine")
+    await g.answer({"stopReason": "end_turn"})
+    assert (await turn).text == "mine"
+
+
+async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the_turn_before_it() -> None:
+    g = Gateway(1)
+    g.prompts.update("s", BEGINS)
+    waits = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    g.said("theirs")
+    await g.answer({"stopReason": "cancelled", "_meta": {"sandboxagent.dev": {"began": False}}})
+    assert (await waits).text == ""
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    g.said("theirs, too")
+    g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
+    g.said("mine")
+    await g.answer({"stopReason": "end_turn"})
+    assert (await turn).text == "mine"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_session_that_is_detached_leaves_no_prompt_waiting(version: AcpVersion) -> None:
+    g = Gateway(version)
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    if version == 2:
+        await g.answer({"messageId": "sa.1"})
+    else:
+        _, future = await g.asked.get()
+        future.set_exception(ConnectionLostError("lost"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    g.prompts.detached("s")
+    with pytest.raises(NotConnectedError, match="detached from the session s"):
+        await asyncio.wait_for(_result(turn), 5)
+
+
+async def _result(turn: Any) -> Any:
+    return await turn
