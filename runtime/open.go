@@ -179,7 +179,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
-		c.Created(q, s, s.Describe(result))
+		c.Created(q, s, s.Describe(result, s.Log().Last()))
 		s.Answered()
 	})
 }
@@ -364,7 +364,7 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 		q.Fail(nil, notFound(s.ID()))
 		return
 	}
-	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
+	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing), last)
 	if incomplete { // as far as can be known now
 		result = rawjson.SetMember(result, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 	}
@@ -475,7 +475,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			return
 		}
 		last := max(replayed, s.Log().Saved()) // what was replayed may not be visible yet
-		if result := s.Describe(withUnsupported(res, missing)); c.Shape() == acp.Inline {
+		if result := s.Describe(withUnsupported(res, missing), last); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {
 			c.answerOpened(q, s, last, result)

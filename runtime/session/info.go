@@ -194,9 +194,10 @@ func (s *Session) About() About {
 }
 
 // Describe adds what the gateway says of the session to the result of new, load,
-// resume or fork; what the agent's adapter said stays.
-func (s *Session) Describe(result json.RawMessage) json.RawMessage {
-	seq, oldest := s.Log().Last(), s.Log().Oldest()
+// resume or fork; what the agent's adapter said stays. seq is the newest event that the client
+// is shown before the answer: what has come since follows it.
+func (s *Session) Describe(result json.RawMessage, seq uint64) json.RawMessage {
+	oldest := s.Log().Oldest()
 	s.mu.Lock()
 	meta := map[string]any{
 		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conftest import asynchronous
 from sandbox_agent._prompts import Prompts
 from sandbox_agent.errors import ConnectionLostError, NotConnectedError
 from sandbox_agent.versions import AcpVersion
@@ -57,6 +58,7 @@ class Gateway:
         self.prompts.update("s", {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}})
 
 
+@asynchronous
 async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancelled() -> None:
     g = Gateway(1)
     g.prompts.update("s", BEGINS)
@@ -69,6 +71,7 @@ async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancell
     assert (await turn).text == "mine"
 
 
+@asynchronous
 async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the_turn_before_it() -> None:
     g = Gateway(1)
     g.prompts.update("s", BEGINS)
@@ -85,6 +88,7 @@ async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the
 
 
 @pytest.mark.parametrize("version", [1, 2])
+@asynchronous
 async def test_a_session_that_is_detached_leaves_no_prompt_waiting(version: AcpVersion) -> None:
     g = Gateway(version)
     turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
