@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -680,4 +682,39 @@ func TestFork_AmidACall(t *testing.T) {
 	call("waits", "tool_call_update", "completed")
 	a.answer(p, `{"stopReason":"end_turn"}`)
 	tc.until(turn)
+}
+
+// What the answer that opens a session names as the newest event was shown before it: clients
+// take what comes later with such a number, or a lower one, for what they have.
+func TestOpen_TheAnswerNamesWhatWasShown(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	wants := `{"_meta":{"sandboxagent.dev":{"eventIds":true}}}`
+	tc, other := connect(t, r, wants), connect(t, r, wants)
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	var talk sync.WaitGroup
+	talk.Go(func() {
+		for range 20000 {
+			a.conn().chunk("native-1", "more")
+		}
+	})
+	for range 1000 {
+		const method = "session/resume"
+		_, res := other.until(other.request(method, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`))
+		raw, _ := rawjson.Member(res.Result(), "_meta", "sandboxagent.dev", "seq")
+		named, err := strconv.ParseUint(string(raw), 10, 64)
+		if err != nil {
+			t.Fatalf("%s", res.Frame())
+		}
+		a.conn().chunk("native-1", "one at least")
+		if next, _ := strconv.ParseUint(seqOf(other.next()), 10, 64); next <= named {
+			t.Errorf("%s: the answer names %d, and %d comes behind it", method, named, next)
+			break
+		}
+	}
+	talk.Wait()
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
 }
