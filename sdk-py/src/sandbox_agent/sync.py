@@ -555,7 +555,7 @@ class SandboxAgent:
         return self._loop.run(self._it.delete_session(session_id))
 
     def detach_session(self, session_id: str) -> None:
-        """Gets no more of a session, which goes on."""
+        """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
         return self._loop.run(self._it.detach_session(session_id))
 
     def terminate_session(self, session_id: str) -> dict[str, Any]:
