@@ -137,8 +137,11 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		c.hello = r.frame // what was said last counts
 	case acp.MethodSessionNew, acp.MethodSessionFork:
 		if id := rawjson.MemberString(m.Result(), "sessionId"); id != "" {
-			seq, _ := uintOf(resultMeta(m), "seq")
-			c.attachLocked(id, r.frame.Params(), seq)
+			after, _ := uintOf(resultMeta(m), "seq")
+			if r.frame.Method() == acp.MethodSessionNew && !c.two {
+				after = 0 // what the agent has said by then follows
+			}
+			c.attachLocked(id, r.frame.Params(), after)
 		}
 	case acp.MethodSessionResume:
 		if s := c.sessions[r.session]; s != nil {

@@ -123,7 +123,7 @@ func TestRestore_WhatTheClientIsAttachedTo(t *testing.T) {
 		name, request, response string
 		want                    []string // the params by which it attaches again
 	}{
-		{"new", fresh, result, []string{`{"sessionId":"n","cwd":"/w","mcpServers":[],"additionalDirectories":["/x"],"_meta":{"k":2,"sandboxagent.dev":{"after":7}}}`, s}},
+		{"new", fresh, result, []string{`{"sessionId":"n","cwd":"/w","mcpServers":[],"additionalDirectories":["/x"],"_meta":{"k":2,"sandboxagent.dev":{"after":0}}}`, s}},
 		{"fork", strings.Replace(fresh, "session/new", "session/fork", 1), result, []string{`{"sessionId":"n","cwd":"/w","mcpServers":[],"additionalDirectories":["/x"],"_meta":{"k":2,"sandboxagent.dev":{"after":7}}}`, s}},
 		{"new without an id", fresh, `{"jsonrpc":"2.0","id":9,"result":{}}`, []string{s}},
 		{"new fails", fresh, failed, []string{s}},
@@ -157,6 +157,23 @@ func TestRestore_WhatTheClientIsAttachedTo(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An agent may say something of a new session, such as its commands, before the gateway has set
+// what was asked for and answers. The answer counts that, and the client is shown it behind the answer.
+func TestConn_ANewSessionsFirstEvents(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.sends(`{"jsonrpc":"2.0","id":9,"method":"session/new","params":{"cwd":"/"}}`)
+		p.one.takes(t, acp.MethodSessionNew)
+		const created = `{"jsonrpc":"2.0","id":9,"result":{"sessionId":"n","_meta":{"sandboxagent.dev":{"seq":2}}}}`
+		p.one.says("%s", created)
+		p.got("%s", created)
+		for seq := 1; seq <= 3; seq++ {
+			said := strings.Replace(fmt.Sprintf(update, seq), `"s"`, `"n"`, 1)
+			p.one.says("%s", said)
+			p.got("%s", said)
+		}
+	})
 }
 
 // The client loads what it has already: it wants to be given the past again, but
