@@ -384,7 +384,14 @@ func TestJoin_IsThereWhenTold(t *testing.T) {
 	defer front.Close()
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
-	one.begin(front.URL, "box", one.joinToken(), nil, echo)
+	c, box := one.hello(adminToken), newBox(t)
+	one.begin(front.URL, "box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/x" {
+			echo.ServeHTTP(w, r)
+		} else {
+			box.ServeHTTP(w, r)
+		}
+	}))
 	select {
 	case <-told:
 	case <-time.After(patience):
@@ -396,6 +403,7 @@ func TestJoin_IsThereWhenTold(t *testing.T) {
 		t.Errorf("the node that was told that it has joined: %s", body)
 	}
 	two.awaitState("box", fleet.StateOnline)
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}}`)
 	answers := make(chan string, 2)
 	for _, h := range []*hub{one, two} {
 		go func() {
@@ -413,5 +421,8 @@ func TestJoin_IsThereWhenTold(t *testing.T) {
 		if a := <-answers; a != `200"hello"` {
 			t.Errorf("what was sent to the node is answered %s", a)
 		}
+	}
+	if m := c.response("7"); m.Err() != nil {
+		t.Errorf("a new session at the node: %s", m.Frame())
 	}
 }

@@ -94,10 +94,11 @@ func (p *passing) finish(w http.ResponseWriter) error {
 
 // away says why a node cannot be asked, nil when it can.
 func (h *Hub) away(n store.Node) error {
-	if h.links.get(n.Name) != nil {
+	own := n.Hub == h.o.Store.Hub()
+	if h.links.get(n.Name) != nil || own && h.online(n) { // what is sent to one that is coming waits for it
 		return nil
 	}
-	if n.Hub != h.o.Store.Hub() && h.online(n) {
+	if !own && h.online(n) {
 		if _, ok := h.o.Store.Peer(n.Hub); ok {
 			return nil
 		}
