@@ -59,9 +59,9 @@ class Gateway:
     def start(self, port: str) -> None:
         line = [os.environ["SANDBOX_AGENT_BIN"], "server", "--end-with-stdin", "--port", port, "--data-dir", self.dir + "/data", "--default-agent", "mock", *self.args]
         env = {**os.environ, "HOME": self.dir, **self.env}
+        at = os.path.getsize(self.dir + "/log") if self.url else 0  # before it is started, which may have said where it listens at once
         # Its input ends with the tests, and the gateway with its input.
         self.process = subprocess.Popen(line, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=open(self.dir + "/log", "ab"))
-        at = os.path.getsize(self.dir + "/log") if self.url else 0
         while True:
             with open(self.dir + "/log", encoding="utf-8") as log:
                 log.seek(at)
