@@ -330,9 +330,11 @@ func natsServer(t *testing.T) string {
 // The page names every metric, and none that there is not.
 func TestDocs_Metrics(t *testing.T) {
 	h := startHub(t)
-	h.ask(http.MethodGet, "/v2/version", adminToken, nil) // some show with their first value
-	h.join("box", h.joinToken(), nil, echo)
-	_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+	var body []byte
+	h.await("a request was counted", func() bool { // which it is behind its answer
+		_, body = h.ask(http.MethodGet, "/metrics", adminToken, nil)
+		return strings.Contains(string(body), "sandbox_hub_http_requests_total{")
+	})
 	page, err := os.ReadFile("../docs/fleet.mdx")
 	if err != nil {
 		t.Fatal(err)

@@ -38,10 +38,13 @@ func newMetrics(version string, h *Hub) *metrics {
 	m.bundleBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "sandbox_hub_bundle_bytes_total", Help: "Bytes of it that were stored."})
 	m.moves = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_moves_total", Help: "Sessions that were to go to another node: moved, revived when the node was away, or failed."}, []string{"outcome"})
 	m.peers = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_peer_failures_total", Help: "Requests that another hub could not be asked: it has no TLS (plain), a certificate that is not trusted, or was unreachable."}, []string{"reason"})
-	for _, reason := range peerReasons {
+	for _, reason := range peerReasons { // all that can be is shown from the start, at 0
 		m.peers.WithLabelValues(reason)
 	}
-	for _, outcome := range []string{"stored", "failed"} { // known from the start, at 0
+	for _, outcome := range []string{"joined", "refused"} {
+		m.joins.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"stored", "failed"} {
 		m.bundles.WithLabelValues(outcome)
 	}
 	for _, outcome := range []string{"moved", "revived", "failed"} {

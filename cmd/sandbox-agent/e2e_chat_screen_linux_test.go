@@ -125,26 +125,38 @@ func (s *screen) asks(command string) []string {
 	return nil
 }
 
-// shows waits until all patterns are on the screen, and returns it, with its colours.
+// shows waits until all patterns are on the screen.
 func (s *screen) shows(patterns ...string) string {
+	s.t.Helper()
+	return s.until(func(look string) string { return lacks(look, patterns) })
+}
+
+// lacks is the first pattern that is not on the screen.
+func lacks(look string, patterns []string) string {
+	plain := escapes.ReplaceAllString(look, "")
+	for _, p := range patterns {
+		if !regexp.MustCompile(`(?m)` + p).MatchString(plain) {
+			return p + " is not on the screen:\n" + plain
+		}
+	}
+	return ""
+}
+
+// until waits until nothing is wrong with what is on the screen, and returns that, with its
+// colours. One look may be at a screen that is only half drawn.
+func (s *screen) until(wrong func(look string) string) string {
 	s.t.Helper()
 	limit := time.After(patience)
 	for {
-		coloured := strings.Join(s.asks("capture-pane -p -e"), "\n")
-		plain := escapes.ReplaceAllString(coloured, "")
-		missing := ""
-		for _, p := range patterns {
-			if !regexp.MustCompile(`(?m)` + p).MatchString(plain) {
-				missing = p
-			}
-		}
-		if missing == "" {
-			return coloured
+		look := strings.Join(s.asks("capture-pane -p -e"), "\n")
+		what := wrong(look)
+		if what == "" {
+			return look
 		}
 		select { // tmux tells of all that the program writes
 		case <-s.lines:
 		case <-limit:
-			s.t.Fatalf("%s is not on the screen:\n%s", missing, plain)
+			s.t.Fatal(what)
 		}
 	}
 }
@@ -179,21 +191,49 @@ func TestChat_OnAScreen(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d columns", name, width), func(t *testing.T) {
 				s := startScreen(t, width, 46, []string{background}, program, "chat", "--endpoint", g.url, "--cwd", "/tmp")
 				const ready = `^ready · mock · Mock Small · Ask · /tmp$`
-				looks := []string{s.shows(ready)}
+				file, frame := filepath.Join("testdata/chat", fmt.Sprintf("%d.txt", width)), "\n"+strings.Repeat("▔", width)+"\n"
+				updating := flag.Lookup("update").Value.String() == "true"
+				want, err := os.ReadFile(file)
+				if err != nil && !updating {
+					t.Fatal(err)
+				}
+				wanted := strings.Split(strings.TrimSuffix(string(want), "\n"), frame)
+				var looks []string // as they stand in the file
+				shows := func(patterns ...string) {
+					t.Helper()
+					var text string
+					readable(t, s.until(func(look string) string {
+						if missing := lacks(look, patterns); missing != "" {
+							return missing
+						}
+						text = regexp.MustCompile(`(?m) +$`).ReplaceAllString(escapes.ReplaceAllString(look, ""), "")
+						text = regexp.MustCompile(`^\n{3,}`).ReplaceAllString(text, "\n\n") // a new chat is empty
+						want := ""
+						if len(looks) < len(wanted) {
+							want = wanted[len(looks)]
+						}
+						if updating || text == want {
+							return ""
+						}
+						return fmt.Sprintf("look %d is not what is in %s (-want +got):\n%s", len(looks), file, cmp.Diff(want, text))
+					}), light)
+					looks = append(looks, text)
+				}
+				shows(ready)
 				s.sends("echo # What I found\n\nThe **parser** calls `next` *twice*, see [the source](https://example.com/parser.go):\n\n" +
 					"| place | calls | why |\n|---|--:|---|\n| parse.go | 2 | the loop looks ahead by one token and forgets that it has done so when a line ends |\n| scan.go | 14 | as it should |\n\n" +
 					"- [x] read\n- [ ] mended\n\n> It is said to be so since the first version.\n\n```go\nfunc next() {\n\treturn\n}\n```\n")
-				looks = append(looks, s.shows(`☐ mended\s*$[^❯]*return\s*$`, ready))
+				shows(`☐ mended\s*$[^❯]*return\s*$`, ready)
 				s.sends("diff")
 				s.shows(`I edited notes.txt`, ready)
 				s.sends("run")
 				s.shows(`The command failed`, ready)
 				s.sends("permission")
-				looks = append(looks, s.shows(`1 Allow`, `│ a number answers`, `^waits for you`))
+				shows(`1 Allow`, `│ a number answers`, `^waits for you`)
 				s.asks("send-keys 3")
 				s.shows(`reject_once`, ready)
 				s.asks("send-keys C-o")
-				looks = append(looks, s.shows(`Mock Large`))
+				shows(`Mock Large`)
 				s.asks("send-keys Escape")
 				s.shows(`reject_once\s*\n─+$`) // what follows an Escape at once is one key with it
 				// How many of a plan's states are shown depends on how fast they follow each other.
@@ -204,13 +244,13 @@ func TestChat_OnAScreen(t *testing.T) {
 				s.asks("send-keys Escape")
 				s.shows(`the turn ended: cancelled`, ready)
 
-				var plain []string
-				for _, look := range looks {
-					readable(t, look, light)
-					text := regexp.MustCompile(`(?m) +$`).ReplaceAllString(escapes.ReplaceAllString(look, ""), "")
-					plain = append(plain, regexp.MustCompile(`^\n{3,}`).ReplaceAllString(text, "\n\n")) // a new chat is empty
+				if updating {
+					if err := os.WriteFile(file, []byte(strings.Join(looks, frame)+"\n"), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				} else if len(looks) != len(wanted) {
+					t.Errorf("%s has %d looks, not %d", file, len(wanted), len(looks))
 				}
-				golden(t, filepath.Join("testdata/chat", fmt.Sprintf("%d.txt", width)), strings.Join(plain, "\n"+strings.Repeat("▔", width)+"\n")+"\n")
 			})
 		}
 	}
@@ -254,25 +294,6 @@ func TestChat_TwoSendAtOnce(t *testing.T) {
 				chats["B"].shows(`^` + before + `─+\n❯ Say what`)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if flag.Lookup("update").Value.String() == "true" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("not what is in %s (-want +got):\n%s", file, diff)
 	}
 }
 
