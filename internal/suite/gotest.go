@@ -80,11 +80,12 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
 		})
 	})
+	most := mostOfAPart.String() // of each package: go test says then what hangs
 	return []goRun{
-		{name: "with agents", args: []string{"-run", plain, "-timeout", "80m", "-parallel", "8", "-p", "3"}, packages: withAgents},
-		{name: "end to end", args: []string{"-skip", plain, "-timeout", "80m"}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "80m", "-p", "2"}, packages: concurrent, early: true, behind: true},
-		{name: "of the repository", args: []string{"-timeout", "40m", "-p", "1"}, packages: ofRepository, computes: true, behind: true},
+		{name: "with agents", args: []string{"-run", plain, "-timeout", most, "-parallel", "8", "-p", "3"}, packages: withAgents},
+		{name: "end to end", args: []string{"-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2"}, packages: concurrent, early: true, behind: true},
+		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, computes: true, behind: true},
 	}, nil
 }
 

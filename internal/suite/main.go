@@ -22,10 +22,11 @@ import (
 
 // suite is one run: its parts note what they saw.
 type suite struct {
-	long bool
-	task string    // the task runner, for the linters
-	node []string  // folders with tests that Node.js runs
-	out  io.Writer // what it says
+	long  bool
+	bound time.Duration // of each part, 0 for none
+	task  string        // the task runner, for the linters
+	node  []string      // folders with tests that Node.js runs
+	out   io.Writer     // what it says
 
 	mu      sync.Mutex
 	results []result
@@ -39,6 +40,9 @@ func main() {
 	node := flag.String("node", "", "folders with Node.js tests, separated by blanks")
 	flag.Parse()
 	s.node = strings.Fields(*node)
+	if !s.long {
+		s.bound = mostOfAPart
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -286,6 +290,10 @@ func (s *suite) part(name string, run func() (usage, error)) {
 	fmt.Fprintf(s.out, "passed: %s, %s\n", name, took)
 }
 
+// mostOfAPart is how long a part of the normal tier may take. What hangs fails the run then, and
+// what the other parts have found is still told.
+const mostOfAPart = time.Hour
+
 // grace is how long a program may take to end after it was interrupted.
 const grace = 20 * time.Second
 
@@ -301,8 +309,16 @@ func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 
 // command runs a program with env added to the environment.
 func (s *suite) command(ctx context.Context, dir string, env []string, name string, args ...string) (usage, error) {
-	cmd := program(ctx, dir, name, args...)
+	bounded, cancel := ctx, func() {}
+	if s.bound > 0 {
+		bounded, cancel = context.WithTimeout(ctx, s.bound)
+	}
+	defer cancel()
+	cmd := program(bounded, dir, name, args...)
 	cmd.Stdout, cmd.Env = s.out, append(os.Environ(), env...)
 	err := cmd.Run()
+	if bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("it had not ended after %v, so it was ended: %w", s.bound, err)
+	}
 	return usageOf(cmd), err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What pytest says counts, and a run without results fails.
@@ -44,5 +45,15 @@ func TestPythonTest(t *testing.T) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		})
+	}
+}
+
+// A part that hangs is ended, and the run says so.
+func TestCommand_HasABound(t *testing.T) {
+	files(t, map[string]string{"p/.venv/bin/python": "#!/bin/sh\nexec sleep 600\n"})
+	s := suite{out: io.Discard, bound: time.Second}
+	_, err := s.pythonTest(t.Context(), "p", nil)
+	if err == nil || !strings.Contains(err.Error(), "had not ended after 1s") {
+		t.Errorf("it says %v", err)
 	}
 }
