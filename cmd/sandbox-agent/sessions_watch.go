@@ -81,8 +81,8 @@ func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened f
 	return false, nil
 }
 
-// lines shows a change to people. A gateway that was started again tells all sessions anew: those that are as
-// they were are not shown again, and those that are not there any more were deleted.
+// lines shows a change to people: nothing when it is in no word of the line that was shown last. A gateway that
+// was started again tells all sessions anew, and those that are not there any more were deleted.
 func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 	switch change.Type {
 	case runtime.ChangeReset:
@@ -106,9 +106,10 @@ func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 		known := w.shown[id] == line
 		w.shown[id] = line
 		if w.anew != nil {
-			if w.anew[id] = struct{}{}; known {
-				return nil
-			}
+			w.anew[id] = struct{}{}
+		}
+		if known {
+			return nil
 		}
 		return []string{line}
 	}
