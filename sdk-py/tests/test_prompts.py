@@ -106,3 +106,35 @@ async def test_a_session_that_is_detached_leaves_no_prompt_waiting(version: AcpV
 
 async def _result(turn: Any) -> Any:
     return await turn
+
+
+@asynchronous
+async def test_a_prompt_that_failed_while_the_client_was_away_is_not_sent_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Gateway(2)
+    back = asyncio.Event()
+
+    async def connected() -> Any:
+        await back.wait()
+        return g
+
+    monkeypatch.setattr(g, "_connected", connected)
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    g.prompts.fail_of("s", ConnectionLostError("the session is gone"))
+    with pytest.raises(ConnectionLostError):
+        await turn
+    back.set()
+    while not g.tasks[0].done() and g.asked.empty():
+        await asyncio.sleep(0)
+    assert g.asked.empty()
+
+
+@asynchronous
+async def test_the_end_of_a_turn_is_that_of_each_that_has_begun() -> None:
+    """That of the one before may be lost with its gateway."""
+    g = Gateway(2)
+    turns = [g.prompts.add("s", [], lambda: asyncio.sleep(0)) for _ in range(2)]
+    for number in (1, 2):
+        await g.answer({"messageId": f"sa.{number}"})
+    g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
+    assert g.prompts.ended({"sessionId": "s", "promptId": g.name, "result": {"stopReason": "end_turn"}})
+    assert (await asyncio.wait_for(_result(turns[1]), 5)).stop_reason == "end_turn"

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ._wire import Wire
 from .errors import ConnectionLostError, NotConnectedError, RpcError, TurnInterruptedError
@@ -41,8 +41,9 @@ class Prompt:
     turn: Turn
     params: dict[str, Any]
     start_after: int  # the newest event of the session before it
-    sent: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: bool = False  # it was answered, or found among the events
+    phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
+    sight: Literal["all", "anew", "left"] = "all"  # see Prompts
+    sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
@@ -50,9 +51,7 @@ class Prompt:
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
     outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
-    told: asyncio.Event = field(default_factory=asyncio.Event)  # there is an outcome, or will be none
-    detached: bool = False  # the client is not attached to the session: no end is told
-    reopened: asyncio.Event = field(default_factory=asyncio.Event)  # the session was, since the gateway was last asked: an end before that is history, of which nobody is told
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase, sight or outcome
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,10 @@ class Prompts:
     In version 1 the answer to a prompt ends its turn. In version 2 it says that the turn has
     begun, and the end is told: by the gateway's own notification, which names the prompt, and
     by the session's state.
+
+    A prompt's sight is what the client sees of the session since the gateway was last asked how the
+    prompt goes. "anew": the session was opened anew, and an end before that is history, of which nobody
+    is told. "left": the client is not attached, and no end is told.
     """
 
     def __init__(self, version: AcpVersion, host: Host) -> None:
@@ -90,18 +93,18 @@ class Prompts:
         return prompt.turn
 
     def update(self, session_id: str, update: dict[str, Any]) -> None:
-        """Gives an update to the session's oldest prompt."""
-        queue = self._order.get(session_id)
+        """Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway."""
+        queue = list(self._order.get(session_id, []))
         self._give(session_id, queue[0] if queue else None, update)
-        if not queue:
-            return
-        prompt = queue[0]
         if update["sessionUpdate"] == "user_message":
-            prompt.idle = False
+            for prompt in queue:
+                prompt.idle = False
         elif update["sessionUpdate"] == "state_update" and update.get("stopReason") is not None:
-            prompt.idle = True
-            if prompt.ending is not None:
-                self._tell(prompt, prompt.ending)
+            for prompt in queue:
+                if prompt.phase == "begun" or prompt is queue[0]:
+                    prompt.idle = True
+                    if prompt.ending is not None:
+                        self._tell(prompt, prompt.ending)
 
     def ended(self, ended: dict[str, Any]) -> bool:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
@@ -110,10 +113,10 @@ class Prompts:
             if ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED):  # older gateways say it by the code alone, and not always
                 self._free(str(ended.get("sessionId")))
             return False
-        if ended.get("began") is not False and ("error" not in ended or prompt.begun):
+        if ended.get("began") is not False and ("error" not in ended or prompt.phase == "begun"):
             self._begin(prompt)
         # In version 2 the session's state may follow, unless the prompt never began.
-        if self._version == 1 or prompt.idle or (("error" in ended or ended.get("began") is False) and not prompt.begun):
+        if self._version == 1 or prompt.idle or (("error" in ended or ended.get("began") is False) and prompt.phase != "begun"):
             self._tell(prompt, ended)
         else:
             prompt.ending = ended
@@ -135,7 +138,7 @@ class Prompts:
     def _tell(self, prompt: Prompt, outcome: dict[str, Any]) -> None:
         prompt.outcome = outcome
         self._leave(prompt)
-        prompt.told.set()
+        prompt.changed.set()
 
     def _answered(self, prompt: Prompt, result: Any) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
@@ -153,7 +156,9 @@ class Prompts:
 
     def _begin(self, prompt: Prompt, message: str | None = None) -> None:
         """What is held is the turn's, if it begins with the prompt's message, where that is known."""
-        prompt.begun = True
+        if prompt.phase == "over":
+            return
+        prompt.phase = "begun"
         held, prompt.held = prompt.held, []
         if message is None or (held and held[0].get("messageId") == message):
             for update in held:
@@ -168,19 +173,17 @@ class Prompts:
 
     def reopened(self, session_id: str) -> None:
         """The application has opened the session anew."""
-        for prompt in self._open.values():
-            if prompt.session_id == session_id:
-                if prompt.detached and prompt.outcome is None:
-                    prompt.told.clear()
-                prompt.detached = False
-                prompt.reopened.set()
+        self._see(session_id, "anew")
 
     def detached(self, session_id: str) -> None:
         """The client has left the session, which goes on: only an answer that is on its way still ends a prompt."""
+        self._see(session_id, "left")
+
+    def _see(self, session_id: str, sight: Literal["anew", "left"]) -> None:
         for prompt in self._open.values():
             if prompt.session_id == session_id:
-                prompt.detached = True
-                prompt.told.set()
+                prompt.sight = sight
+                prompt.changed.set()
 
     def _free(self, session_id: str) -> None:
         """The turn of another client is over."""
@@ -196,7 +199,7 @@ class Prompts:
                 self._others.add(session_id)
             ours = session_id not in self._others
         else:
-            ours = prompt is not None and prompt.begun
+            ours = prompt is not None and prompt.phase == "begun"
         if prompt is None:
             return
         if ours:
@@ -217,10 +220,12 @@ class Prompts:
             self._order.pop(prompt.session_id, None)
 
     def _finish(self, prompt: Prompt, outcome: _End | BaseException) -> None:
-        if self._open.pop(prompt.id, None) is None:
+        if prompt.phase == "over":
             return
+        prompt.phase = "over"
+        del self._open[prompt.id]
         self._leave(prompt)
-        prompt.told.set()
+        prompt.changed.set()
         if isinstance(outcome, BaseException):
             prompt.turn._fail(outcome)
         else:
@@ -240,6 +245,8 @@ class Prompts:
     async def _turn(self, prompt: Prompt) -> _End:
         while True:
             wire = await self._host._connected()
+            if prompt.phase == "over":
+                raise _interrupted()  # it failed meanwhile, and nobody wants it any more
             try:
                 response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=prompt.sent.set)
                 if self._version == 1:
@@ -267,10 +274,9 @@ class Prompts:
 
     async def _before_loss(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
         """How the prompt ended; None when that is to be asked for: the connection was lost before it was told, or the session opened anew."""
-        await _first(prompt.told.wait(), prompt.reopened.wait(), wire.closed.wait())
-        if prompt.told.is_set():
-            return self._outcome(prompt)
-        return None
+        told = asyncio.ensure_future(self._outcome(prompt))
+        await _first(told, wire.closed.wait())
+        return None if told.cancelled() else told.result()
 
     async def _after_loss(self, prompt: Prompt) -> dict[str, Any] | None:
         """Finds out, on a later connection or when the session was opened anew, how the prompt ended; None when it is to be sent again."""
@@ -287,38 +293,43 @@ class Prompts:
                 await wire.closed.wait()  # with the next connection the gateway can be asked
 
     async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
-        while not prompt.told.is_set():
-            if prompt.ending is None:
-                prompt.reopened.clear()
+        while True:
+            if prompt.outcome is None and prompt.ending is None:
+                if prompt.sight == "anew":
+                    prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
                 begun, ended, seq = await self._find(prompt, wire)
                 if begun is not None and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
-                if prompt.told.is_set():
-                    break
-                after = self._host._after(prompt.session_id)
-                if ended is not None and prompt.ending is None and (after is None or seq <= after):
-                    return ended
-                if begun is None and ended is None:
-                    return None
-                if ended is None and state not in ("running", "waiting"):
-                    raise _interrupted()
-            elif prompt.reopened.is_set():
-                return prompt.ending  # the state that follows is history, too
+                if prompt.outcome is None and prompt.ending is None:
+                    after = self._host._after(prompt.session_id)
+                    if ended is not None and (after is None or seq <= after):
+                        return ended
+                    if begun is None and ended is None:
+                        return None
+                    if ended is None and state not in ("running", "waiting"):
+                        raise _interrupted()
             # What the stream has not brought yet it will bring, behind the turn's updates, unless the session is opened anew.
-            await _first(prompt.told.wait(), prompt.reopened.wait())
-        return self._outcome(prompt)
+            outcome = await self._outcome(prompt)
+            if outcome is not None:
+                return outcome
 
-    def _outcome(self, prompt: Prompt) -> dict[str, Any]:
-        if prompt.outcome is None and prompt.ending is not None:
-            return prompt.ending
-        if prompt.outcome is None and prompt.detached:
+    async def _outcome(self, prompt: Prompt) -> dict[str, Any] | None:
+        """The prompt's end, when it is told; None when it may not be, so that the gateway is to be asked."""
+        while prompt.outcome is None and prompt.phase != "over" and prompt.sight == "all":
+            prompt.changed.clear()
+            await prompt.changed.wait()
+        if prompt.outcome is not None:
+            return prompt.outcome
+        if prompt.phase == "over":
+            raise _interrupted()  # the turn knows more: it has failed
+        if prompt.ending is not None:
+            return prompt.ending  # the state behind it is history, or not told
+        if prompt.sight == "left":
             raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
-        if prompt.outcome is None:
-            raise NotConnectedError("the client was disconnected")  # the turn knows more: it has failed
-        return prompt.outcome
+        return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
         """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that."""

@@ -94,8 +94,12 @@ export class WebSocketLink extends Link {
     const socket = this.options.WebSocket !== undefined && named
       ? new constructor(this.url, [...(this.options.protocols ?? [])], { headers })
       : new constructor(this.url, [...(this.options.protocols ?? [])]);
-    return new Promise((resolve, reject) => {
-      let opened = false;
+    let opened = false;
+    const ended = () => {
+      if (!opened) socket.close();
+    };
+    this.ended.signal.addEventListener("abort", ended, { once: true });
+    return new Promise<WebSocket>((resolve, reject) => {
       const node = socket as NodeSocket;
       node.on?.("unexpected-response", ((_request: unknown, response: { statusCode?: number; statusMessage?: string; on(event: string, f: (chunk?: unknown) => void): void }) => {
         let text = "";
@@ -117,10 +121,7 @@ export class WebSocketLink extends Link {
         if (event.code === 1002 || event.code === 1009) return this.lose("protocol", `the server closed the WebSocket: ${event.code} ${event.reason}`);
         this.lose(event.reason === "events expired" ? "events_expired" : "closed", `the WebSocket was closed: ${event.code} ${event.reason}`.trim());
       });
-      this.ended.signal.addEventListener("abort", () => {
-        if (!opened) socket.close();
-      }, { once: true });
-    });
+    }).finally(() => this.ended.signal.removeEventListener("abort", ended));
   }
 
   #message(data: unknown): void {

@@ -150,6 +150,22 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
   });
 });
 
+test("attempts that fail leave nothing behind", async () => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => void warnings.push(warning.message); // Node.js warns of many listeners
+  process.on("warning", note);
+  let attempts = 0;
+  class Refused extends WebSocket {
+    constructor(url: string, protocols: string[]) {
+      super(++attempts > 15 ? url : "ws://127.0.0.1:1", protocols);
+    }
+  }
+  const c = await connect(gateway.rpc, { transport: "websocket", WebSocket: Refused as never, retry: { firstDelayMs: 1, maxDelayMs: 1 } });
+  await c.stream.close();
+  process.off("warning", note);
+  expect([attempts, warnings]).toEqual([16, []]);
+});
+
 test("the stream of a session that was ended is given up, and opened again with it", async () => {
   let open = 0;
   const c = await connect(gateway.rpc, {

@@ -494,13 +494,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       startAfter: this.#attached.get(rest.sessionId)?.position.after ?? 0,
       after: () => this.#attached.get(rest.sessionId)?.position.after ?? 0,
       reached: (seq) => this.#until(() => (this.#attached.get(rest.sessionId)?.position.after ?? 0) >= seq),
-      send: async (promptId, onSent) => {
+      send: async (promptId, go) => {
         const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
+        go();
         try {
-          const response = connection.agent.request("session/prompt", request);
-          onSent();
-          return { response: await response, lost: connection.stream.closed };
+          return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {
           if (connection.stream.state === "closed") {
             await connection.stream.closed;

@@ -33,8 +33,8 @@ interface Wire {
   after(): number;
   /** Resolves when the session has come to the event, or cannot come to it on this connection any more. */
   reached(seq: number): Promise<void>;
-  /** Calls `onSent` when the request is on its way: what is sent then comes after it. */
-  send(promptId: string, onSent: () => void): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
+  /** Calls `go` right before the request is sent, so that what is sent then comes after it; it throws when nobody wants it any more. */
+  send(promptId: string, go: () => void): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -43,15 +43,25 @@ interface Wire {
   events(after: number): Promise<EventPage>;
 }
 
+/**
+ * Where a prompt is. It waits for the one before it, and is then sent, as soon as there is a connection; it has begun when it was answered, or was found
+ * among the events; it is over when its turn is. What is withdrawn while it waits is never sent.
+ */
+type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
+
+/**
+ * What the client sees of the session since the gateway was last asked how the prompt goes. "anew": the session was opened
+ * anew, and an end before that is history, of which nobody is told. "left": the client is not attached, and no end is told.
+ */
+type Sight = "all" | "anew" | "left";
+
 interface Prompt {
   readonly id: string;
   readonly sessionId: string;
   readonly turn: Turn<AcpVersion>;
-  done: boolean;
-  waits: boolean; // for the prompt before it; it was not sent
-  withdrawn: boolean; // while it waited
-  readonly sent: Promise<void>;
-  begun: boolean; // it was answered, or found among the events
+  phase: Phase;
+  sight: Sight;
+  readonly sent: Promise<void>; // or not to be sent any more
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard: boolean; // of version 1: its turn has had an update
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
@@ -59,9 +69,7 @@ interface Prompt {
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
   idle: boolean; // the session's state was told to be so since the last message of a person
   outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
-  reopened: boolean; // the session was opened anew since the gateway was last asked: an end before that is history, of which nobody is told
-  detached: boolean; // the client is not attached to the session: no end is told
-  tell: () => void; // wakes who waits for outcome, reopened or detached
+  tell: () => void; // wakes who waits for another phase, sight or outcome
 }
 
 /**
@@ -80,16 +88,15 @@ export class Prompts {
 
   add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn<AcpVersion> {
     let onSent = () => {};
+    const queue = this.#order.get(sessionId) ?? [];
+    const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, reopened: false, detached: false, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", sent: new Promise((resolve) => (onSent = resolve)), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
-    const queue = this.#order.get(sessionId) ?? [];
     queue.push(prompt);
     this.#order.set(sessionId, queue);
-    const before = wire.oneByOne ? queue.at(-2) : undefined;
-    prompt.waits = before !== undefined;
     void this.#run(prompt, wire, before, onSent).finally(onSent).then(
       (end) => this.#finish(prompt, () => prompt.turn.end(end)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
@@ -98,8 +105,8 @@ export class Prompts {
   }
 
   #finish(prompt: Prompt, end: () => void): void {
-    if (prompt.done) return;
-    prompt.done = true;
+    if (prompt.phase === "over") return;
+    prompt.phase = "over";
     this.#open.delete(prompt.id);
     this.#leaveOrder(prompt);
     end();
@@ -128,7 +135,8 @@ export class Prompts {
 
   /** What is held is the turn's, if it begins with the prompt's message, where that is known. */
   #begin(prompt: Prompt, message?: string): void {
-    prompt.begun = true;
+    if (prompt.phase === "over") return;
+    prompt.phase = "begun";
     const held = prompt.held.splice(0);
     if (message !== undefined && (held[0] as { messageId?: string } | undefined)?.messageId !== message) return;
     for (const update of held) prompt.turn.push(update);
@@ -142,19 +150,18 @@ export class Prompts {
 
   /** The application has opened the session anew. */
   reopened(sessionId: string): void {
-    for (const prompt of this.#open.values()) {
-      if (prompt.sessionId !== sessionId) continue;
-      prompt.reopened = true;
-      prompt.detached = false;
-      prompt.tell();
-    }
+    this.#see(sessionId, "anew");
   }
 
   /** The client has left the session, which goes on: only an answer that is on its way still ends a prompt. */
   detached(sessionId: string): void {
+    this.#see(sessionId, "left");
+  }
+
+  #see(sessionId: string, sight: Sight): void {
     for (const prompt of this.#open.values()) {
       if (prompt.sessionId !== sessionId) continue;
-      prompt.detached = true;
+      prompt.sight = sight;
       prompt.tell();
     }
   }
@@ -174,7 +181,7 @@ export class Prompts {
         if (prompt) prompt.heard = true;
         return prompt?.turn.push(update);
       }
-    } else if (prompt?.begun) return prompt.turn.push(update);
+    } else if (prompt?.phase === "begun") return prompt.turn.push(update);
     if (prompt === undefined) return;
     // The answer, which says that it has begun, comes right behind its own message.
     if (update.sessionUpdate === "user_message") prompt.held = [];
@@ -188,7 +195,7 @@ export class Prompts {
     if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
     for (const prompt of queue) {
-      if (!prompt.begun && prompt !== queue[0]) continue;
+      if (prompt.phase !== "begun" && prompt !== queue[0]) continue;
       prompt.idle = true;
       if (prompt.ending) this.#told(prompt, prompt.ending);
     }
@@ -207,9 +214,9 @@ export class Prompts {
       if (began(ended)) this.#free(ended.sessionId);
       return false;
     }
-    if (ended.began !== false && (!ended.error || prompt.begun)) this.#begin(prompt);
+    if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
-    if (this.version === 1 || prompt.idle || (ended.began === false || ended.error) && !prompt.begun) this.#told(prompt, ended);
+    if (this.version === 1 || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
     else prompt.ending = ended;
     return true;
   }
@@ -225,16 +232,20 @@ export class Prompts {
   /** Resolves when the session's prompts are on their way; those that wait for others are withdrawn. */
   async settleBeforeCancel(sessionId: string): Promise<void> {
     const queue = this.#order.get(sessionId) ?? [];
-    for (const prompt of queue) prompt.withdrawn = prompt.waits;
-    await Promise.all(queue.filter((p) => !p.waits).map((p) => p.sent));
+    for (const prompt of queue) if (prompt.phase === "waits") prompt.phase = "withdrawn";
+    await Promise.all(queue.filter((p) => p.phase !== "withdrawn").map((p) => p.sent));
   }
 
   async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined, onSent: () => void): Promise<TurnEnd> {
     if (before) await before.turn.then(() => {}, () => {});
-    if (prompt.withdrawn) return endOf({ stopReason: "cancelled" });
-    prompt.waits = false;
+    if (prompt.phase === "withdrawn") return endOf({ stopReason: "cancelled" });
+    if (prompt.phase === "waits") prompt.phase = "sent";
+    const go = () => {
+      if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
+      onSent();
+    };
     for (;;) {
-      const sent = await wire.send(prompt.id, onSent).catch((error: unknown) => {
+      const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
         if (this.version === 2 && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
@@ -256,9 +267,10 @@ export class Prompts {
 
   /** The prompt's end, when it is told, and "ask again" when it may not be; undefined when it ended otherwise. */
   async #outcome(prompt: Prompt): Promise<TurnEnded | "ask again" | undefined> {
-    while (!prompt.outcome && !prompt.done && !prompt.reopened && !prompt.detached) await new Promise<void>((resolve) => (prompt.tell = resolve));
-    if (prompt.outcome || prompt.done) return prompt.outcome;
-    if (prompt.detached) throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
+    while (!prompt.outcome && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
+    if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
+    if (prompt.ending) return prompt.ending; // the state behind it is history, or not told
+    if (prompt.sight === "left") throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
     return "ask again";
   }
 
@@ -269,16 +281,15 @@ export class Prompts {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
-        if (prompt.outcome) return prompt.outcome;
-        if (prompt.ending) return prompt.reopened || prompt.detached ? prompt.ending : this.#outcome(prompt); // the state comes
-        prompt.reopened = false;
+        if (prompt.outcome || prompt.ending) return this.#outcome(prompt);
+        if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
         if (found.received && this.version === 2) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
-        if (found.ended && prompt.detached) return found.ended;
+        if (found.ended && prompt.sight === "left") return found.ended;
         if (found.ended) {
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
@@ -289,7 +300,7 @@ export class Prompts {
         throw new TurnInterruptedError(prompt.sessionId);
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
-        if (error instanceof TurnInterruptedError || prompt.done) throw error;
+        if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
         // The gateway could not be asked: with the next connection it can.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const)]);
       });

@@ -59,6 +59,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     const terminal = new Terminal(socket);
     const close = () => void terminal.close();
     options.signal?.addEventListener("abort", close, { once: true });
+    socket.addEventListener("close", () => options.signal?.removeEventListener("abort", close));
     await terminal.#ready();
     return terminal;
   }

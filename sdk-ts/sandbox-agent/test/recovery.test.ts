@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
+import { AcpRpcError, SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
@@ -191,6 +191,31 @@ const ways: Record<string, (_: Gone) => unknown> = {
   "the session left": ({ client, session }) => client.detachSession(session),
   "the client disconnected": ({ client }) => client.disconnect(),
 };
+
+// The application was told that it failed, and may have done something else since.
+test.each(variants)("a prompt that failed while the client was away is not sent when it is back: version $acpVersion, $agent, $transport", async (options) => {
+  const own = await Gateway.startWithBoth();
+  const proxy = await Proxy.to(own.port);
+  const sent: string[] = [];
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 }, onEnvelope: ({ direction, message }) => void (direction === "sent" && "method" in message && sent.push(message.method)) });
+  const session = await c.newSession({ cwd: "/tmp" });
+  proxy.refusing = true;
+  proxy.cut();
+  await expect.poll(() => c.state).toBe("reconnecting");
+  const turns = ["echo one", "echo two"].map((text) => session.prompt(text).then(() => "it ended", (error: unknown) => error));
+  await using other = new SandboxAgentClient({ baseUrl: own.url, ...options });
+  await other.terminateSession(session.id);
+  await own.kill("SIGKILL");
+  await own.restart(); // in standard HTTP, too, there is a new connection then
+  proxy.refusing = false;
+  for (const end of await Promise.all(turns)) expect(end).toBeInstanceOf(AcpRpcError);
+  await c.newSession({ cwd: "/tmp" });
+  const resumed = sent.lastIndexOf("session/resume");
+  expect(resumed).toBeGreaterThan(0);
+  expect(sent.slice(resumed)).not.toContain("session/prompt");
+  await proxy.stop();
+  await own.stop();
+});
 
 describe.each(variants)("a handler is told that its question is gone: version $acpVersion, $agent, $transport", (options) => {
   test.each(Object.entries(ways))("%s", async (way, go) => {
