@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -394,17 +395,19 @@ func TestRequests_BadOnesAreAnsweredClearly(t *testing.T) {
 }
 
 func TestRequestTimeout_AnswersAndDropsTheLateResponse(t *testing.T) {
-	a := &fakeAgent{id: "fake"}
-	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Second})
-	tc := connect(t, r, "")
-	s := tc.session()
-	e := tc.callErr("session/set_mode", `{"sessionId":"`+s+`","modeId":"x"}`)
-	if e.Code != acp.CodeInternal || !strings.Contains(string(e.Data), `"status":504`) {
-		t.Errorf("err %v %s", e, e.Data)
-	}
-	m := a.conn().next(t, "session/set_mode")
-	a.conn().result(m, `{}`)
-	tc.call("session/list", `{}`)
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Second})
+		tc := connect(t, r, "")
+		s := tc.session()
+		e := tc.callErr("session/set_mode", `{"sessionId":"`+s+`","modeId":"x"}`)
+		if e.Code != acp.CodeInternal || !strings.Contains(string(e.Data), `"status":504`) {
+			t.Errorf("err %v %s", e, e.Data)
+		}
+		m := a.conn().next(t, "session/set_mode")
+		a.conn().result(m, `{}`)
+		tc.call("session/list", `{}`)
+	})
 }
 
 func TestTurnIdleTimeout_CancelsASilentTurn(t *testing.T) {

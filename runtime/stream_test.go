@@ -172,27 +172,29 @@ func TestStream_PerSessionStreamsAreIndependent(t *testing.T) {
 
 func TestConnection_WithoutStreamOrRequestEnds(t *testing.T) {
 	t.Parallel()
-	a := &fakeAgent{id: "fake"}
-	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", ConnectionGrace: time.Second})
-	idle, held := inlineClient(t, r), inlineClient(t, r)
-	st, err := held.Stream("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-idle.Done():
-	case <-time.After(wait):
-		t.Fatal("the connection was not ended")
-	}
-	select {
-	case <-held.Done():
-		t.Error("a connection with a stream was ended")
-	default:
-	}
-	st.Close()
-	if _, err := idle.Stream("", nil); kindOf(t, err) != problem.ClientNotFound {
-		t.Errorf("stream of an ended connection: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", ConnectionGrace: time.Second})
+		idle, held := inlineClient(t, r), inlineClient(t, r)
+		st, err := held.Stream("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-idle.Done():
+		case <-time.After(wait):
+			t.Fatal("the connection was not ended")
+		}
+		select {
+		case <-held.Done():
+			t.Error("a connection with a stream was ended")
+		default:
+		}
+		st.Close()
+		if _, err := idle.Stream("", nil); kindOf(t, err) != problem.ClientNotFound {
+			t.Errorf("stream of an ended connection: %v", err)
+		}
+	})
 }
 
 func TestAsk_OverTheLimitIsRefused(t *testing.T) {

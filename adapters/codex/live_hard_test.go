@@ -211,7 +211,7 @@ func liveCodeMode(t *testing.T, w *world) {
 // ends waits until the process is gone whose id a command has written.
 func ends(t *testing.T, file string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); alive(t, file); {
+	for end := time.Now().Add(bridgetest.Patience); alive(t, file); {
 		if time.Now().After(end) {
 			t.Fatal("the command runs on")
 		}

@@ -324,7 +324,7 @@ func liveCancelEndsTheCommand(t *testing.T, w *world) {
 	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
-	for end := time.Now().Add(5 * time.Second); alive(t, pid); {
+	for end := time.Now().Add(bridgetest.Patience); alive(t, pid); {
 		if time.Now().After(end) {
 			t.Fatal("the command runs on")
 		}

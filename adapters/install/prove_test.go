@@ -64,8 +64,8 @@ func TestProve_SilentAgentEndsWithItsChildren(t *testing.T) {
 		b, _ := os.ReadFile(fifo) // waits for the child
 		child <- strings.TrimSpace(string(b))
 	}()
-	_, err := m.installer(t, Options{Sources: []Source{Registry}, ProofTimeout: 2 * time.Second}).Install(t.Context(), Request{Agent: "gem"})
-	wantProblem(t, err, problem.InstallFailed, "did not end within 2s", "waiting for nobody")
+	_, err := m.installer(t, Options{Sources: []Source{Registry}, ProofTimeout: 10 * time.Second}).Install(t.Context(), Request{Agent: "gem"})
+	wantProblem(t, err, problem.InstallFailed, "did not end within 10s", "waiting for nobody")
 	pid, err := strconv.Atoi(<-child)
 	if err != nil {
 		t.Fatal(err)

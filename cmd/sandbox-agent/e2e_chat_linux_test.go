@@ -105,6 +105,19 @@ func (k *talk) sees(patterns ...string) {
 	}
 }
 
+// writes waits until the program has written a text, which need not be shown.
+func (k *talk) writes(text string) {
+	k.t.Helper()
+	limit := time.After(patience)
+	for !strings.Contains(k.seen.String(), text) {
+		select {
+		case <-k.more:
+		case <-limit:
+			k.t.Fatalf("%q was not written", text)
+		}
+	}
+}
+
 func (k *talk) types(keys string) {
 	k.t.Helper()
 	if _, err := k.tty.WriteString(keys); err != nil {

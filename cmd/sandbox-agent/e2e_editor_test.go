@@ -154,7 +154,7 @@ func TestEditor_InProcess(t *testing.T) {
 		t.Error(err)
 	}
 	// Cancel.
-	turn = c.start("session/prompt", promptParams(s, "stream 100000 10"))
+	turn = c.start("session/prompt", promptParams(s, "slow"))
 	c.find(c.mark(), "a chunk", func(m *message) bool { _, ok := m.chunk(s); return ok })
 	c.notify("session/cancel", map[string]any{"sessionId": s})
 	if r, err := c.wait(turn); err != nil || stopReason(t, r) != "cancelled" {
@@ -166,8 +166,9 @@ func TestEditor_InProcess(t *testing.T) {
 		t.Error(stop)
 	}
 	other.editor.leave(t)
+	from := c.mark()
 	running := c.start("session/prompt", promptParams(s, "stream 100000 10")) // an editor may leave in the middle
-	c.find(c.mark(), "a chunk", func(m *message) bool { _, ok := m.chunk(s); return ok })
+	c.find(from, "a chunk", func(m *message) bool { _, ok := m.chunk(s); return ok })
 	c.editor.leave(t)
 	<-running
 	if code := c.editor.cmd.ProcessState.ExitCode(); code != 0 {
@@ -367,7 +368,7 @@ func TestEditor_Remote(t *testing.T) {
 
 	t.Run("a prompt and its cancel", func(t *testing.T) {
 		p.set(true)
-		turn := c.start("session/prompt", promptParams(s, "stream 100000 10"))
+		turn := c.start("session/prompt", promptParams(s, "slow"))
 		c.notify("session/cancel", map[string]any{"sessionId": s})
 		p.set(false)
 		if r, err := c.wait(turn); err != nil || stopReason(t, r) != "cancelled" {
@@ -418,7 +419,7 @@ func TestEditor_Remote(t *testing.T) {
 
 	t.Run("the gateway killed in the middle of a turn", func(t *testing.T) {
 		from := c.mark()
-		turn := c.start("session/prompt", promptParams(s, "stream 100000 10"))
+		turn := c.start("session/prompt", promptParams(s, "slow"))
 		c.find(from, "a chunk", func(m *message) bool { _, ok := m.chunk(s); return ok })
 		g.kill(syscall.SIGKILL)
 		g.start()

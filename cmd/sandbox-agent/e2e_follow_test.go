@@ -221,10 +221,10 @@ func TestFollow_DaemonRestart(t *testing.T) {
 	for _, f := range all {
 		f.await(f.errOut, isThere)
 	}
+	list.await(list.out, left+"  deleted") // when the list has been told anew
 	do("prompt", "--session", id, "second")
 	events.await(events.out, "second")
 	events.await(events.out, "end_turn")
-	list.await(list.out, left+"  deleted")
 	list.await(list.out, "first")
 	if files != nil {
 		files.await(files.out, "overflow")

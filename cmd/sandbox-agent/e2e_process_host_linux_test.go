@@ -288,7 +288,7 @@ func TestAttach_AtATerminal(t *testing.T) {
 	if err := pty.Setsize(s.pty, &pty.Winsize{Cols: 70, Rows: 20}); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // the signal and the size travel on ways of their own
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); { // the signal and the size travel on ways of their own
 		s.keys("stty size\r")
 		s.await("prompt> ")
 		s.mu.Lock()

@@ -68,7 +68,7 @@ func TestPrompt_BehindAnothersTurn(t *testing.T) {
 				leave func(*exec.Cmd) error
 			}{
 				{"interrupted", 130, nil, func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGINT) }},
-				{"timed out", 124, []string{"--timeout", "2s"}, func(*exec.Cmd) error { return nil }},
+				{"timed out", 124, []string{"--timeout", "10s"}, func(*exec.Cmd) error { return nil }},
 			} {
 				cmd, out, said := behind(row.flags...)
 				if err := row.leave(cmd); err != nil {

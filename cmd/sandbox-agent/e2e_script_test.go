@@ -23,7 +23,7 @@ func TestPrompt_SurvivesBreaks(t *testing.T) {
 	g := startGateway(t, "--default-agent", "mock")
 	p := newCutter(t, g.url)
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+p.url())}
-	cmd := c.command(t.Context(), "prompt", "--json", "--timeout", "4s", "slow")
+	cmd := c.command(t.Context(), "prompt", "--json", "--timeout", "15s", "slow")
 	type result struct {
 		out []byte
 		err error

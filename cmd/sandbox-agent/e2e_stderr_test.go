@@ -23,8 +23,11 @@ func TestAgents_ShowTheirStderr(t *testing.T) {
 			}
 		}
 	}
-	g.get("/v2/agents/grumbler", &row)
-	if len(row.Processes) != 1 || row.Processes[0].Stderr == nil || row.Processes[0].Stderr.Tail != "no config found" || row.Processes[0].Stderr.TotalLines != 1 {
+	g.until("the agent's stderr is read", func() bool { // which is no part of its answers
+		g.get("/v2/agents/grumbler", &row)
+		return len(row.Processes) != 1 || row.Processes[0].Stderr != nil
+	})
+	if len(row.Processes) != 1 || row.Processes[0].Stderr.Tail != "no config found" || row.Processes[0].Stderr.TotalLines != 1 {
 		t.Errorf("the agent is %+v", row)
 	}
 	out, err := exec.CommandContext(t.Context(), bin, "agents", "show", "grumbler", "--endpoint", g.url).CombinedOutput()

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +30,7 @@ type road struct {
 	mu      sync.Mutex
 	g       *gateway
 	reached func(step string)
+	passing sync.WaitGroup // requests
 }
 
 func newRoad(t *testing.T, g *gateway) *road {
@@ -50,6 +50,8 @@ func newRoad(t *testing.T, g *gateway) *road {
 		ModifyResponse: func(resp *http.Response) error { r.tell("answered", resp.Request); return nil },
 	}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.passing.Add(1)
+		defer r.passing.Done()
 		r.tell("asked", req)
 		if req.ContentLength != 0 && strings.HasSuffix(req.URL.Path, "/import") {
 			req.Body = &tellingBody{ReadCloser: req.Body, tell: func() { r.tell("half of", req) }}
@@ -158,17 +160,27 @@ func (j *journey) lend() {
 }
 
 // teleport runs the command; told is what it wrote.
-func (j *journey) teleport(ctx context.Context) (told string, err error) {
+func (j *journey) teleport() (told string, err error) {
+	j.t.Helper()
+	return j.teleportAs(make(chan *os.Process, 1))
+}
+
+// teleportAs is teleport by a process that started, which has room for one, is given.
+func (j *journey) teleportAs(started chan<- *os.Process) (told string, err error) {
 	j.t.Helper()
 	bin, err := binary()
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, bin, "teleport", "--from", j.a.URL, "--to", j.b.URL, "--cwd", j.away, j.id)
+	cmd := exec.CommandContext(j.t.Context(), bin, "teleport", "--from", j.a.URL, "--to", j.b.URL, "--cwd", j.away, j.id)
 	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TO_TOKEN=", "SANDBOX_AGENT_TOKEN=")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	if err := cmd.Start(); err != nil {
+		j.t.Fatal(err)
+	}
+	started <- cmd.Process
+	err = cmd.Wait()
 	return out.String(), err
 }
 
@@ -262,7 +274,7 @@ func files(t *testing.T, dir string) map[string]string {
 // finish repeats the command, and looks whether the session goes on where it is.
 func (j *journey) finish() {
 	j.t.Helper()
-	told, err := j.teleport(j.t.Context())
+	told, err := j.teleport()
 	if err != nil {
 		j.t.Fatalf("repeated: %v, %s", err, told)
 	}
@@ -339,8 +351,7 @@ func TestTeleport_Killed(t *testing.T) {
 func (j *journey) killedAt(step, who string) {
 	j.pack(step + who)
 	j.lend()
-	ctx, cancel := context.WithCancel(j.t.Context())
-	defer cancel()
+	started := make(chan *os.Process, 1)
 	killed := false
 	var once sync.Once
 	hook := func(name string) func(string) {
@@ -355,15 +366,17 @@ func (j *journey) killedAt(step, who string) {
 					j.from.kill(syscall.SIGKILL)
 				case "target":
 					j.to.kill(syscall.SIGKILL)
-				case "command":
-					cancel()
+				case "command": // before it has the answer to this step
+					_ = (<-started).Kill()
 				}
 			})
 		}
 	}
 	j.a.on(hook("source"))
 	j.b.on(hook("target"))
-	told, err := j.teleport(ctx)
+	told, err := j.teleportAs(started)
+	j.a.passing.Wait() // what a command has asked that was killed may still be on its way
+	j.b.passing.Wait()
 	j.a.on(func(string) {})
 	j.b.on(func(string) {})
 	if !killed {
@@ -412,7 +425,7 @@ func TestTeleport_KilledWithin(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = j.teleport(t.Context())
+				_, _ = j.teleport()
 			}()
 			for over := false; !over && !reached(); {
 				select {
@@ -459,7 +472,7 @@ func TestTeleport_KilledWhileMerging(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = j.teleport(t.Context())
+				_, _ = j.teleport()
 			}()
 			for over := false; !over && !exists(filepath.Join(j.away, ".sandbox-agent-tmp-arriving", when)); {
 				select {
@@ -507,7 +520,7 @@ func TestTeleport_GoesOnMeanwhile(t *testing.T) {
 			})
 		}
 	})
-	told, err := j.teleport(t.Context())
+	told, err := j.teleport()
 	if err == nil || !strings.Contains(told, "went on here while it was moved") {
 		t.Errorf("%v, %s", err, told)
 	}
@@ -515,7 +528,7 @@ func TestTeleport_GoesOnMeanwhile(t *testing.T) {
 		t.Errorf("%+v and %+v", here, there)
 	}
 	j.before = j.from.events(j.id)
-	if told, err := j.teleport(t.Context()); err != nil {
+	if told, err := j.teleport(); err != nil {
 		t.Fatalf("%v, %s", err, told)
 	}
 	same(t, j.to.events(j.id), j.before)

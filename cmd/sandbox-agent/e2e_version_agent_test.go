@@ -360,7 +360,7 @@ func TestVersions_AgentOfTwo(t *testing.T) {
 	t.Run("the background ends within a turn", func(t *testing.T) {
 		_, two := prompt(t, "background 60000")
 		terminal := two[len(two)-1]["background"].([]any)[0].(map[string]any)["terminalId"]
-		from := len(p.two.updates)
+		from, mark := len(p.two.updates), p.one.mark()
 		p.two.prompt(p.session, "slow")
 		p.two.until(ofKind("agent_message_chunk"), from)
 		p.two.call("terminal/cancel", map[string]any{"sessionId": p.session, "terminalId": terminal})
@@ -369,6 +369,7 @@ func TestVersions_AgentOfTwo(t *testing.T) {
 		if end := p.two.until(isState("idle"), from); end["stopReason"] != "cancelled" || end["background"] != nil {
 			t.Errorf("the turn ended with %v", end)
 		}
+		p.one.find(mark, "what the agent said by itself", func(m *message) bool { return strings.Contains(string(m.raw), "in the background is cancelled") })
 	})
 	t.Run("a replay", func(t *testing.T) {
 		again := dialSecondFor(t, p.g, "mock2")
@@ -461,7 +462,9 @@ func TestVersions_AgentOfTwoKilled(t *testing.T) {
 		t.Error("the command in the background has not ended")
 	}
 	was, is := p.two.conversation(), again.conversation()
-	if len(is) != len(was) || !slices.Equal(was[:len(was)-1], is[:len(is)-1]) || !strings.HasPrefix(is[len(is)-1], was[len(was)-1]) {
+	last := len(was) - 1
+	if len(is) < len(was) || !slices.Equal(was[:last], is[:last]) || !strings.HasPrefix(is[last], was[last]) ||
+		slices.ContainsFunc(is[last+1:], func(later string) bool { return !strings.Contains(later, " tick ") }) { // a tick of the background begins a new message
 		t.Errorf("the conversation was\n%s\nand is\n%s", strings.Join(was, "\n"), strings.Join(is, "\n"))
 	}
 	p.join()

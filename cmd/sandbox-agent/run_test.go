@@ -23,6 +23,10 @@ func init() {
 	}
 }
 
+// patience bounds what would otherwise wait for ever: on a slow machine that does other work, too, a
+// start of an agent can take half a minute.
+const patience = 2 * time.Minute
+
 // screen is an output that can be read while it is written to.
 type screen struct {
 	mu   sync.Mutex
@@ -53,7 +57,7 @@ func (s *screen) String() string {
 func (s *screen) await(t *testing.T, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	limit := time.After(30 * time.Second)
+	limit := time.After(patience)
 	for {
 		if m := re.FindString(s.String()); m != "" {
 			return m
@@ -95,7 +99,7 @@ func start(t *testing.T, args ...string) (url string, log *screen) {
 // tool runs a command and returns what it wrote.
 func tool(t *testing.T, stdin string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o, e := newScreen(), newScreen()
 	code = run(ctx, args, stdio{in: strings.NewReader(stdin), out: o, err: e})

@@ -81,8 +81,8 @@ func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened f
 	return false, nil
 }
 
-// lines shows a change to people: nothing when it is in no word of the line that was shown last. A gateway that
-// was started again tells all sessions anew, and those that are not there any more were deleted.
+// lines shows a change to people, unless they see no difference. A gateway that was started again tells all
+// sessions anew: those that are not there any more were deleted.
 func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 	switch change.Type {
 	case runtime.ChangeReset:
@@ -103,14 +103,13 @@ func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 		return []string{deletedLine(change.SessionID)}
 	case runtime.ChangeSession:
 		id, line := change.Session.ID, changeLine(change.Session)
-		known := w.shown[id] == line
-		w.shown[id] = line
 		if w.anew != nil {
 			w.anew[id] = struct{}{}
 		}
-		if known {
+		if w.shown[id] == line { // what has changed is not in it
 			return nil
 		}
+		w.shown[id] = line
 		return []string{line}
 	}
 	return lines

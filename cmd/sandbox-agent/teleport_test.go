@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -90,7 +89,7 @@ func TestTeleport(t *testing.T) {
 		t.Error("half of a session is there")
 	}
 	// The gateway opens it again when it sees that nobody reads.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for change, err := range apis[one].FollowSessions(ctx, 0, nil) {
 		if err != nil {

@@ -242,7 +242,7 @@ func TestTravel_Working(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		run(ctx, []string{"prompt", "--session", id, "stream 100000"}, stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+		run(ctx, []string{"prompt", "--session", id, "slow"}, stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
 	}()
 	api, err := client.New(url, client.Options{})
 	if err != nil {

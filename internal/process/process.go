@@ -170,7 +170,11 @@ func (p *Process) wait(stderr *os.File) {
 	p.group.close()
 	select {
 	case <-drained:
-	case <-time.After(200 * time.Millisecond): // somebody unmarked holds stderr open
+	case <-time.After(200 * time.Millisecond): // somebody unmarked holds stderr open, or its reader stands still
+		if stderr != nil && stderr.SetReadDeadline(time.Now()) == nil {
+			<-drained
+			readRest(stderr, p.stderr)
+		}
 	}
 	if stderr != nil {
 		_ = stderr.Close()

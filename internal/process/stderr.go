@@ -2,9 +2,12 @@ package process
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -92,4 +95,24 @@ func linesOf(text string) []string {
 		return nil
 	}
 	return strings.Split(text, "\n")
+}
+
+// readRest reads what a pipe has, and does not wait for more of it: no more than a pipe can have. Nobody else
+// reads from it any more.
+func readRest(from *os.File, to io.Writer) {
+	raw, err := from.SyscallConn()
+	if err != nil || from.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool { // fails for what is closed, which has no rest
+		b := make([]byte, 64<<10)
+		for range 16 {
+			n, err := readNow(fd, b)
+			if n == 0 || err != nil {
+				break
+			}
+			_, _ = to.Write(b[:n])
+		}
+		return true
+	})
 }
