@@ -84,6 +84,27 @@ test("a folder is browsed, a file is seen, edited and saved, and a conflict lose
   await holds(join(repo, "win.txt"), "one\r\ntwo\r\nthree\r\n");
 });
 
+test("what changes before a folder is watched is shown", async () => {
+  const folder = join(home, "unwatched");
+  mkdirSync(folder);
+  writeFileSync(join(folder, "one.txt"), "before\n");
+  const page = await world.open("about:blank");
+  let watch!: () => void;
+  const held = new Promise<void>((resolve) => (watch = resolve));
+  await page.route(/\/v2\/fs\/watch\?/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.goto(world.url(at(join(folder, "one.txt"))));
+  await page.getByText("before", { exact: true }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "one.txt" }).waitFor();
+  writeFileSync(join(folder, "one.txt"), "after\n");
+  writeFileSync(join(folder, "two.txt"), "two\n");
+  watch();
+  await page.getByText("after", { exact: true }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "two.txt" }).waitFor();
+});
+
 test("what is not saved is kept, wherever one goes", async () => {
   const folder = join(home, "drafts");
   mkdirSync(folder);
