@@ -140,6 +140,7 @@ test("a session's MCP servers are shown with what is wrong with them, and what i
     mcpServers: [{ name: "files", command: "files-mcp", args: [], env: [{ name: "KEY", value: "a-value-that-nobody-sees" }] }],
   });
   await page.goto(world.url(`#/sessions/${made.id}`));
+  await page.locator(`a[aria-current][href$="${made.id}"]`).waitFor(); // else it is the other session's button
   await page.getByRole("button", { name: "About this session" }).click();
   const about = page.getByRole("dialog", { name: "About this session" });
   const server = (name: string) => about.getByRole("list", { name: "MCP servers" }).getByRole("listitem").filter({ has: page.getByText(name, { exact: true }) });
@@ -156,7 +157,7 @@ test("a session's MCP servers are shown with what is wrong with them, and what i
   await server("broken").getByText("no such program: broken-mcp").waitFor();
   await server("issues").getByText("needs a login").waitFor();
   await server("broken").getByRole("button", { name: "Copy what broken says" }).click();
-  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("no such program: broken-mcp");
+  await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toBe("no such program: broken-mcp");
   expect(await about.innerText()).not.toContain("nobody-sees");
   for (const name of ["light", "dark"] as const) {
     await theme(page, name);

@@ -31,7 +31,7 @@ async function bothThemes(page: Page, name: string): Promise<void> {
 
 /** Waits until the file holds this. */
 async function holds(path: string, text: string): Promise<void> {
-  await expect.poll(() => (existsSync(path) ? readFileSync(path, "utf8") : undefined), { timeout: 10_000 }).toBe(text);
+  await expect.poll(() => (existsSync(path) ? readFileSync(path, "utf8") : undefined)).toBe(text);
 }
 
 test("a folder is browsed, a file is seen, edited and saved, and a conflict loses nothing", async () => {
@@ -82,6 +82,27 @@ test("a folder is browsed, a file is seen, edited and saved, and a conflict lose
   await page.getByRole("textbox", { name: "Text of win.txt" }).fill("one\ntwo\nthree\n");
   await page.getByRole("button", { name: "Save" }).click();
   await holds(join(repo, "win.txt"), "one\r\ntwo\r\nthree\r\n");
+});
+
+test("what changes before a folder is watched is shown", async () => {
+  const folder = join(home, "unwatched");
+  mkdirSync(folder);
+  writeFileSync(join(folder, "one.txt"), "before\n");
+  const page = await world.open("about:blank");
+  let watch!: () => void;
+  const held = new Promise<void>((resolve) => (watch = resolve));
+  await page.route(/\/v2\/fs\/watch\?/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.goto(world.url(at(join(folder, "one.txt"))));
+  await page.getByText("before", { exact: true }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "one.txt" }).waitFor();
+  writeFileSync(join(folder, "one.txt"), "after\n");
+  writeFileSync(join(folder, "two.txt"), "two\n");
+  watch();
+  await page.getByText("after", { exact: true }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "two.txt" }).waitFor();
 });
 
 test("what is not saved is kept, wherever one goes", async () => {
@@ -318,7 +339,9 @@ test("files are moved by drag and by keys, and nothing is replaced by it", async
   expect(existsSync(join(folder, "one.txt"))).toBe(false);
   // What was open is open where it is now.
   await expect.poll(() => new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("path")).toBe(join(folder, "inner", "one.txt"));
-  await link("one.txt").dragTo(page.getByRole("navigation", { name: "Path" }).getByRole("link", { name: "moving" }));
+  const path = page.getByRole("navigation", { name: "Path" });
+  await path.getByRole("link", { name: "inner" }).waitFor(); // and with it the folder's list
+  await link("one.txt").dragTo(path.getByRole("link", { name: "moving" }));
   await holds(join(folder, "one.txt"), "one\n");
   // What is there is not replaced.
   writeFileSync(join(folder, "inner", "two.txt"), "another\n");
@@ -410,9 +433,11 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   // Another size reaches the program.
   await page.keyboard.type("trap 'echo now $(stty size)' WINCH; echo the trap is $((1 + 0))\n");
   await screen.getByText("the trap is 1").first().waitFor();
+  const { length: high } = await rows();
   await page.setViewportSize({ width: 900, height: 500 });
+  await expect.poll(async () => (await rows()).length).toBeLessThan(high); // the line that ends next comes behind it
   await page.keyboard.type("\n");
-  await expect.poll(async () => (await rows()).join("\n"), { timeout: 10_000 }).toMatch(/now \d+ \d+/);
+  await expect.poll(async () => (await rows()).join("\n")).toMatch(/now \d+ \d+/);
   // A second window sees the same, and the page may go.
   const address = page.url();
   const other = await world.open(address.slice(address.indexOf("#")));
@@ -543,8 +568,9 @@ test("on a phone", async () => {
   await keys.getByRole("button", { name: "Up" }).tap();
   await page.keyboard.press("Enter");
   await expect.poll(() => screen.getByText("first2", { exact: true }).count()).toBeGreaterThan(1);
-  await page.keyboard.insertText("sleep 1000");
+  await page.keyboard.insertText("sh -c 'echo in front: $((40 + 2)); exec sleep 1000'");
   await page.keyboard.press("Enter");
+  await screen.getByText("in front: 42").first().waitFor(); // what is not in front is not ended
   await keys.getByRole("button", { name: "Ctrl" }).tap();
   expect(await keys.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")).toBe("true");
   await page.keyboard.insertText("c");

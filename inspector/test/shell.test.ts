@@ -34,6 +34,24 @@ test("keys go to areas, and ? lists them", async () => {
   await page.getByRole("dialog").waitFor({ state: "detached" });
 });
 
+test("two keys that were pressed one after the other belong together, however late the page gets to them", async () => {
+  const page = await world.open();
+  await connected(page);
+  // It is busy with the first one.
+  await page.evaluate(() => addEventListener("keydown", (event) => {
+    for (const end = performance.now() + 2000; event.key === "g" && performance.now() < end;);
+  }));
+  await Promise.all([page.keyboard.press("g"), page.keyboard.press("w")]);
+  await page.waitForURL(/#\/wire$/);
+  // Those that were not do not.
+  await page.keyboard.press("g");
+  await page.evaluate(() => new Promise((later) => setTimeout(later, 1300)));
+  await page.keyboard.press("f");
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+  expect(new URL(page.url()).hash).toBe("#/wire");
+});
+
 test("everything that can be done is found by its name", async () => {
   const page = await world.open();
   await connected(page);

@@ -267,7 +267,7 @@ test("a process is seen with what it complains about, and the doctor says what i
   await page.getByText("no config found").waitFor();
   await page.getByText(/1 session/).waitFor();
   await page.evaluate(() => void (location.hash = "#/agents?view=doctor"));
-  await page.getByText("data directory").waitFor({ timeout: 30_000 });
+  await page.getByText("data directory").waitFor();
   await bothThemes(page, "agents-doctor");
   await page.getByRole("radio", { name: "Features" }).click();
   await page.getByRole("columnheader", { name: "Claude Code" }).waitFor();

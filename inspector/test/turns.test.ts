@@ -109,7 +109,7 @@ test("who looks elsewhere is told of what is asked and of what ends, when they w
   await ask(page).waitFor();
   expect(await told()).toEqual([]); // it is in sight
   await page.waitForFunction(() => document.title.startsWith("(1) permission"));
-  expect(await page.locator('link[rel="icon"]').getAttribute("href")).toContain("waiting");
+  await page.locator('link[rel="icon"][href*="waiting"]').waitFor({ state: "attached" });
   await ask(page).getByRole("button", { name: /^Reject/ }).first().click();
   await settled(page);
   await page.waitForFunction(() => document.title.startsWith("permission"));
@@ -192,7 +192,7 @@ test("what is sent is shown, wherever one was reading", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "stream 400 60" });
   // Writing goes on where a session was made.
-  expect(await page.getByRole("textbox", { name: "Prompt", exact: true }).evaluate((e) => e === document.activeElement)).toBe(true);
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).and(page.locator(":focus")).waitFor();
   await log(page).getByText("399 x").waitFor();
   await settled(page);
   await log(page).hover();
@@ -406,7 +406,7 @@ test("files are dropped and pasted into a conversation, and beside it do no harm
   await drop(page, log(page), [join(folder, "inner")]);
   await page.getByText("inner: it cannot be read").first().waitFor();
   await page.evaluate(() => (location.hash = "#/sessions/new"));
-  await page.locator(".new-session").waitFor();
+  await page.getByLabel("First prompt").and(page.locator(":focus")).waitFor(); // then the conversation is gone, too
   expect(await page.getByText("inner: it cannot be read").count()).toBe(0);
 });
 

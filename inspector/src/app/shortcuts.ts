@@ -48,14 +48,15 @@ export function listenForShortcuts(doc: Document): () => void {
     const plain = !modifier && !event.altKey && event.key.length === 1;
     if (plain && (!settings.get().letters || typing(event.target))) return;
     if (doc.querySelector("dialog[open]") || (event.target instanceof Element && event.target.closest(".xterm"))) return;
-    const sequence = first && performance.now() - first.at < sequenceMs ? `${first.key} ${key}` : undefined;
+    // When they were pressed counts: a busy page may get to them later.
+    const sequence = first && event.timeStamp - first.at < sequenceMs ? `${first.key} ${key}` : undefined;
     first = undefined;
     const all = currentShortcuts().reverse(); // the newest counts
     const found = all.find((s) => s.keys === sequence) ?? all.find((s) => s.keys === key && (s.always || !typing(event.target)));
     if (found) {
       event.preventDefault();
       found.run();
-    } else if (plain && all.some((s) => s.keys.startsWith(`${key} `))) first = { key, at: performance.now() };
+    } else if (plain && all.some((s) => s.keys.startsWith(`${key} `))) first = { key, at: event.timeStamp };
   };
   doc.addEventListener("keydown", onKey);
   return () => doc.removeEventListener("keydown", onKey);

@@ -152,7 +152,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const shownFile = useRef(file);
   shownFile.current = file;
   useEffect(() => folder.open((paths) => {
-    if (shownFile.current && paths.has(shownFile.current)) setChanged((n) => n + 1);
+    if (shownFile.current && paths?.has(shownFile.current) !== false) setChanged((n) => n + 1);
   }), [folder]);
   const entries = useMemo(() => (filter === "" ? state.entries : state.entries.filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()))), [state.entries, filter]);
 

@@ -30,8 +30,8 @@ export class Folder extends Store<FolderState> {
     super({ entries: [], phase: "loading", error: "", more: false, git: undefined, marks: new Map() });
   }
 
-  /** Loads and follows the folder until the returned function is called. */
-  open(onChange: (paths: ReadonlySet<string>) => void): () => void {
+  /** Loads and follows the folder until the returned function is called. What is told without paths may be any change. */
+  open(onChange: (paths: ReadonlySet<string> | undefined) => void): () => void {
     void this.reload();
     void this.#watch(onChange);
     return () => {
@@ -71,11 +71,16 @@ export class Folder extends Store<FolderState> {
   }
 
   /** A watch that cannot be had is none: there is a button too. */
-  async #watch(onChange: (paths: ReadonlySet<string>) => void): Promise<void> {
+  async #watch(onChange: (paths: ReadonlySet<string> | undefined) => void): Promise<void> {
     const { signal } = this.#control;
     let paths = new Set<string>();
+    // What has changed since the folder was listed, or a file in it read, is not told.
+    const onReady = () => {
+      void this.reload();
+      onChange(undefined);
+    };
     try {
-      for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal })) {
+      for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal, onReady })) {
         if ("path" in change && typeof change.path === "string") paths.add(change.path);
         this.#again ??= setTimeout(() => {
           this.#again = undefined;

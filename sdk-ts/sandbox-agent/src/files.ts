@@ -125,11 +125,15 @@ export class Files {
     return this.api.json("GET", "v2/fs/search", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) });
   }
 
-  /** Changes in a folder from now on. Leaving the loop ends the watch. */
-  async *watch(path: string, options: RequestOptions & QueryOf<"/v2/fs/watch", "get"> = {}): AsyncGenerator<FileChange, void, undefined> {
-    const { signal, ...query } = options;
+  /**
+   * Changes in a folder from now on. Leaving the loop ends the watch. `onReady` is called when every later change
+   * will be told: what is listed then misses none.
+   */
+  async *watch(path: string, options: RequestOptions & QueryOf<"/v2/fs/watch", "get"> & { readonly onReady?: () => void } = {}): AsyncGenerator<FileChange, void, undefined> {
+    const { signal, onReady, ...query } = options;
     const response = await this.api.fetch("GET", "v2/fs/watch", { path, ...(query as Query) }, { ...(signal ? { signal } : {}), headers: { Accept: "text/event-stream" } });
     for await (const event of readEvents(response)) {
+      if (event.event === "ready") onReady?.();
       if (event.event === "change") yield JSON.parse(event.data) as FileChange;
     }
   }

@@ -70,10 +70,10 @@ describe("a terminal", () => {
     one.write("stty size; echo do''ne\n");
     await expect.poll(() => seen).toContain("done");
     expect(seen).toContain("33 101");
-    const { position } = one;
     expect(one.shown).toBe(0); // it is the first that looks
     await one.close();
     await reading;
+    const { position } = one; // behind the shell's next prompt, or before it
     const two = await client.terminal(p.id, { after: position });
     expect(two.shown).toBeGreaterThanOrEqual(position);
     two.write("echo sec''ond; exit 7\n");
