@@ -18,6 +18,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/google/go-cmp/cmp"
@@ -301,13 +302,12 @@ func TestFiles_PutBreaksOff(t *testing.T) {
 // awaitEntries waits until a folder has these entries and no others.
 func awaitEntries(t *testing.T, dir string, names ...string) {
 	t.Helper()
-	var got []string
-	for range 500 {
+	for late := time.After(patience); ; {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = nil
+		var got []string
 		for _, e := range entries {
 			got = append(got, e.Name())
 		}
@@ -318,9 +318,10 @@ func awaitEntries(t *testing.T, dir string, names ...string) {
 		case <-t.Context().Done():
 			t.Fatal(t.Context().Err())
 		case <-tick(t):
+		case <-late:
+			t.Fatalf("entries differ: %s", cmp.Diff(names, got))
 		}
 	}
-	t.Errorf("entries differ: %s", cmp.Diff(names, got))
 }
 
 func tarOf(t *testing.T, entries ...string) []byte {
@@ -507,11 +508,16 @@ func TestFiles_TooManyTransfers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 500 { // both have reached their handlers
-		if entries, _ := os.ReadDir(dir); len(entries) == 3 {
+	for late := time.After(patience); ; { // both have reached their handlers
+		entries, _ := os.ReadDir(dir)
+		if len(entries) == 3 {
 			break
 		}
-		<-tick(t)
+		select {
+		case <-tick(t):
+		case <-late:
+			t.Fatalf("the transfers have not begun: %v", entries)
+		}
 	}
 	for _, method := range []string{"GET", "PUT"} {
 		resp, text := ask(t, method, base+"/v2/fs/file?path=f", nil)

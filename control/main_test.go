@@ -8,6 +8,9 @@ import (
 	"go.uber.org/goleak"
 )
 
+// patience bounds what would otherwise wait for ever.
+const patience = 2 * time.Minute
+
 var update = flag.Bool("update", false, "rewrite generated files")
 
 func TestMain(m *testing.M) {

@@ -125,7 +125,16 @@ func isPage(path string) bool {
 }
 
 // Moved ends the tunnel of a node that another hub has now.
-func (h *Hub) Moved(node, hub string) { h.links.end(node, "it has joined the hub "+hub) }
+func (h *Hub) Moved(node, hub string) {
+	if l := h.links.get(node); l != nil {
+		l.end(errMoved(node, hub))
+	}
+}
+
+// errMoved ends the tunnel of a node that another hub has.
+func errMoved(node, hub string) error {
+	return fmt.Errorf("the tunnel of %s ended: it has joined the hub %s", node, hub)
+}
 
 // ServeHTTP implements http.Handler.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httputil"
@@ -70,6 +69,9 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	}
 	held = true
 	there := h.links.add(l)
+	if hub, ok := h.o.Store.Elsewhere(hello.Name); ok { // this hub was told so when there was no link to end
+		l.end(errMoved(hello.Name, hub))
+	}
 	over, token := c.over.Done(), c.token.ID
 	h.serving.Go(func() { // it is not waited for yet: this request is being served
 		defer leave()
@@ -309,13 +311,6 @@ func (ls *links) drop(l *link) {
 	defer ls.mu.Unlock()
 	if ls.byName[l.name] == l {
 		delete(ls.byName, l.name)
-	}
-}
-
-// end ends the link of a node, if there is one.
-func (ls *links) end(name, why string) {
-	if l := ls.get(name); l != nil {
-		l.end(fmt.Errorf("the tunnel of %s ended: %s", name, why))
 	}
 }
 

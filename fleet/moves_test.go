@@ -532,6 +532,7 @@ func TestMove_SourceBreaks(t *testing.T) {
 	if got := c.heard(s); !slices.Equal(got, []string{"first", "second", "third"}) {
 		t.Errorf("the client heard %q", got)
 	}
+	h.knows(s, "two", 1) // its clients are told first
 	if nodes := h.listed(s); !slices.Equal(nodes, []string{"two"}) {
 		t.Errorf("it is listed at %v", nodes)
 	}

@@ -297,45 +297,62 @@ func TestRPC_NewSessionChoosesItsNode(t *testing.T) {
 	}
 }
 
-// The way to a node breaks while its agent streams. The client sees each piece once, in
-// order, and is told.
+// The way to a node breaks while its agent streams, twice in a turn that goes on, and once in one in which much
+// comes at once. The client sees each piece once, in order, and is told.
 func TestRPC_NodeComesBack(t *testing.T) {
 	h := startHub(t)
 	h.box("box", nil)
 	c := h.hello(adminToken)
 	s := c.session("box")
-	const n = 4000
-	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, fmt.Sprintf("stream %d 20", n)) + `}`)
 	chunk := func(m *acp.Message) bool { return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" }
-	at := 0
-	for range 2 {
-		_, at = c.next(at+1, "a piece", chunk)
+	cut := func(from int) (at int) {
+		t.Helper()
+		_, at = c.next(from, "a piece", chunk)
 		h.hub.Moved("box", "nowhere")
 		for _, state := range []string{"offline", "online"} {
 			_, at = c.next(at, "that the node is "+state, func(m *acp.Message) bool {
 				return m.Method() == "_sandboxagent/node/state" && rawjson.MemberString(m.Params(), "state") == state
 			})
 		}
+		return at + 1
 	}
-	if end := c.response("7"); rawjson.MemberString(end.Result(), "stopReason") != "end_turn" {
+	number := regexp.MustCompile(`\d+`)
+	pieces := func(from int) (n int) {
+		t.Helper()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		next := 0
+		for i := from; i < len(c.got); i++ {
+			if !chunk(&c.got[i]) {
+				continue
+			}
+			text := rawjson.MemberString(c.got[i].Update(), "content", "text")
+			if want := fmt.Sprint(next); number.FindString(text) != want && n > 0 {
+				t.Fatalf("%q came, want number %s", text, want)
+			}
+			fmt.Sscan(number.FindString(text), &next)
+			next++
+			n++
+		}
+		return n
+	}
+
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "slow") + `}`)
+	c.next(cut(cut(0)), "a piece behind all that", chunk)
+	c.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	if end := c.response("7"); rawjson.MemberString(end.Result(), "stopReason") != "cancelled" {
 		t.Errorf("the prompt was answered %s", end.Frame())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	number := regexp.MustCompile(`\d+`)
-	next := 0
-	for i := range c.got {
-		if !chunk(&c.got[i]) {
-			continue
-		}
-		text := rawjson.MemberString(c.got[i].Update(), "content", "text")
-		if want := fmt.Sprint(next); number.FindString(text) != want && next > 0 {
-			t.Fatalf("%q came, want number %s", text, want)
-		}
-		fmt.Sscan(number.FindString(text), &next)
-		next++
+	pieces(0)
+
+	const n = 4000
+	from := c.count()
+	c.send(`{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":` + prompt(s, fmt.Sprintf("stream %d 20", n)) + `}`)
+	cut(from)
+	if end := c.response("8"); rawjson.MemberString(end.Result(), "stopReason") != "end_turn" {
+		t.Errorf("the prompt was answered %s", end.Frame())
 	}
-	if count := len(slices.DeleteFunc(slices.Clone(c.got), func(m acp.Message) bool { return !chunk(&m) })); count != n {
+	if count := pieces(from); count != n {
 		t.Errorf("%d pieces came of %d", count, n)
 	}
 }

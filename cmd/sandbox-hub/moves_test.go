@@ -50,6 +50,17 @@ func (f *fleet) session(id string) (s movedSession) {
 	return s
 }
 
+// transcript returns what the hub has of a session once it has the last that was said. Until the node tells of
+// that nothing is missing.
+func (f *fleet) transcript(id, last string) (all string) {
+	f.t.Helper()
+	f.await(last+" is copied", func() bool {
+		all = f.command("session", "transcript", id)
+		return strings.Contains(all, "\n"+last)
+	})
+	return all
+}
+
 // The node of a session is killed while an editor is connected to the hub, and its disk is lost. The
 // session goes on at another one, by the command, and the editor with it.
 func TestMove_NodeIsKilled(t *testing.T) {
@@ -95,7 +106,7 @@ func TestMove_NodeIsKilled(t *testing.T) {
 		s := f.session(id)
 		return s.Node == "two" && s.Replica.Missing == 0 && s.Moves != nil && s.Moves.Term == 2 && len(s.Moves.Before) == 1 && s.Moves.Before[0].Node == "one" && s.Moves.Before[0].Missing == 0
 	})
-	all := f.command("session", "transcript", id)
+	all := f.transcript(id, "third")
 	for _, text := range []string{"first", "second", "third"} {
 		if strings.Count(all, "\n"+text) != 1 {
 			t.Errorf("%q is not in the transcript once:\n%s", text, all)
@@ -193,8 +204,7 @@ func TestMove_HubIsKilled(t *testing.T) {
 	if open != 1 {
 		t.Errorf("it is open at %d nodes", open)
 	}
-	f.await("all is copied", func() bool { s := f.session(id); return s.Replica.Missing == 0 && s.EventCount > 0 })
-	all := f.command("session", "transcript", id)
+	all := f.transcript(id, fmt.Sprintf("said %d", rounds))
 	at := -1
 	for i := range rounds + 1 {
 		text := fmt.Sprintf("\nsaid %d", i)

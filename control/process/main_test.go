@@ -16,7 +16,16 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
+// whenTaken has this program wait until all was read that stands in the pipe of a number.
+const whenTaken = "when-taken"
+
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == whenTaken {
+		if err := awaitTaken(os.Args[2]); err != nil {
+			panic(err)
+		}
+		return
+	}
 	// As the gateway does: what a program left belongs to nobody else.
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)

@@ -128,6 +128,10 @@ func TestStop_LeavesNothing(t *testing.T) {
 		"tty shell": {Command: "sh", Args: []string{"-ic", "echo pid 1; echo ready; sh -i"}, Dir: "/", TTY: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			s := s
+			if name == "willing" { // it is given all the time that it needs
+				s = service(t, func(l *Limits) { l.StopMs = maxLimits.StopMs })
+			}
 			p := start(t, s, spec)
 			out := await(t, p, "ready")
 			_, pid, _ := strings.Cut(out, "pid ")

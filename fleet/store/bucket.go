@@ -179,6 +179,13 @@ func (b *bucket[T]) get(key string) (record[T], bool) {
 	return r, ok
 }
 
+// told is get once who is told of changes was told of all that the copy has, and of no more.
+func (b *bucket[T]) told(key string) (record[T], bool) {
+	b.taking.Lock()
+	defer b.taking.Unlock()
+	return b.get(key)
+}
+
 // all returns the values of the copy, in no order.
 func (b *bucket[T]) all() []T {
 	b.mu.Lock()

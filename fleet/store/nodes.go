@@ -54,6 +54,13 @@ func (s *Store) Nodes() []Node {
 	return all
 }
 
+// Elsewhere returns the other hub that holds the tunnel of a node, as far as this one was told. When one
+// does so later, this one is told of that behind this call.
+func (s *Store) Elsewhere(name string) (hub string, ok bool) {
+	r, known := s.nodes.told(nodeKey(name))
+	return r.value.Hub, known && r.value.Connected && r.value.Hub != s.hub
+}
+
 // NodeNews returns a channel that is closed when something is known of a node that was not.
 func (s *Store) NodeNews() <-chan struct{} { return s.nodes.news() }
 

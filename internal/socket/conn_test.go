@@ -166,14 +166,25 @@ func TestConn_Errors(t *testing.T) {
 }
 
 func TestConn_WriteFails(t *testing.T) {
-	own, _ := pair(t)
+	own, other := pair(t)
 	b := make([]byte, 64<<20)
-	if err := own.SetWriteDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+	type result struct {
+		n   int
+		err error
+	}
+	wrote := make(chan result)
+	go func() {
+		n, err := own.Write(b) // nobody reads it to its end
+		wrote <- result{n, err}
+	}()
+	if _, err := io.ReadFull(other, make([]byte, 1)); err != nil { // some of it was written
 		t.Fatal(err)
 	}
-	n, err := own.Write(b) // nobody reads it
-	if n == 0 || n == len(b) || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write = %d, %v", n, err)
+	if err := own.SetWriteDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-wrote; got.n == 0 || got.n == len(b) || !errors.Is(got.err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write = %d, %v", got.n, got.err)
 	}
 	_ = own.Close()
 	if _, err := own.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
