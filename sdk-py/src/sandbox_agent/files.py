@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal, cast
 
 from ._sse import read_events
@@ -102,11 +102,16 @@ class Files:
         }
         return cast(FileSearch, await self._api._json("GET", "v2/fs/search", query))
 
-    async def watch(self, path: str, *, recursive: bool | None = None, hidden: bool | None = None, session_id: str | None = None) -> AsyncIterator[FileChange]:
-        """Changes in a folder from now on. Leaving the loop ends the watch."""
+    async def watch(self, path: str, *, recursive: bool | None = None, hidden: bool | None = None, session_id: str | None = None, on_ready: Callable[[], None] | None = None) -> AsyncIterator[FileChange]:
+        """Changes in a folder from now on. Leaving the loop ends the watch.
+
+        `on_ready` is called when every later change will be told: what is listed then misses none.
+        """
         query = {"path": path, "recursive": recursive, "hidden": hidden, "sessionId": session_id}
         async with self._api._stream("GET", "v2/fs/watch", query, headers={"Accept": "text/event-stream"}) as response:
             async for event in read_events(response.aiter_bytes()):
+                if event.event == "ready" and on_ready is not None:
+                    on_ready()
                 if event.event == "change":
                     yield cast(FileChange, json.loads(event.data))
 

@@ -251,9 +251,11 @@ class Files:
     def search(self, path: str, *, name: str | None=None, content: str | None=None, regexp: bool | None=None, ignore_case: bool | None=None, hidden: bool | None=None, ignored: bool | None=None, cursor: str | None=None, limit: int | None=None, session_id: str | None=None) -> FileSearch:
         return self._loop.run(self._it.search(path, name=name, content=content, regexp=regexp, ignore_case=ignore_case, hidden=hidden, ignored=ignored, cursor=cursor, limit=limit, session_id=session_id))
 
-    def watch(self, path: str, *, recursive: bool | None=None, hidden: bool | None=None, session_id: str | None=None) -> Iterator[FileChange]:
-        """Changes in a folder from now on. Leaving the loop ends the watch."""
-        return self._loop.iterate(lambda: self._it.watch(path, recursive=recursive, hidden=hidden, session_id=session_id))
+    def watch(self, path: str, *, recursive: bool | None=None, hidden: bool | None=None, session_id: str | None=None, on_ready: Callable[[], None] | None=None) -> Iterator[FileChange]:
+        """Changes in a folder from now on. Leaving the loop ends the watch.
+
+        `on_ready` is called when every later change will be told: what is listed then misses none."""
+        return self._loop.iterate(lambda: self._it.watch(path, recursive=recursive, hidden=hidden, session_id=session_id, on_ready=on_ready))
 
     def git_status(self, path: str, *, session_id: str | None=None) -> GitStatus:
         return self._loop.run(self._it.git_status(path, session_id=session_id))
