@@ -114,15 +114,30 @@ test("an agent that has lost its memory is told of, in pages that are open and l
 
 test("an agent that does not stop is ended, and the session goes on", async () => {
   writeFileSync(join(dir, "logged-in"), "");
-  const page = await world.open();
+  const page = await world.open("about:blank");
+  let resume!: () => void;
+  let resumes = 0;
+  await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
+    const gateway = socket.connectToServer();
+    socket.onMessage((message) => {
+      if (!String(message).includes('"session/resume"')) return gateway.send(message);
+      resumes++;
+      resume = () => gateway.send(message);
+    });
+  });
+  await page.goto(world.url("#/sessions"));
   await newSession(page, { agent: "story", prompt: "deaf" });
   await log(page).getByText("I do not listen").waitFor();
   await page.getByRole("button", { name: "Stop", exact: true }).click();
   await page.getByText("The agent does not stop.").waitFor();
   await page.getByRole("button", { name: "End its process" }).click();
+  await expect.poll(() => resumes).toBe(1);
   await settled(page);
-  await chat(page, "hello anew");
+  await chat(page, "hello anew"); // while the session is closed, and not open again
+  await page.getByRole("region", { name: "Prompts that wait" }).getByText("hello anew").waitFor();
+  resume();
   await log(page).getByText("text: hello anew").waitFor();
+  expect(resumes).toBe(1);
 });
 
 test("a terminal that the gateway has for an agent is shown", async () => {

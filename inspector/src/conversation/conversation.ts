@@ -125,6 +125,7 @@ export class Conversation extends Store<ConversationState> {
   #nextWaiting = 1;
   #own: Turn<2> | undefined;
   #opening = 0;
+  #between = false; // the session is closed, to be opened again at once: what is sent waits
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
   constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame) {
@@ -396,7 +397,7 @@ export class Conversation extends Store<ConversationState> {
     if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.background === info.background && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
     if (!certain && shut(info) !== (this.get().phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
-    const over = this.get().phase === "live" && shut(info);
+    const over = this.get().phase === "live" && shut(info) && !this.#between;
     if (this.get().phase === "reading" && !shut(info)) void this.reopen().catch(() => {});
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
@@ -406,7 +407,7 @@ export class Conversation extends Store<ConversationState> {
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
   send(blocks: readonly ContentBlock[]): boolean {
     const { running, queue, phase } = this.get();
-    if (running || this.#own || queue.length > 0 || phase !== "live") {
+    if (running || this.#own || queue.length > 0 || phase !== "live" || this.#between) {
       if (queue.length >= maxQueue) return false;
       this.patch({ queue: [...queue, { id: this.#nextWaiting++, blocks }] });
       return true;
@@ -431,7 +432,7 @@ export class Conversation extends Store<ConversationState> {
 
   #sendNext(): void {
     const [next, ...queue] = this.get().queue;
-    if (!next || this.get().held || this.#own || this.get().phase !== "live") return;
+    if (!next || this.get().held || this.#own || this.get().phase !== "live" || this.#between) return;
     this.patch({ queue });
     this.#prompt(next.blocks);
   }
@@ -485,8 +486,19 @@ export class Conversation extends Store<ConversationState> {
 
   /** Ends the process of an agent that does not stop, and takes the session up again. */
   async endProcess(): Promise<void> {
-    await this.#client?.closeSession(this.id);
-    await this.reopen();
+    await this.#closed(() => this.reopen());
+  }
+
+  /** Closes the session and opens it again. */
+  async #closed<T>(open: () => Promise<T>): Promise<T> {
+    this.#between = true;
+    try {
+      await this.#client?.closeSession(this.id);
+      return await open();
+    } finally {
+      this.#between = false;
+      if (!this.get().running) this.#sendNext();
+    }
   }
 
   async setOption(option: ConfigOption, value: string | boolean): Promise<void> {
@@ -514,10 +526,7 @@ export class Conversation extends Store<ConversationState> {
     const cwd = this.get().info?.cwd;
     const give = () => client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
     let session = await give();
-    if (session.unsupported.some((u) => u.field === "credentials")) {
-      await client.closeSession(this.id);
-      session = await give();
-    }
+    if (session.unsupported.some((u) => u.field === "credentials")) session = await this.#closed(give);
     this.#attached(client, session.result, session.continuity);
   }
 
