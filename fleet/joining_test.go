@@ -329,14 +329,8 @@ func TestHubs_ShareAStore(t *testing.T) {
 func TestHubs_NodeIsTakenWhileItJoins(t *testing.T) {
 	shared := store.Options{URL: natsServer(t)}
 	one, two := startHubOn(t, "one", shared), startHubOn(t, "two", shared)
-	told, goOn := make(chan struct{}), make(chan struct{})
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		one.hub.ServeHTTP(&late{w, told, goOn}, r)
-	}))
-	defer front.Close()
-	release := sync.OnceFunc(func() { close(goOn) })
-	defer release()
-	first := (&hub{t: t, url: front.URL}).tunnel(one.joinToken(), "box")
+	front, told, release := holding(t, one)
+	first := (&hub{t: t, url: front}).tunnel(one.joinToken(), "box")
 	<-told
 	two.await("the other hub knows of the node", func() bool { _, ok := two.store.Node("box"); return ok })
 	second := two.tunnel(two.joinToken(), "box")
@@ -397,6 +391,19 @@ func TestDocs_Metrics(t *testing.T) {
 	}
 }
 
+// holding returns the address of a hub whose gateways are told that they have joined, when told is closed, and
+// of which it has no tunnel until release is called.
+func holding(t *testing.T, h *hub) (url string, told <-chan struct{}, release func()) {
+	said, goOn := make(chan struct{}), make(chan struct{})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.hub.ServeHTTP(&late{w, said, goOn}, r)
+	}))
+	t.Cleanup(front.Close)
+	release = sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	return front.URL, said, release
+}
+
 // late is an answer whose connection is given away later than its sender hears of it.
 type late struct {
 	http.ResponseWriter
@@ -422,15 +429,9 @@ func TestJoin_IsThereWhenTold(t *testing.T) {
 		_, ok := two.store.Peer("one")
 		return ok
 	})
-	told, goOn := make(chan struct{}), make(chan struct{})
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		one.hub.ServeHTTP(&late{w, told, goOn}, r)
-	}))
-	defer front.Close()
-	release := sync.OnceFunc(func() { close(goOn) })
-	defer release()
+	front, told, release := holding(t, one)
 	c, box := one.hello(adminToken), newBox(t)
-	one.begin(front.URL, "box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	one.begin(front, "box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/x" {
 			echo.ServeHTTP(w, r)
 		} else {

@@ -167,15 +167,7 @@ func TestKilled_ComesBack(t *testing.T) {
 // answers reports whether a request is answered as it should be.
 func (f *fleet) answers(path string) bool {
 	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+path, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+f.admin)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	resp := f.asked(path)
 	_ = resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
 }

@@ -23,8 +23,8 @@ func (f *fleet) get(path string, v any) {
 	}
 }
 
-// find is get for what may not be there yet.
-func (f *fleet) find(path string, v any) bool {
+// asked returns the hub's answer to who may do everything.
+func (f *fleet) asked(path string) *http.Response {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+path, nil)
 	if err != nil {
@@ -35,6 +35,13 @@ func (f *fleet) find(path string, v any) bool {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	return resp
+}
+
+// find is get for what may not be there yet.
+func (f *fleet) find(path string, v any) bool {
+	f.t.Helper()
+	resp := f.asked(path)
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotFound {
 		return false

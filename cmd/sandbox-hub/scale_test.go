@@ -125,15 +125,7 @@ func (a *arrivals) since(begun time.Time) (perSecond map[int]int, last time.Dura
 // measured returns metrics of the hub by their names.
 func (f *fleet) measured(names ...string) []float64 {
 	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+"/metrics", nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+f.admin)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	resp := f.asked("/metrics")
 	defer resp.Body.Close()
 	out := make([]float64, len(names))
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
