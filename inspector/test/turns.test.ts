@@ -379,9 +379,11 @@ test("files are dropped and pasted into a conversation, and beside it do no harm
   const files = ["one.txt", "two.txt", "three.txt"].map((name) => join(folder, name));
   for (const file of files) writeFileSync(file, `this is ${file}`);
   const attached = page.getByRole("list", { name: "Attachments" }).getByRole("listitem");
-  // One batch behind the other: the second is not read on what was there before the first.
-  await drop(page, log(page), files.slice(0, 2));
-  await drop(page, log(page), files.slice(2));
+  // One batch behind the other: the second is not read on what was there before the first. All of the conversation
+  // takes files; its head does not move while the rest of it is still being drawn.
+  const head = page.locator(".conversation-head");
+  await drop(page, head, files.slice(0, 2));
+  await drop(page, head, files.slice(2));
   await expect.poll(() => attached.count()).toBe(3);
   await page.evaluate(async (png) => {
     const bytes = Uint8Array.from(atob(png), (c) => c.charCodeAt(0));
@@ -391,7 +393,7 @@ test("files are dropped and pasted into a conversation, and beside it do no harm
   await prompt.focus();
   await page.keyboard.press("Control+v");
   await expect.poll(() => attached.count()).toBe(4);
-  await drop(page, log(page), [join(folder, "inner")]);
+  await drop(page, head, [join(folder, "inner")]);
   await page.getByText("inner: it cannot be read").waitFor();
   // A text that is pasted or dropped is text.
   await page.evaluate(() => navigator.clipboard.writeText("look"));
@@ -403,7 +405,7 @@ test("files are dropped and pasted into a conversation, and beside it do no harm
   await page.getByRole("button", { name: "Send" }).click();
   await log(page).getByText("resource, resource, resource, image, text: look").waitFor();
   // What is said of a file is about this session: elsewhere it is gone.
-  await drop(page, log(page), [join(folder, "inner")]);
+  await drop(page, head, [join(folder, "inner")]);
   await page.getByText("inner: it cannot be read").first().waitFor();
   await page.evaluate(() => (location.hash = "#/sessions/new"));
   await page.getByLabel("First prompt").and(page.locator(":focus")).waitFor(); // then the conversation is gone, too

@@ -142,7 +142,7 @@ export async function chat(page: Page, text: string): Promise<void> {
   await page.keyboard.press("Enter");
 }
 
-/** Drags files of this machine into the middle of an element, as a person does, and lets go of them. */
+/** Drags files of this machine into the middle of an element and lets go of them. What is there must not move: the browser drops nothing on what it has not asked. */
 export async function drop(page: Page, onto: Locator, files: readonly string[]): Promise<void> {
   const box = await onto.boundingBox();
   if (!box) throw new Error("there is nothing to drop files onto");
