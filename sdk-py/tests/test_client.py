@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,30 @@ import pytest
 from conftest import Gateway, asynchronous
 from sandbox_agent import Ask, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
 from sandbox_agent._wire import Wire
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("localhost:2468", "base_url: 'localhost:2468' is not an http or https address: did you mean http://localhost:2468?"),
+        ("127.0.0.1:2468", "did you mean http://127.0.0.1:2468?"),
+        ("http://here:port", "base_url: 'http://here:port' is not an http or https address"),
+        ("ftp://here", "'ftp://here' is not an http or https address"),
+        ("", "base_url: '' is not an http or https address"),
+        (None, "base_url: None is not an http or https address"),
+    ],
+)
+def test_an_address_that_is_none_is_explained(given: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said) + "$"):
+        SandboxAgent(given)
+
+
+@asynchronous
+async def test_the_address_of_acp_is_the_gateways(gateway: Gateway) -> None:
+    for path in ("", "/", "/v2/rpc", "/v2/rpc/"):
+        async with SandboxAgent(gateway.url + path, agent="mock") as client:
+            await client.connect()
+            assert (await client.api.health())["status"] == "ok"
 
 
 @asynchronous

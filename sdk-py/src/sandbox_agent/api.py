@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -21,11 +21,29 @@ Query: TypeAlias = "Mapping[str, Any]"
 CONNECT_TIMEOUT = 20.0  # seconds; an answer may take as long as it takes
 
 
+def address(base_url: str) -> str:
+    """The gateway's address; that of ACP below it is taken, too."""
+    text = str(base_url)
+    if _is_address(text):
+        return text.rstrip("/").removesuffix("/v2/rpc").rstrip("/")
+    meant = f"http://{text}"
+    hint = f": did you mean {meant}?" if isinstance(base_url, str) and "//" not in text and _is_address(meant) else ""
+    raise ValueError(f"base_url: {base_url!r} is not an http or https address{hint}")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number
+        return False
+
+
 class Api:
     """Agents, sessions and the state of a gateway."""
 
     def __init__(self, base_url: str, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
-        self.base_url: str = base_url.rstrip("/")
+        self.base_url: str = address(base_url)
         self._token = token
         self._headers = dict(headers or {})
         self._http = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT), limits=httpx.Limits(max_connections=None))

@@ -6,11 +6,13 @@
  *
  * @module
  */
+import { addressOf } from "./address.js";
 import { HttpLink } from "./http.js";
 import type { AcpStream } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 import { WebSocketLink } from "./websocket.js";
 
+export { addressOf } from "./address.js";
 export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "./errors.js";
 export { Backoff, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
@@ -28,11 +30,10 @@ export { EventDecoder, type ServerEvent } from "./sse.js";
  * ```
  */
 export function createAcpStream(url: string | URL, options: AcpStreamOptions = {}): AcpStream {
-  const target = new URL(url);
+  const target = addressOf("url", String(url).replace(/^ws/, "http"));
   if (options.transport === "websocket") {
     target.protocol = target.protocol.replace(/^http/, "ws");
     return new WebSocketLink(target.href, options);
   }
-  target.protocol = target.protocol.replace(/^ws/, "http");
   return new HttpLink(target.href, options);
 }

@@ -13,6 +13,16 @@ afterAll(() => gateway.stop());
 const ws = { WebSocket: WebSocket as unknown as NonNullable<Parameters<typeof createAcpStream>[1]>["WebSocket"] & {} };
 const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", ...ws }] as const;
 
+test("an address that is none is explained; those of WebSockets are taken", async () => {
+  expect(() => createAcpStream("localhost:2468/v2/rpc")).toThrow(new TypeError('url: "localhost:2468/v2/rpc" is not an http or https address: did you mean http://localhost:2468/v2/rpc?'));
+  expect(() => createAcpStream("ftp://here/v2/rpc")).toThrow('"ftp://here/v2/rpc" is not an http or https address');
+  for (const options of transports) {
+    const c = await connect(gateway.rpc.replace(/^http/, "ws"), options);
+    expect(await c.prompt(await c.newSession(), "echo hi")).toBe("end_turn");
+    await c.stream.close();
+  }
+});
+
 describe.each(transports)("$transport", (options) => {
   test("a turn, its updates before its end", async () => {
     const c = await connect(gateway.rpc, options);

@@ -1,4 +1,4 @@
-import { ProblemError } from "acp-http-client";
+import { addressOf, ProblemError } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -42,11 +42,16 @@ export class Api {
   readonly #options: ApiOptions;
 
   constructor(baseUrl: string | URL, options: ApiOptions = {}) {
-    this.#base = new URL(baseUrl);
-    if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
+    this.#base = addressOf("baseUrl", baseUrl);
+    this.#base.pathname = this.#base.pathname.replace(/\/*$/, "").replace(/\/v2\/rpc$/, "") + "/"; // that of ACP is taken, too
     this.#options = options;
     this.fs = new Files(this);
     this.processes = new Processes(this, options);
+  }
+
+  /** The address of a path below the gateway's own. */
+  at(path: string): URL {
+    return new URL(path, this.#base);
   }
 
   health(options?: RequestOptions): Promise<Schemas["Status"]> {
@@ -179,7 +184,7 @@ export class Api {
   }
 
   url(path: string, query: Query = {}): URL {
-    const url = new URL(path, this.#base);
+    const url = this.at(path);
     for (const [name, value] of Object.entries(query)) {
       for (const one of Array.isArray(value) ? value : [value]) {
         if (one !== undefined) url.searchParams.append(name, String(one));

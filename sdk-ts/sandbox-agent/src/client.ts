@@ -102,9 +102,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (this.acpVersion === 2 && options.transport === "inline") throw new TypeError("the inline transport is of version 1 of ACP: use http or websocket");
     this.#prompts = new Prompts(this.acpVersion);
     this.#options = options;
-    const base = new URL(options.baseUrl);
-    this.#url = new URL("v2/rpc", base.href.endsWith("/") ? base : `${base.href}/`).href;
-    this.api = new Api(base, options);
+    this.api = new Api(options.baseUrl, options);
+    this.#url = this.api.at("v2/rpc").href;
     options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
     if (options.autoConnect ?? true) {
       this.connect().catch(() => {}); // the methods that wait for it are told

@@ -41,6 +41,26 @@ test("the connection's states: methods need one, and there is one only", async (
   await c[Symbol.asyncDispose]();
 });
 
+test.each([
+  ["localhost:2468", 'baseUrl: "localhost:2468" is not an http or https address: did you mean http://localhost:2468?'],
+  ["127.0.0.1:2468", 'baseUrl: "127.0.0.1:2468" is not an http or https address: did you mean http://127.0.0.1:2468?'],
+  ["http://here:port", 'baseUrl: "http://here:port" is not an http or https address'],
+  ["ftp://here", 'baseUrl: "ftp://here" is not an http or https address'],
+  ["", 'baseUrl: "" is not an http or https address'],
+  [undefined, "baseUrl: undefined is not an http or https address"],
+])("an address that is none is explained: %j", (baseUrl, message) => {
+  expect(() => new SandboxAgentClient({ baseUrl: baseUrl as string })).toThrow(new TypeError(message));
+});
+
+test("the address of ACP is the gateway's", async () => {
+  for (const path of ["", "/", "/v2/rpc", "/v2/rpc/"]) {
+    const c = connect({ baseUrl: gateway.url + path, autoConnect: false });
+    await c.connect();
+    expect((await c.health()).status).toBe("ok");
+    await c.disconnect();
+  }
+});
+
 test("a gateway that is not there", async () => {
   const c = new SandboxAgentClient({ baseUrl: "http://127.0.0.1:9", retry: { firstDelayMs: 1, giveUpAfterMs: 50 } });
   await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
