@@ -63,6 +63,8 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "./adapters/internal/bridgetest", deep: true}:               "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./fleet/store/storetest", deep: true}:                      "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/freeport", deep: true}:                          "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/load/...", deep: true}:                          "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/reliability/...", deep: true}:                   "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
@@ -91,7 +93,7 @@ var forbidden = map[edge]string{
 
 	{from: "./cmd/sandbox-agent", to: "github.com/nats-io/...", deep: true}:                                                                  "the program in the sandbox stays small: the store is the hub's",
 	{from: "./cmd/sandbox-agent", to: "./fleet"}:                                                                                             "a gateway joins; it is no hub",
-	{from: "...", except: "./fleet/store", to: "github.com/nats-io/..."}:                                                                     "hubs know a store, and not what it is made of",
+	{from: "...", except: "./fleet/store ./fleet/store/storetest", to: "github.com/nats-io/..."}:                                             "hubs know a store, and not what it is made of",
 	{from: "...", except: "./fleet/tunnel", to: "github.com/libp2p/go-yamux/..."}:                                                            "the tunnel's tests have it as the other end, which is how earlier versions spoke; nothing else needs it",
 	{from: "./fleet/tunnel", to: "./fleet/store", deep: true}:                                                                                "both ends use the tunnel, one has a store",
 	{from: "./fleet/join", to: "./fleet/store", deep: true}:                                                                                  "a gateway that joins has no store",

@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 )
 
 // programs is the folder in which a guide's programs are found.
@@ -57,7 +59,7 @@ func prepareChatPage(t *testing.T, p page, s *stage) {
 	if !strings.Contains(p.prose, "`"+address+"`") {
 		t.Fatalf("%s does not say to open %s", p.name, address)
 	}
-	s.real = map[string]string{site: freePort(t)}
+	s.real = map[string]string{site: strconv.Itoa(freeport.Of(t))}
 	s.env = append(s.env, "npm_config_registry="+startRegistry(t).url, "PYTHONUNBUFFERED=1")
 	visit := typeScript(t, "sdk-ts", "test/visit.ts") + " " + strings.Replace(address, site, s.real[site], 1)
 	servers := 0

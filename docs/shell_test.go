@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 )
 
 const standardPort = "2468"
@@ -116,23 +116,6 @@ func TestShell_Runs(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nobody listens on. It lies below those that systems
-// give to who asks for any, so that nobody takes it before the page does.
-func freePort(t *testing.T) string {
-	t.Helper()
-	const first, ports = 12_000, 8_000
-	for range 100 {
-		port := strconv.Itoa(first + rand.IntN(ports))
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatalf("no port is free from %d on", first)
-	return ""
-}
-
 // stage is what a page's blocks find when they are run.
 type stage struct {
 	dir, home string
@@ -164,7 +147,7 @@ address() { timeout 60 grep -m1 -q "https\?://127.0.0.1:$2" <(tail -n +1 -F "$1"
 // runPage runs a page's blocks, one after the other, in one shell.
 func runPage(t *testing.T, p page, s stage) {
 	t.Helper()
-	port, out := freePort(t), t.TempDir()
+	port, out := strconv.Itoa(freeport.Of(t)), t.TempDir()
 	names := []string{standardPort, port}
 	for name, here := range s.real {
 		names = append(names, name, strings.ReplaceAll(here, standardPort, port))

@@ -3,7 +3,6 @@ package main_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 )
 
 // The configurations of reverse proxies in examples/vm, in the real programs: what an
@@ -25,7 +26,7 @@ func TestProxy_PassesStreamsOn(t *testing.T) {
 				t.Skipf("%s is not installed, its configuration was not tried", p.program)
 			}
 			g := startGateway(t, "--token", token)
-			listen := freeAddress(t)
+			listen := fmt.Sprint("127.0.0.1:", freeport.Of(t))
 			cmd := p.start(t, t.TempDir(), listen, strings.TrimPrefix(g.url, "http://"))
 			runProxy(t, cmd, listen)
 			through := &gateway{t: t, url: "http://" + listen, args: g.args, stderr: g.stderr, exited: g.exited}
@@ -52,16 +53,6 @@ func TestProxy_PassesStreamsOn(t *testing.T) {
 			}
 		})
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // nginx runs the example without TLS, which needs a certificate for its name.

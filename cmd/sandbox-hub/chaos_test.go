@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,74 +15,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
+	"sandboxagent.dev/sandbox-agent/fleet/store/storetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 var chaosLasts = flag.Duration("chaos.lasts", 30*time.Second, "how long TestChaos does harm")
-
-// natsCluster starts three NATS servers that are one store. Restart stops one of them and starts it
-// again.
-func natsCluster(t *testing.T) (address string, restart func(i int)) {
-	t.Helper()
-	var options []*server.Options
-	var routes []*url.URL
-	var addresses []string
-	var ports []int
-	for range 6 { // they must know each other before they start
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
-	}
-	for _, port := range ports[3:] {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", port)})
-	}
-	for i := range 3 {
-		options = append(options, &server.Options{
-			ServerName: fmt.Sprint("nats-", i), Host: "127.0.0.1", Port: ports[i], JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "fleet", Host: "127.0.0.1", Port: ports[3+i]}, Routes: routes,
-		})
-		addresses = append(addresses, fmt.Sprint("nats://127.0.0.1:", ports[i]))
-	}
-	servers := make([]*server.Server, 3)
-	start := func(i int) {
-		t.Helper()
-		s, err := server.NewServer(options[i].Clone())
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers[i] = s
-		s.Start()
-	}
-	stop := func(i int) {
-		servers[i].Shutdown()
-		servers[i].WaitForShutdown()
-	}
-	t.Cleanup(func() {
-		for i := range servers {
-			stop(i)
-		}
-	})
-	return strings.Join(addresses, ","), func(i int) {
-		if servers[i] != nil {
-			stop(i)
-		}
-		start(i)
-	}
-}
 
 // Three hubs on three NATS servers, and nodes that reach them by a bad network. Hubs are killed, servers
 // stopped and connections cut at random while sessions stream. In the end the nodes are killed and
 // their disks removed: what clients were shown is in the store, byte for byte.
 func TestChaos_NothingSeenIsLost(t *testing.T) {
 	agentcache.Long(t, "a minute; each of the faults alone is always tried")
-	nats, restart := natsCluster(t)
+	nats := storetest.NewCluster(t, 3)
 	for i := range 3 {
-		restart(i)
+		nats.Start(i)
 	}
 	admin := filepath.Join(t.TempDir(), "admin")
 	if err := os.WriteFile(admin, []byte("admin-token-of-all-hubs"), 0o600); err != nil {
@@ -92,7 +36,7 @@ func TestChaos_NothingSeenIsLost(t *testing.T) {
 	}
 	var hubs []*fleet
 	for range 3 {
-		p := startProgram(t, "sandbox-hub", "serve", "--port", "0", "--nats", nats, "--nats-replicas", "3", "--admin-token-file", admin)
+		p := startProgram(t, "sandbox-hub", "serve", "--port", "0", "--nats", nats.URL(), "--nats-replicas", "3", "--admin-token-file", admin)
 		hubs = append(hubs, &fleet{program: p, admin: "admin-token-of-all-hubs"})
 	}
 	at := func(f *fleet) string { return strings.TrimPrefix(f.url, "http://") }
@@ -138,7 +82,8 @@ func TestChaos_NothingSeenIsLost(t *testing.T) {
 			hubs[i].start()
 		case 1:
 			faults["servers stopped"]++
-			restart(i)
+			nats.Stop(i)
+			nats.Start(i)
 		case 2:
 			faults["connections cut"]++
 			ways[i%len(ways)].cut()

@@ -1,0 +1,83 @@
+// Package storetest has NATS servers for tests.
+package storetest
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
+)
+
+// Cluster are NATS servers that are one store, each reached over its ports only.
+type Cluster struct {
+	t       testing.TB
+	options []*server.Options
+	servers []*server.Server // nil: it is away
+}
+
+// NewCluster returns servers of which none has started. They end with the test.
+func NewCluster(t testing.TB, size int) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, servers: make([]*server.Server, size)}
+	var routes []*url.URL
+	var inner []int // the servers must know each other before they start
+	for range size {
+		inner = append(inner, freeport.Of(t))
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", inner[len(inner)-1])})
+	}
+	for i := range size {
+		c.options = append(c.options, &server.Options{
+			ServerName: fmt.Sprint("nats-", i), Host: "127.0.0.1", Port: freeport.Of(t), JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			Cluster: server.ClusterOpts{Name: "fleet", Host: "127.0.0.1", Port: inner[i]}, Routes: routes,
+		})
+	}
+	t.Cleanup(func() {
+		for i := range c.servers {
+			c.Stop(i)
+		}
+	})
+	return c
+}
+
+// Start starts a server, at the ports and with the store that it had before.
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	s, err := server.NewServer(c.options[i].Clone())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.servers[i] = s
+	s.Start()
+}
+
+// Stop ends a server that runs, and waits for its end.
+func (c *Cluster) Stop(i int) {
+	if s := c.servers[i]; s != nil {
+		c.servers[i] = nil
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
+
+// Leader reports whether the servers that run agree on one of them.
+func (c *Cluster) Leader() bool {
+	for _, s := range c.servers {
+		if s != nil && s.JetStreamIsLeader() {
+			return true
+		}
+	}
+	return false
+}
+
+// URL is the addresses of all servers.
+func (c *Cluster) URL() string {
+	var all []string
+	for _, o := range c.options {
+		all = append(all, fmt.Sprintf("nats://%s:%d", o.Host, o.Port))
+	}
+	return strings.Join(all, ",")
+}
