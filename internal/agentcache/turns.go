@@ -230,32 +230,39 @@ const takeOver = 100 * time.Millisecond
 // when it ends. A test holds its seats as long as its connection, so a test program
 // that dies gives them back.
 func Serve(ctx context.Context) (bool, error) {
+	q, err := keep(ctx)
+	return q != nil, err
+}
+
+// keep returns the queue of [Serve], nil when another run serves.
+func keep(ctx context.Context) (*queue, error) {
 	path, err := address()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	dir, err := Dir()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	// Who has the lock serves. Whether somebody answers at the address tells less:
 	// two runs that begin at once would remove each other's socket.
 	f, err := os.OpenFile(filepath.Join(dir, "turns.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return false, fmt.Errorf("open the lock of the queue: %w", err)
+		return nil, fmt.Errorf("open the lock of the queue: %w", err)
 	}
 	taken, err := tryLock(f)
 	if err != nil || taken {
+		var q *queue
 		if err == nil {
-			err = serve(ctx, path, f)
+			q, err = serve(ctx, path, f)
 		}
 		if err != nil {
 			_ = f.Close()
 		}
 		if errors.Is(err, errors.ErrUnsupported) {
-			return false, nil // each test program has its own queue
+			return nil, nil // each test program has its own queue
 		}
-		return err == nil, err
+		return q, err
 	}
 	go func() {
 		tick := time.NewTicker(takeOver)
@@ -269,7 +276,7 @@ func Serve(ctx context.Context) (bool, error) {
 			}
 			taken, err := tryLock(f)
 			if err == nil && taken {
-				err = serve(ctx, path, f)
+				_, err = serve(ctx, path, f)
 			}
 			if err != nil {
 				_ = f.Close()
@@ -279,16 +286,16 @@ func Serve(ctx context.Context) (bool, error) {
 			}
 		}
 	}()
-	return false, nil
+	return nil, nil
 }
 
 // serve keeps the queue at path until ctx ends. It then closes the lock, which is
 // taken.
-func serve(ctx context.Context, path string, lock io.Closer) error {
+func serve(ctx context.Context, path string, lock io.Closer) (*queue, error) {
 	_ = os.Remove(path) // left by a run that was killed
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
-		return fmt.Errorf("listen for tests that want a turn: %w", err)
+		return nil, fmt.Errorf("listen for tests that want a turn: %w", err)
 	}
 	q := &queue{free: seats()}
 	context.AfterFunc(ctx, func() {
@@ -311,7 +318,7 @@ func serve(ctx context.Context, path string, lock io.Closer) error {
 			go q.serve(ctx, c)
 		}
 	}()
-	return nil
+	return q, nil
 }
 
 // serve is one test: it says its weight, hears that it has its turn, and closes

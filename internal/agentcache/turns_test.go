@@ -217,14 +217,14 @@ func TestServe_OneOfManyAtOnce(t *testing.T) {
 func TestServe_AnotherRunTakesOver(t *testing.T) {
 	cacheAt(t, shortDir(t))
 	one, end := context.WithCancel(t.Context())
-	if first, err := Serve(one); err != nil || !first {
-		t.Fatalf("it serves: %t, %v", first, err)
+	q, err := keep(one)
+	if err != nil || q == nil {
+		t.Fatalf("it does not serve: %v", err)
 	}
 	if first, err := Serve(t.Context()); err != nil || first {
 		t.Fatalf("both serve: %v", err)
 	}
-	_, err := ask(t.Context(), seats())
-	if err != nil {
+	if _, err := ask(t.Context(), seats()); err != nil {
 		t.Fatal(err)
 	}
 	// It waits in the queue of the run that ends, and is given seats in the next one's.
@@ -233,7 +233,14 @@ func TestServe_AnotherRunTakesOver(t *testing.T) {
 		_, err := seat(t.Context(), seats())
 		got <- err
 	}()
-	time.Sleep(50 * time.Millisecond)
+	waits := func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting) == 1
+	}
+	for !waits() && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	end()
 	if err := <-got; err != nil {
 		t.Fatal(err)
