@@ -197,11 +197,7 @@ type call struct {
 
 // send returns an answer that is no error. The caller closes its body.
 func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
-	escaped := make([]string, len(r.path))
-	for i, p := range r.path {
-		escaped[i] = url.PathEscape(p)
-	}
-	u := c.base.JoinPath(escaped...)
+	u := acphttp.Address(c.base, r.path...)
 	u.RawQuery = r.query.Encode()
 	var body io.Reader
 	if r.body != nil {

@@ -46,7 +46,7 @@ type TerminalEvent struct {
 // Terminal opens a view of a process's terminal, from a position of its output
 // on. ctx bounds the opening only.
 func (c *Client) Terminal(ctx context.Context, id string, after uint64) (*Terminal, error) {
-	u := c.base.JoinPath("v2", "processes", url.PathEscape(id), "terminal")
+	u := acphttp.Address(c.base, "v2", "processes", id, "terminal")
 	u.RawQuery = url.Values{"after": {strconv.FormatUint(after, 10)}}.Encode()
 	h := http.Header{}
 	if c.token != "" {

@@ -46,12 +46,12 @@ func New(endpoint, token string) (*Client, error) {
 }
 
 // NodeEndpoint returns the address at which clients of a gateway find a node.
-func (c *Client) NodeEndpoint(name string) string { return c.base.JoinPath("nodes", name).String() }
+func (c *Client) NodeEndpoint(name string) string { return acphttp.Address(c.base, "nodes", name).String() }
 
 // Ready returns how the hub is, and a problem when it takes no work.
 func (c *Client) Ready(ctx context.Context) (string, error) {
 	var body struct{ Status string }
-	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "ready"), nil, nil, &body)
+	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "ready"), nil, nil, &body)
 	return body.Status, err
 }
 
@@ -60,32 +60,32 @@ func (c *Client) Ready(ctx context.Context) (string, error) {
 func (c *Client) Nodes(ctx context.Context, labels ...string) ([]fleet.Node, error) {
 	var body struct{ Nodes []fleet.Node }
 	q := url.Values{"label": labels}
-	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "nodes"), q, nil, &body)
+	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "nodes"), q, nil, &body)
 	return body.Nodes, err
 }
 
 // RemoveNode has the hub forget a node that is not online.
 func (c *Client) RemoveNode(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodDelete, c.base.JoinPath("v2", "nodes", name), nil, nil, nil)
+	return c.do(ctx, http.MethodDelete, acphttp.Address(c.base, "v2", "nodes", name), nil, nil, nil)
 }
 
 // Tokens returns all tokens without their texts.
 func (c *Client) Tokens(ctx context.Context) ([]store.Token, error) {
 	var body struct{ Tokens []store.Token }
-	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "tokens"), nil, nil, &body)
+	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "tokens"), nil, nil, &body)
 	return body.Tokens, err
 }
 
 // CreateToken makes a token.
 func (c *Client) CreateToken(ctx context.Context, n fleet.NewToken) (fleet.CreatedToken, error) {
 	var t fleet.CreatedToken
-	err := c.do(ctx, http.MethodPost, c.base.JoinPath("v2", "tokens"), nil, n, &t)
+	err := c.do(ctx, http.MethodPost, acphttp.Address(c.base, "v2", "tokens"), nil, n, &t)
 	return t, err
 }
 
 // RevokeToken makes a token worth nothing.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	return c.do(ctx, http.MethodDelete, c.base.JoinPath("v2", "tokens", id), nil, nil, nil)
+	return c.do(ctx, http.MethodDelete, acphttp.Address(c.base, "v2", "tokens", id), nil, nil, nil)
 }
 
 // do sends body, if any, as JSON and decodes the answer into v, if not nil; an io.Writer gets it

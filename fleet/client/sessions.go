@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
 )
@@ -33,7 +34,7 @@ func (c *Client) Sessions(ctx context.Context, f SessionFilter) (fleet.SessionLi
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}
 	var list fleet.SessionList
-	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "sessions"), q, nil, &list)
+	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "sessions"), q, nil, &list)
 	return list, err
 }
 
@@ -52,7 +53,7 @@ func (id SessionID) at(c *Client, path ...string) (*url.URL, url.Values) {
 	if id.Epoch > 0 {
 		q.Set("epoch", strconv.FormatUint(id.Epoch, 10))
 	}
-	return c.base.JoinPath(append([]string{"v2", "sessions", url.PathEscape(id.ID)}, path...)...), q
+	return acphttp.Address(c.base, append([]string{"v2", "sessions", id.ID}, path...)...), q
 }
 
 // Session returns one session.
