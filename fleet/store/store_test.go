@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +105,29 @@ func TestStore_KeepsOverRestart(t *testing.T) {
 	}
 	if s.Online(n) {
 		t.Error("a node of a hub that has ended is online")
+	}
+}
+
+// A folder is one hub's: what the one before has not given back, because it was killed, nobody holds.
+func TestStore_KilledHubHoldsNoNodes(t *testing.T) {
+	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
+	s := open(t, "one", store.Options{Dir: dir}, nil)
+	if _, err := s.Join(t.Context(), store.Node{Name: "a", Instance: "i"}, anybody); err != nil {
+		t.Fatal(err)
+	}
+	err := os.CopyFS(left, os.DirFS(dir)) // as the folder is when the hub is killed
+	s.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s = open(t, "two", store.Options{Dir: left}, nil)
+	defer s.Close()
+	if n, known := s.Node("a"); !known || !n.Connected || s.Online(n) {
+		t.Errorf("known %v, online %v: %+v", known, s.Online(n), n)
+	}
+	if _, err := s.Join(t.Context(), store.Node{Name: "a", Instance: "another"}, anybody); err != nil {
+		t.Errorf("the name is not given to another gateway: %v", err)
 	}
 }
 
