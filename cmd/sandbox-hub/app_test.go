@@ -54,6 +54,7 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"serve --port 99999", "is not a port", cmdline.ExitUsage},
 		{"serve --host ", "--host", cmdline.ExitUsage},
 		{"serve --nats nats://x --data-dir y", "are both given", cmdline.ExitUsage},
+		{"serve --port 0 --nats nats://127.0.0.1:99999", "hint: see that the servers of --nats run", cmdline.ExitFailure},
 		{"serve --nats-creds f", "which is missing", cmdline.ExitUsage},
 		{"serve --peer-ca f", "which is missing", cmdline.ExitUsage},
 		{"serve --nats nats://x --peer-ca /nowhere/ca.pem", "certificates of authorities", cmdline.ExitFailure},

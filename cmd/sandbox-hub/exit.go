@@ -12,13 +12,31 @@ import (
 
 const noHub = "start one with: sandbox-hub serve, or name another with --endpoint"
 
+// noStore is the error of a hub whose store cannot be used.
+type noStore struct {
+	servers bool // it is in those of --nats
+	err     error
+}
+
+func (e *noStore) Error() string { return e.err.Error() }
+
+// Unwrap returns why.
+func (e *noStore) Unwrap() error { return e.err }
+
 // describe is the only place that decides how an error is shown.
 func describe(err error) cmdline.Report {
 	var use *cmdline.Usage
 	var p *problem.Error
+	var store *noStore
 	switch {
 	case errors.As(err, &use):
 		return cmdline.WrongUse(use)
+	case errors.As(err, &store): // may be of a network, and is not about a hub that a command asks
+		r := cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}
+		if store.servers {
+			r.Hint = "see that the servers of --nats run, and that --nats and --nats-creds are theirs"
+		}
+		return r
 	case errors.Is(err, acphttp.ErrForeign):
 		return cmdline.NotReached("the hub", err, noHub)
 	case errors.As(err, &p):

@@ -215,7 +215,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	})
 	if err != nil {
 		_ = ln.Close()
-		return err
+		return &noStore{servers: cfg.nats != "", err: err}
 	}
 	defer kept.Close()
 	made, err := firstToken(ctx, kept, cfg)
