@@ -438,10 +438,28 @@ func (m *move) depart(ctx context.Context, from *client.Client, last uint64) err
 		return nil
 	}
 	if refused, ok := errors.AsType[*problem.Error](err); ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
+		if refused.Kind == problem.SessionNotFound {
+			return m.deleted(within)
+		}
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
 	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
+}
+
+// deleted ends the move of a session that was deleted at its node meanwhile: what has come to the other
+// one is removed as well.
+func (m *move) deleted(ctx context.Context) error {
+	err := m.h.gateway(m.to, m.caller.ID).DeleteSession(ctx, m.line.Session)
+	if _, noted := m.settle(ctx, nil); noted != nil {
+		err = errors.Join(err, noted)
+	} else {
+		err = errors.Join(err, m.h.o.Store.ForgetOwner(ctx, m.line))
+	}
+	if err != nil {
+		m.h.log.Warn("what has come of a session that was deleted while it was moved could not be removed", "session", m.line.Session, "node", m.to, "err", err)
+	}
+	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from)
 }
 
 // finish notes who has the session now.

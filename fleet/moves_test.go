@@ -538,6 +538,39 @@ func TestMove_SourceBreaks(t *testing.T) {
 	}
 }
 
+// A session is deleted while it is on its way: nothing of it is left, also at the node that it was to go
+// to, and clients that have it open do not wait for the move.
+func TestMove_DeletedMeanwhile(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c, other := h.hello(adminToken), h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			h.knows(s, "two", 1)
+			other.must("session/delete", `{"sessionId":"`+s+`","_meta":{"sandboxagent.dev":{"node":"one"}}}`)
+			h.await("the hub has heard that it was deleted", func() bool {
+				return !slices.ContainsFunc(h.store.Sessions(), func(have *store.Session) bool { return have.Session == s && have.Node == "one" })
+			})
+		}
+		return false
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || !strings.Contains(detail, "deleted") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	h.await("nothing is left of it", func() bool {
+		all := h.list(adminToken, "?state=moved&state=gone").Sessions
+		return len(all) == 0 && len(h.listed(s)) == 0 && len(h.store.Owners()) == 0
+	})
+	if m := c.call("session/prompt", prompt(s, "echo second")); errorKind(m) != "session_not_found" {
+		t.Errorf("%s", m.Frame())
+	}
+}
+
 // A hub ends in the middle of a move. The session is where it was, and the next hub moves it.
 func TestMove_HubEnds(t *testing.T) {
 	dir := t.TempDir()

@@ -138,15 +138,16 @@ func (s *Store) UpdateOwner(ctx context.Context, l Line, change func(*Owner) (*O
 	}
 }
 
-// forgetOwner removes the owner of a session of which nothing is left.
-func (s *Store) forgetOwner(ctx context.Context, l Line) error {
+// ForgetOwner removes the owner of a session of which nothing is left. While the session is being
+// moved the owner stays: those who wait for the end of the move are told of it by the owner.
+func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 	for _, other := range s.Sessions() {
 		if LineOf(other.Info) == l {
 			return nil
 		}
 	}
 	had, known := s.owners.get(l.key())
-	if !known {
+	if !known || had.value.Moving != nil && s.HubLives(had.value.Moving.Hub) {
 		return nil
 	}
 	if err := s.owners.remove(ctx, l.key(), had.revision); err != nil && !errors.Is(err, errChanged) {

@@ -105,7 +105,7 @@ func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
 		}
 		err := s.sessions.remove(ctx, id.key(), had.revision)
 		if err == nil {
-			if err := s.forgetOwner(ctx, LineOf(had.value.Info)); err != nil {
+			if err := s.ForgetOwner(ctx, LineOf(had.value.Info)); err != nil {
 				s.log.Warn("what is left of a session that was removed", "session", id.Session, "err", err)
 			}
 			return nil
