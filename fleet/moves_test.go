@@ -327,6 +327,36 @@ func TestMove_TwoAtOnce(t *testing.T) {
 	}
 }
 
+// A session that is deleted while it is moved is deleted at both nodes.
+func TestMove_DeletedMeanwhile(t *testing.T) {
+	h := startCopier(t)
+	source := newBox(t)
+	h.join("one", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := strings.CutSuffix(r.URL.Path, "/close"); ok && r.URL.Query().Has("movedTo") { // all of it has arrived
+			source.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(r.Context(), http.MethodDelete, "http://localhost"+id, nil))
+		}
+		source.ServeHTTP(w, r)
+	}))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
+	if status != http.StatusNotFound || kindOf(body) != "session_not_found" || !strings.Contains(string(body), "was deleted at one while it was moved") {
+		t.Errorf("%d %s", status, body)
+	}
+	for _, node := range []string{"one", "two"} {
+		if status, body := h.ask(http.MethodGet, "/nodes/"+node+"/v2/sessions/"+s, adminToken, nil); status != http.StatusNotFound {
+			t.Errorf("at %s: %d %s", node, status, body)
+		}
+	}
+	h.await("the hub has nothing of it", func() bool {
+		status, _ := h.ask(http.MethodGet, "/v2/sessions/"+s, adminToken, nil)
+		return status == http.StatusNotFound
+	})
+}
+
 // The nodes are at two hubs, and the clients at both.
 func TestMove_OverTwoHubs(t *testing.T) {
 	one, two := peers(t)
