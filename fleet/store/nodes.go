@@ -35,7 +35,7 @@ type Node struct {
 
 // Online reports whether a hub that lives holds the node's tunnel.
 func (s *Store) Online(n Node) bool {
-	return n.Connected && (n.Hub == s.hub || s.living.has(n.Hub))
+	return n.Connected && s.HubLives(n.Hub)
 }
 
 // nodeKey is a name as a key: keys may not have dots where names may.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -326,5 +328,28 @@ func TestLog_GrowsAtItsEnd(t *testing.T) {
 	}
 	if at, err := s.End(t.Context(), other); err != nil || at.Last != 1 {
 		t.Errorf("another one went, too: %+v, %v", at, err)
+	}
+}
+
+// A hub with a store of its own that was killed is known to be gone when it starts again: its nodes
+// are not online, and one that was started anew meanwhile may join.
+func TestNodes_OfAHubThatWasKilled(t *testing.T) {
+	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
+	s := open(t, "one", store.Options{Dir: dir}, nil)
+	defer s.Close()
+	allow := func(store.Node) error { return nil }
+	if _, err := s.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "first"}, allow); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(left, os.DirFS(dir)); err != nil { // what there is on the disk after a kill
+		t.Fatal(err)
+	}
+	s = open(t, "two", store.Options{Dir: left}, nil)
+	defer s.Close()
+	if n, known := s.Node("box"); !known || s.Online(n) {
+		t.Errorf("%v %+v", known, n)
+	}
+	if _, err := s.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "second"}, allow); err != nil {
+		t.Errorf("the node does not come back: %v", err)
 	}
 }
