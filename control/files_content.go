@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -26,6 +27,9 @@ func (s *Server) getFile(r fileRequest) error {
 		return err
 	}
 	defer f.Close()
+	if _, err := f.Seek(0, io.SeekEnd); err != nil { // as most of /proc
+		return problem.New(problem.NotAFile, "%s is made by the system while it is read and has no size: read it with a program, such as cat", path)
+	}
 	h := r.Response().Header()
 	h.Set("ETag", e.ETag)
 	h.Set("Cache-Control", "no-cache") // ask each time whether it changed

@@ -78,6 +78,7 @@ type move struct {
 	here   runtime.SessionInfo
 	o      MoveRequest
 	id     string // of the note
+	link   *link  // of the node here when the move began; nil for one at another hub
 }
 
 // moves are those that this hub is doing. The zero value has none.
@@ -289,6 +290,7 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 // live moves a session whose node is connected.
 func (m *move) live(ctx context.Context) (Moved, error) {
 	from, to := m.h.gateway(m.from, m.caller.ID), m.h.gateway(m.to, m.caller.ID)
+	m.link = m.h.linkOf(ctx, m.from)
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
@@ -307,7 +309,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		if got, err = m.bring(ctx, from, to); err != nil {
 			return Moved{}, m.giveUp(ctx, err)
 		}
-		if err := m.depart(ctx, from, got.Session.EventCount); err != nil {
+		if err := m.depart(ctx, from, to, got.Session.EventCount); err != nil {
 			return Moved{}, err
 		}
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
@@ -427,7 +429,7 @@ func (f *flow) end() {
 
 // depart has the node close the session, and note where it went. From here on the move goes on
 // also when nobody waits for it.
-func (m *move) depart(ctx context.Context, from *client.Client, last uint64) error {
+func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64) error {
 	if ctx.Err() != nil {
 		return m.giveUp(ctx, endOf(ctx))
 	}
@@ -437,10 +439,11 @@ func (m *move) depart(ctx context.Context, from *client.Client, last uint64) err
 	if err == nil {
 		return nil
 	}
-	if refused, ok := errors.AsType[*problem.Error](err); ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
-		if refused.Kind == problem.SessionNotFound {
-			return m.deleted(within)
-		}
+	refused, ok := errors.AsType[*problem.Error](err)
+	if ok && refused.Kind == problem.SessionNotFound && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
+		return m.deleted(within, to)
+	}
+	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
 	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
@@ -449,8 +452,8 @@ func (m *move) depart(ctx context.Context, from *client.Client, last uint64) err
 
 // deleted ends the move of a session that was deleted at its node meanwhile: what has come to the other
 // one is removed as well.
-func (m *move) deleted(ctx context.Context) error {
-	err := m.h.gateway(m.to, m.caller.ID).DeleteSession(ctx, m.line.Session)
+func (m *move) deleted(ctx context.Context, to *client.Client) error {
+	err := to.DeleteSession(ctx, m.line.Session)
 	if _, noted := m.settle(ctx, nil); noted != nil {
 		err = errors.Join(err, noted)
 	} else {
@@ -459,7 +462,7 @@ func (m *move) deleted(ctx context.Context) error {
 	if err != nil {
 		m.h.log.Warn("what has come of a session that was deleted while it was moved could not be removed", "session", m.line.Session, "node", m.to, "err", err)
 	}
-	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from)
+	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from).With("sessionId", m.line.Session)
 }
 
 // finish notes who has the session now.

@@ -752,3 +752,41 @@ func TestClose_AndLoadAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A session whose agent cannot be asked to delete it, because the gateway ends, is not taken from the
+// agent's own list by that: it is closed, its log stays, and who asked is told why.
+func TestDelete_GatewayEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, dir := newGated(&fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}), t.TempDir()
+		r, err := New(Options{DataDir: dir, Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.let <- nil
+		tc := connect(t, r, "")
+		s := tc.session()
+		<-g.starting
+		g.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+		<-g.starting
+		down := make(chan error, 1)
+		go func() { down <- r.Shutdown(t.Context()) }()
+		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "shutting down") {
+			t.Errorf("the delete was answered %s", res.Frame())
+		}
+		tc.close()
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+		if r, err = New(Options{DataDir: dir, Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"}); err != nil {
+			t.Fatal(err)
+		}
+		if i, err := r.Session(s); err != nil || i.State != StateClosed {
+			t.Errorf("it is %s, %v", i.State, err)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

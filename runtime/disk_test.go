@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -277,5 +278,32 @@ func TestRecord_LostOfAnAgentThatSpeaksFirst(t *testing.T) {
 	info, err := next.Session(s)
 	if err != nil || info.Title != "mine" || info.Cwd != "/tmp" {
 		t.Errorf("it is %+v, %v", info, err)
+	}
+}
+
+// A gateway that was killed while it made a session, and had written nothing of it that can be read,
+// has told nobody of it: its folder goes. What else stands in a folder stays.
+func TestRecord_NeverWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range []string{"unfinished/session.json.tmp", "strange/notes", "both/session.json.tmp", "both/notes"} {
+		path := filepath.Join(dir, "sessions", file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(`{"version":1,"id":"unf`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sessions", "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntime(t, dir, &fakeAgent{})
+	if list, err := r.Sessions(t.Context(), SessionFilter{}); err != nil || len(list.Sessions) > 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	var left []string
+	folders, err := os.ReadDir(filepath.Join(dir, "sessions"))
+	for _, f := range folders {
+		left = append(left, f.Name())
+	}
+	if err != nil || !slices.Equal(left, []string{"both", "strange"}) {
+		t.Errorf("left are %q, %v", left, err)
 	}
 }

@@ -126,3 +126,29 @@ func TestFork_Refused(t *testing.T) {
 		t.Errorf("of a closed session: %v", e)
 	}
 }
+
+// What must be a text and is none is refused, and not taken for left out: neither is a session made
+// without it, nor is what a session has taken away.
+func TestNew_FieldsThatMustBeTexts(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{})
+	tc := connect(t, r, "")
+	s := tc.newWith(`{"title":"mine"}`)
+	for _, field := range []string{"agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "agentVersion"} {
+		for _, value := range []string{`7`, `true`, `["x"]`, `{"a":"b"}`} {
+			own := `"_meta":{"sandboxagent.dev":{"` + field + `":` + value + `}}`
+			for method, params := range map[string]string{
+				"session/new":    `{"cwd":"/tmp","mcpServers":[],` + own + `}`,
+				"session/load":   `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],` + own + `}`,
+				"session/resume": `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],` + own + `}`,
+			} {
+				if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, field+" must be a text") {
+					t.Errorf("%s with %s %s: %v", method, field, value, e)
+				}
+			}
+		}
+	}
+	if i, err := r.Session(s); err != nil || i.Title != "mine" {
+		t.Errorf("its title is %q, %v", i.Title, err)
+	}
+	tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"title":null}}}`)
+}

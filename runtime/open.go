@@ -75,7 +75,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if id != "" && !session.PlainID(id) {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and neither of the words changes and import: it travels in headers and paths", session.MaxID))
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and neither of the words changes and import, nor . or ..: it travels in headers and paths", session.MaxID))
 		return
 	}
 	handover, aerr := handoverIn(m.Meta())

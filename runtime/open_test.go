@@ -36,7 +36,7 @@ func TestNewSession_RequestedID(t *testing.T) {
 	id := func(id string) string {
 		return newParams(`{"requestedSessionId":` + string(rawjson.AppendQuoted(nil, id)) + `}`)
 	}
-	for _, bad := range []string{"with blank", "ümlaut", "tab\t", "\x7f", strings.Repeat("x", 257)} {
+	for _, bad := range []string{"with blank", "ümlaut", "tab\t", "\x7f", strings.Repeat("x", 257), ".", ".."} {
 		if e := tc.callErr("session/new", id(bad)); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1 to 256 visible ASCII") {
 			t.Errorf("%q: %v", bad, e)
 		}

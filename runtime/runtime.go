@@ -94,7 +94,7 @@ type Runtime struct {
 	sessions *session.Set
 	tasks    agents.Tasks    // goroutines that nobody else waits for
 	ctx      context.Context // ends with Shutdown; for work that no client owns
-	stop     context.CancelFunc
+	stop     context.CancelCauseFunc
 
 	lastClient atomic.Int64 // numbers grow over restarts too
 	unread     *viewer.Unread
@@ -142,7 +142,7 @@ func New(o Options) (*Runtime, error) {
 		dir = ""
 	}
 	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching), unread: viewer.NewUnread(o.MaxUnread)}
-	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error
 	if r.agents, err = agents.NewSet(agents.Options{
@@ -155,7 +155,7 @@ func New(o Options) (*Runtime, error) {
 		})
 	}
 	if err != nil {
-		r.stop()
+		r.stop(err)
 		return nil, err
 	}
 	r.tasks.Go(func() { r.sessions.Run(r.ctx) })
@@ -265,7 +265,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	}
 	cancel()
 	errs := []error{r.agents.Close(ctx)}
-	r.stop()
+	r.stop(agents.ErrShutdown)
 	if r.tasks.Wait(ctx) != nil {
 		errs = append(errs, errors.New("not all work ended in time"))
 	}

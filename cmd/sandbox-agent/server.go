@@ -177,7 +177,8 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silent
 		programs.Go(func() { gw.processes.Close(ctx) })
 	}
 	if err := gw.runtime.Shutdown(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("end sessions: %w", err))
+		// Without its chain: what a gateway is told that cannot be reached is not what ended this one.
+		errs = append(errs, errors.New("end sessions: "+err.Error()))
 	}
 	gw.catalog.Close()
 	if err := gw.rpc.Shutdown(ctx); err != nil {

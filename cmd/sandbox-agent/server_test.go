@@ -239,3 +239,28 @@ func TestServer_LogFile(t *testing.T) {
 		t.Errorf("the log is on the standard error as well:\n%s", out)
 	}
 }
+
+// A gateway that cannot write at its end what it knows of a session has failed, and says which.
+func TestServer_RecordThatCannotBeWrittenAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	log, done := newScreen(), make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"server", "--port", "0", "--no-token", "--data-dir", dir, "--default-agent", "mock"}, stdio{in: strings.NewReader(""), out: io.Discard, err: log})
+	}()
+	url := log.await(t, `https?://[\w.\[\]:]+:\d+`)
+	if code, _, errOut := tool(t, "", "prompt", "--endpoint", url, "echo hi"); code != 0 {
+		t.Errorf("%d %s", code, errOut)
+	}
+	folders, err := filepath.Glob(filepath.Join(dir, "sessions", "*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("%q, %v", folders, err)
+	}
+	if err := os.Mkdir(filepath.Join(folders[0], "session.json.tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if code := <-done; code != cmdline.ExitFailure || !strings.Contains(log.String(), "error: end sessions: ") || !strings.Contains(log.String(), filepath.Base(folders[0])+" cannot be written now") {
+		t.Errorf("it ended with %d:\n%s", code, log)
+	}
+}

@@ -31,7 +31,7 @@ type Peer struct {
 // Peer returns how another hub is reached; false when it does not live, or does not say.
 func (s *Store) Peer(hub string) (Peer, bool) {
 	r, _ := s.hubs.get(hub)
-	return r.value.Peer, hub != s.hub && s.living.has(hub) && r.value.URL != "" && r.value.Secret != ""
+	return r.value.Peer, hub != s.hub && s.HubLives(hub) && r.value.URL != "" && r.value.Secret != ""
 }
 
 // Secret is what lets peers in at this hub. It is in the store, and nowhere else.

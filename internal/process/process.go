@@ -219,7 +219,9 @@ func (p *Process) Signal(s syscall.Signal) error {
 	if p.reaped {
 		return os.ErrProcessDone
 	}
-	if err := p.group.signal(s); err != nil {
+	if err := p.group.signal(s); errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone // it is reaped, and wait has not come to say so
+	} else if err != nil {
 		return fmt.Errorf("signal process %d: %w", p.cmd.Process.Pid, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -296,5 +297,19 @@ func TestStderr_FirstAndLastLines(t *testing.T) {
 	_, _ = out.Write([]byte("a\x1b]0;title\x07b\x1b[2K\x1b(c\n"))
 	if _, end, _, _ := out.read(); end != "ab(c" {
 		t.Errorf("escapes leave %q", end)
+	}
+}
+
+// A program that has just been reaped has no group any more, and who signals it then is told the
+// same as a moment later.
+func TestSignal_ProcessThatIsJustReaped(t *testing.T) {
+	p, _ := start(t, "stubborn")
+	p.Kill()
+	<-p.Done()
+	p.mu.Lock()
+	p.reaped = false // as it is until wait notes it
+	p.mu.Unlock()
+	if err := p.Signal(syscall.SIGINT); !errors.Is(err, os.ErrProcessDone) {
+		t.Fatalf("a process that is gone was signalled: %v", err)
 	}
 }

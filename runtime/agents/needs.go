@@ -41,7 +41,8 @@ func (n *Needs) key() string {
 	return string(b)
 }
 
-// Read adds the fields of _meta["sandboxagent.dev"] that concern the process.
+// Read adds the fields of _meta["sandboxagent.dev"] that concern the process. The error names a field that cannot
+// be what it is, also of those that do not.
 func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
@@ -88,8 +89,16 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 			return bad("includeRaw", "true, which records what the agent and the gateway say to each other, or false; it is "+string(raw))
 		}
 	}
+	for _, field := range texts { // last: what was kept of a session before this was looked at is still read
+		if raw, ok := rawjson.Member(own, field); ok && raw[0] != '"' && string(raw) != "null" {
+			return bad(field, "a text")
+		}
+	}
 	return nil
 }
+
+// texts are the fields that are taken for left out when they are no texts.
+var texts = []string{"agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "agentVersion"}
 
 // Cleaner returns what takes out of texts of a session, or of its agent's traffic, what looks like a key, the session's
 // own credentials, and the values of variables that are called keys.

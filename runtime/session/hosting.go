@@ -397,9 +397,11 @@ func (s *Session) release(l *link, goal life) {
 	if l != nil && ctx.Err() != nil { // it may hang, and is no good to others then
 		l.p.Retire()
 	}
-	// What the agent does not know, or cannot delete, it does not keep back.
+	// What the agent does not know, or cannot delete, it does not keep back. At the gateway's end it
+	// was not asked: the session is closed, and can be deleted later.
 	refused, ok := errors.AsType[*acp.Error](err)
-	if !ok || goal != deleted || refused.Code == acp.CodeMethodNotFound || refused.Code == acp.CodeResourceNotFound {
+	kept := ok && refused.Code != acp.CodeMethodNotFound && refused.Code != acp.CodeResourceNotFound || errors.Is(err, agents.ErrShutdown)
+	if goal != deleted || !kept {
 		err = nil
 	}
 	s.handle(event{kind: released, link: l, err: err})

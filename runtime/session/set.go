@@ -293,8 +293,8 @@ func atOnce(n int, do func(i int)) {
 // MaxID bounds the ids that sessions get here.
 const MaxID = 256
 
-// takenPaths are paths below /v2/sessions that are no session's.
-var takenPaths = []string{"changes", "import"}
+// takenPaths are paths below /v2/sessions that are no session's. Those of dots lead elsewhere.
+var takenPaths = []string{"changes", "import", ".", ".."}
 
 // PlainID reports whether the id can be a session's: it travels in headers and paths.
 func PlainID(id string) bool {

@@ -24,9 +24,10 @@ type store struct {
 }
 
 const (
-	recordFile = "session.json"
-	logFile    = "log.journal"
-	oldLogFile = "log.jsonl" // of versions before the second format
+	recordFile     = "session.json"
+	unfinishedFile = recordFile + ".tmp" // becomes the record when all of it is written
+	logFile        = "log.journal"
+	oldLogFile     = "log.jsonl" // of versions before the second format
 )
 
 // path returns the session's directory. Ids come from clients and agents, so
@@ -80,7 +81,7 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	tmp := filepath.Join(dir, recordFile+".tmp")
+	tmp := filepath.Join(dir, unfinishedFile)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -116,14 +117,17 @@ func (st store) remove(id string) error {
 
 // records reads the record in each of the store's folders. One that cannot be read is made
 // again from what the log says of the session. Where that says nothing either, the session
-// is reported and left alone.
+// is reported and left alone. A folder in which nothing was written yet is removed: its session was
+// being made when the gateway was killed, and nobody was told of it.
 func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 	recs := make([]record, len(folders))
 	atOnce(len(folders), func(i int) {
-		if rec, err := st.read(folders[i].Name(), log); err != nil {
-			log.Warn("skip unreadable session", "directory", folders[i].Name(), "err", err)
-		} else {
+		rec, err := st.read(folders[i].Name(), log)
+		switch {
+		case err == nil:
 			recs[i] = rec
+		case !st.removeUnwritten(folders[i].Name()):
+			log.Warn("skip unreadable session", "directory", folders[i].Name(), "err", err)
 		}
 	})
 	recs = slices.DeleteFunc(recs, func(rec record) bool { return rec.ID == "" })
@@ -135,6 +139,17 @@ func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 		}
 	}
 	return recs
+}
+
+// removeUnwritten removes a folder that has nothing but a record that was not finished.
+func (st store) removeUnwritten(name string) bool {
+	dir := filepath.Join(st.dir, name)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name() != unfinishedFile {
+		return false
+	}
+	_ = os.Remove(filepath.Join(dir, unfinishedFile))
+	return os.Remove(dir) == nil
 }
 
 // read reads one record.
