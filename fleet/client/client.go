@@ -46,7 +46,9 @@ func New(endpoint, token string) (*Client, error) {
 }
 
 // NodeEndpoint returns the address at which clients of a gateway find a node.
-func (c *Client) NodeEndpoint(name string) string { return acphttp.Address(c.base, "nodes", name).String() }
+func (c *Client) NodeEndpoint(name string) string {
+	return acphttp.Address(c.base, "nodes", name).String()
+}
 
 // Ready returns how the hub is, and a problem when it takes no work.
 func (c *Client) Ready(ctx context.Context) (string, error) {
