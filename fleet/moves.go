@@ -25,6 +25,7 @@ const (
 	maxMoves  = 8                // of a hub at one time; more are refused
 	leaveFor  = 30 * time.Second // for a session to be let go of, which waits for its agent's end
 	settleFor = 15 * time.Second // for what must be done when a move has failed, or cannot fail any more
+	askAgain  = time.Second      // a node of which the hub hears nothing that fits
 	// nodeScheme begins the address at which a node says that a session went to another one.
 	nodeScheme = "node://"
 	movedTo    = "movedTo" // the member of a session's metadata that has it
@@ -322,6 +323,12 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		return m.arrived(ctx, to, got) // somebody had closed it: so it stays
 	}
 	if err := m.open(ctx, got.Session); err != nil {
+		switch now, asked := to.Session(ctx, here.ID); {
+		case isNotFound(asked): // to take it back would undo that
+			return Moved{}, problem.New(problem.SessionNotFound, "session %s went to %s, and was deleted there", here.ID, m.to)
+		case asked == nil && now.State == runtime.StateEnded:
+			return m.arrived(ctx, to, got)
+		}
 		return Moved{}, m.takeBack(ctx, here, err)
 	}
 	return m.arrived(ctx, to, got)
@@ -440,7 +447,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 		return nil
 	}
 	refused, ok := errors.AsType[*problem.Error](err)
-	if ok && refused.Kind == problem.SessionNotFound && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
+	if isNotFound(err) && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
 		return m.deleted(within, to)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
@@ -448,6 +455,12 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 	}
 	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
+}
+
+// isNotFound reports whether a node says that it has no such session.
+func isNotFound(err error) bool {
+	p, ok := errors.AsType[*problem.Error](err)
+	return ok && p.Kind == problem.SessionNotFound
 }
 
 // deleted ends the move of a session that was deleted at its node meanwhile: what has come to the other
@@ -532,7 +545,7 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 	if now, err := to.Session(ctx, got.Session.ID); err == nil { // else as it came
 		got.Session = now
 	}
-	m.awaitListed(ctx, got.Session)
+	m.awaitListed(ctx, to, got.Session)
 	o := m.h.o.Store.Owner(m.line)
 	out := Moved{
 		SessionID: got.Session.ID, From: m.from, Node: m.to, Cwd: got.Session.Cwd, State: got.Session.State, Continuity: got.Session.Continuity,
@@ -549,9 +562,11 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 
 // awaitListed returns when the hub has heard of the session from the node that has it now: who has
 // moved it finds it in the list, as it is there, and can move it on. It does not wait for ever.
-func (m *move) awaitListed(ctx context.Context, now runtime.SessionInfo) {
+func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.SessionInfo) {
 	late := time.NewTimer(settleFor)
 	defer late.Stop()
+	again := time.NewTicker(askAgain) // somebody may have closed or deleted it since
+	defer again.Stop()
 	for {
 		news := m.h.o.Store.SessionNews()
 		if slices.ContainsFunc(m.h.o.Store.Sessions(), func(s *store.Session) bool {
@@ -562,6 +577,12 @@ func (m *move) awaitListed(ctx context.Context, now runtime.SessionInfo) {
 		}
 		select {
 		case <-news:
+		case <-again.C:
+			later, err := to.Session(ctx, now.ID)
+			if err != nil {
+				return // there is nothing to wait for
+			}
+			now = later
 		case <-late.C:
 			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
 			return

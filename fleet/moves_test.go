@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -568,6 +569,70 @@ func TestMove_DeletedMeanwhile(t *testing.T) {
 	})
 	if m := c.call("session/prompt", prompt(s, "echo second")); errorKind(m) != "session_not_found" {
 		t.Errorf("%s", m.Frame())
+	}
+}
+
+// A session is deleted in the moment in which it has gone to another node: it is not taken back.
+func TestMove_DeletedWhereItGoes(t *testing.T) {
+	h := startCopier(t)
+	target := &meddler{box: newBox(t)}
+	h.box("one", nil)
+	h.join("two", h.joinToken(), nil, target)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	var once sync.Once
+	target.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v2/rpc" { // to open it
+			once.Do(func() {
+				answer := httptest.NewRecorder()
+				target.box.ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v2/sessions/"+s, nil))
+				if answer.Code != http.StatusNoContent {
+					t.Errorf("delete: %d %s", answer.Code, answer.Body)
+				}
+			})
+		}
+		return false
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || !strings.Contains(detail, "deleted") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	h.await("it is in no list", func() bool { return len(h.listed(s)) == 0 })
+}
+
+// A session is closed as soon as it is at its new node, before the hub is told that it was open: the
+// move does not wait for the hub to be told that.
+func TestMove_ClosedWhereItGoes(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	target, free := newBox(t), make(chan struct{})
+	h.join("two", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2/sessions/changes" {
+			w = quiet{w, r, free}
+		}
+		target.ServeHTTP(w, r)
+	}))
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	moved := make(chan int, 1)
+	go func() {
+		status, _ := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
+		moved <- status
+	}()
+	c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
+	c.must("session/close", `{"sessionId":"`+s+`"}`)
+	close(free)
+	select {
+	case status := <-moved:
+		if status != http.StatusOK {
+			t.Errorf("the move was answered with %d", status)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the move waits for what is true no more")
+		<-moved
 	}
 }
 

@@ -539,7 +539,7 @@ func TestReplicas_StoreIsFull(t *testing.T) {
 	g.put("next", begun, want...)
 	h.await("the session has no room", func() bool {
 		list := h.list(adminToken, "?sort=created").Sessions
-		return len(list) == 2 && strings.Contains(list[1].Replica.Trouble, "--replica-bytes")
+		return len(list) == 2 && strings.Count(list[1].Replica.Trouble, "--replica-bytes") == 1
 	})
 	if s := h.session("large"); s.Replica.Missing != 0 || s.Replica.Trouble != "" {
 		t.Errorf("the one before: %+v", s.Replica)
@@ -619,7 +619,7 @@ func TestReplicas_GreedyNode(t *testing.T) {
 	h.join("greedy", h.joinToken(), nil, greedy)
 	h.await("the greedy node is refused", func() bool {
 		list := h.list(adminToken, "").Sessions
-		return len(list) == 1 && strings.Contains(list[0].Replica.Trouble, "--replica-bytes is reached for this node")
+		return len(list) == 1 && strings.Count(list[0].Replica.Trouble, "--replica-bytes is reached for this node") == 1
 	})
 	want := some(3, map[int]int{2: 400 << 10})
 	good.put("little", begun, want...)

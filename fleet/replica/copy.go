@@ -239,6 +239,7 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 			e.trouble = err.Error()
 		}
 		if err != nil {
+			batch.Lines = nil // written once, and said once, that it cannot be
 			return fmt.Errorf("copy events %d to %d: %w", batch.First, batch.Last, err)
 		}
 		e.at, batch, e.trouble = next, store.Batch{}, ""
