@@ -790,3 +790,52 @@ func TestDelete_GatewayEnds(t *testing.T) {
 		}
 	})
 }
+
+// A session that departs while it is being deleted is gone, as a moment later. It does not only work.
+func TestDepart_WhileItIsDeleted(t *testing.T) {
+	for name, row := range map[string]struct {
+		answer func(a *fakeAgent, m acp.Message)
+		kind   problem.Kind
+	}{
+		"deleted": {func(a *fakeAgent, m acp.Message) { a.conn().result(m, `{}`) }, problem.SessionNotFound},
+		"kept": {func(a *fakeAgent, m acp.Message) {
+			a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it is in use"))
+		}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"delete":{}}}`}
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc := connect(t, r, "")
+			s := tc.session()
+			i, err := r.Session(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+			m := a.conn().next(t, "session/delete")
+			left := make(chan error, 1)
+			go func() { left <- r.DepartSession(t.Context(), s, i.EventCount, "node://two") }()
+			synctest.Wait()
+			select {
+			case err := <-left:
+				t.Fatalf("%s: it was not waited for: %v", name, err)
+			default:
+			}
+			row.answer(a, m)
+			tc.until(id)
+			switch p, ok := errors.AsType[*problem.Error](<-left); {
+			case row.kind != "" && (!ok || p.Kind != row.kind):
+				t.Errorf("%s: it departed with %v", name, p)
+			case row.kind == "" && ok && p.Kind == problem.SessionNotFound:
+				t.Errorf("%s: it departed as one that is gone", name)
+			}
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

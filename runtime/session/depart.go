@@ -27,6 +27,13 @@ func (s *Session) Depart(ctx context.Context, last uint64, to string) error {
 	s.EndLostCalls()
 	s.Log()
 	s.mu.Lock()
+	if s.m.life == stopping && s.m.goal == deleted { // there is nothing to go on with, unless its agent keeps it
+		s.mu.Unlock()
+		if err := s.Delete(ctx); err != nil {
+			return err
+		}
+		return notFound(s.id)
+	}
 	went := rawjson.MemberString(s.rec.Metadata, movedTo)
 	var refusal error
 	switch newest := s.Log().Appended(); {
