@@ -105,7 +105,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.at("v2/rpc").href;
     options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
-    if (options.autoConnect ?? true) {
+    if ((options.autoConnect ?? true) && !options.signal?.aborted) {
       this.connect().catch(() => {}); // the methods that wait for it are told
     }
   }
@@ -156,6 +156,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one. */
   async connect(): Promise<Acp<V, "InitializeResponse">> {
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
+    this.#lastError = undefined;
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
     connection.catch((error: unknown) => this.#failed(connection, asError(error)));

@@ -106,7 +106,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
     if (sessionUpdate !== "agent_message_chunk" && sessionUpdate !== "agent_message") return;
     const message = this.version === 1 ? "" : (messageId ?? "");
     const blocks = Array.isArray(content) ? content : content ? [content] : [];
-    const text = blocks.map((block) => (block.type === "text" ? block.text : "")).join("");
+    const text = blocks.map((block) => (block?.type === "text" ? block.text ?? "" : "")).join("");
     if (sessionUpdate === "agent_message_chunk") this.#said.set(message, (this.#said.get(message) ?? "") + text);
     else if (content !== undefined) this.#said.set(message, text); // all that there is of it
   }
@@ -124,10 +124,10 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
 interface Spoken {
   readonly sessionUpdate: string;
   readonly messageId?: string | null;
-  readonly content?: Block | readonly Block[] | null;
+  readonly content?: Block | readonly (Block | null)[] | null; // of agents that keep to the protocol none is null
 }
 
 interface Block {
   readonly type: string;
-  readonly text: string;
+  readonly text?: string;
 }
