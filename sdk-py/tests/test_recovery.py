@@ -356,3 +356,45 @@ async def test_a_gateway_that_is_ending_is_asked_again(method: str, version: Any
             assert (await session.prompt("echo two")).text == "two"
             assert refusals == 0
     gateway.stop()
+
+
+@asynchronous
+async def test_a_token_that_cannot_be_had_while_the_network_is_broken_is_asked_for_again(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy:
+        failures = 2
+
+        def token(_: bool) -> str:
+            nonlocal failures
+            if proxy.cuts and failures:
+                failures -= 1
+                raise OSError("the vault cannot be reached")
+            return "right"
+
+        async with SandboxAgent(proxy.url, agent="mock", token=token, retry=Retry(first=0.01)) as client:
+            session = await client.new_session(cwd="/tmp")
+            proxy.cut()
+            assert (await session.prompt("echo fine")).text == "fine"
+            assert failures == 0
+
+
+@asynchronous
+async def test_a_request_that_is_cancelled_while_the_connection_breaks_is_cancelled() -> None:
+    sent = asyncio.Event()
+
+    class Breaking:
+        async def send(self, _: str) -> None:
+            if sent.is_set():
+                raise OSError("broken")
+            sent.set()
+
+        async def __aiter__(self) -> Any:
+            await asyncio.get_running_loop().create_future()
+            yield ""
+
+    wire = Wire(Breaking(), lambda *_: None, lambda _: None)
+    asked = asyncio.ensure_future(wire.request("session/new", {}))
+    await sent.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    wire._reader.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import websockets
@@ -81,7 +82,8 @@ class Wire:
             return await future
         except asyncio.CancelledError:
             if number in self._waiting and not self.closed.is_set():
-                await self.notify("$/cancel_request", {"requestId": number})
+                with suppress(ConnectionLostError):  # else that would be told instead
+                    await self.notify("$/cancel_request", {"requestId": number})
             raise
         finally:
             self._waiting.pop(number, None)
@@ -92,11 +94,11 @@ class Wire:
         await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def send(self, message: dict[str, Any]) -> None:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
             text.encode()
         except UnicodeEncodeError:  # half a character, which a frame carries only in its escaped form
-            text = json.dumps(message, separators=(",", ":"))
+            text = json.dumps(message, allow_nan=False, separators=(",", ":"))
         async with self._outgoing:
             if self.closed.is_set():
                 raise self._lost()

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from ._wire import dial
 from .api import Api, segment
-from .errors import ConnectionLostError, ProblemError
+from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
 MAX_KEPT = 16 << 20  # bytes of output kept for a reader that is slow; then the terminal is left
 
@@ -51,19 +51,24 @@ class Terminal:
     @classmethod
     async def _open(cls, api: Api, process_id: str, after: int | None) -> Terminal:
         url = api.base_url.replace("http", "ws", 1) + f"/v2/processes/{segment(process_id)}/terminal" + ("" if after is None else f"?after={after}")
-        await api._request("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
+        process = await api._json("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
+        if not process["tty"]:
+            raise SandboxAgentError(f"the process {process_id} has no terminal: start it with tty, or follow its output")
         socket = await dial(url, await api.headers())
-        while True:
-            try:
+        try:
+            while True:
                 frame = await socket.recv()
-            except ConnectionClosed as e:
+                if isinstance(frame, str):
+                    message = json.loads(frame)
+                    if message.get("type") == "error":
+                        raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
+                    if message.get("type") == "ready":
+                        return cls(socket, message)
+        except BaseException as e:
+            await socket.close()
+            if isinstance(e, ConnectionClosed):
                 raise ConnectionLostError(f"the terminal cannot be opened: {e}") from e
-            if isinstance(frame, str):
-                message = json.loads(frame)
-                if message.get("type") == "error":
-                    raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
-                if message.get("type") == "ready":
-                    return cls(socket, message)
+            raise
 
     async def write(self, data: str | bytes) -> None:
         """Types into the terminal."""
