@@ -180,7 +180,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#children.clear();
     const attempts = this.#attempts;
     this.#attempts = new AbortController();
-    await live?.stream.close();
+    if (live) await live.stream.close(); // in order, which an abort is not
     attempts.abort(new NotConnectedError());
   }
 
@@ -217,6 +217,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   async #open(): Promise<Connection<V>> {
     const o = this.#options;
+    const wanted = this.#attempts.signal;
     const options = this.#streamOptions();
     const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
     let live: Connection<V> | undefined;
@@ -235,6 +236,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
       elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
     }));
+    wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;
     this.#setState("open");
     void connection.stream.closed.then(() => this.#lost(connection));

@@ -30,7 +30,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   #kept = 0;
   #error: Error | undefined;
   #done = false;
-  #wake: (() => void) | undefined;
+  #waiting: (() => void)[] = []; // who iterates
   #exit!: (exit: TerminalExit) => void;
   #fail!: (error: Error) => void;
   #onMissed: (bytes: number) => void = () => {};
@@ -155,7 +155,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     const error = lost("the terminal was left");
     this.#fail(error);
     this.#done = true;
-    this.#wake?.();
+    this.#wake();
     if (this.#socket.readyState >= 2) return;
     await new Promise<void>((resolve) => {
       const bound = setTimeout(resolve, 2000);
@@ -186,8 +186,12 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       }
       if (this.#error) throw this.#error;
       if (this.#done) return;
-      await new Promise<void>((resolve) => (this.#wake = resolve));
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
+  }
+
+  #wake(): void {
+    for (const go of this.#waiting.splice(0)) go();
   }
 
   #output(chunk: Uint8Array): void {
@@ -197,7 +201,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       this.#end(lost(`more than ${maxKept} bytes of output waited to be read: open the terminal again after its position`));
       this.#socket.close();
     }
-    this.#wake?.();
+    this.#wake();
   }
 
   #end(error: Error | undefined, exit?: TerminalExit): void {
@@ -208,7 +212,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       this.#error = error;
       this.#fail(error);
     }
-    this.#wake?.();
+    this.#wake();
   }
 }
 

@@ -75,6 +75,27 @@ test("a client whose signal has aborted already does not connect", async () => {
   expect(c.state).toBe("idle");
 });
 
+test("a client is disconnected also where the connection opens in the same moment", async () => {
+  for (let later = 0; later < 12; later++) {
+    let ended: Promise<void> | undefined;
+    const c = connect({
+      autoConnect: false,
+      onEnvelope: ({ direction }) => {
+        if (direction !== "received" || ended) return;
+        let after = Promise.resolve(); // some turns of the queue behind the answer
+        for (let i = 0; i < later; i++) after = after.then(() => {});
+        ended = after.then(() => c.disconnect());
+      },
+    });
+    const states: string[] = [];
+    c.onState((state) => states.push(state));
+    await c.connect().catch((error: unknown) => expect(error).toBeInstanceOf(NotConnectedError));
+    await ended;
+    expect([later, ...states]).toEqual([later, "connecting", "open", "idle"]);
+    await expect(c.listSessions()).rejects.toBeInstanceOf(NotConnectedError);
+  }
+});
+
 test("why a connection failed is not said of a later one", async () => {
   let token = "wrong\n\ntoken";
   const c = connect({ token: () => token, autoConnect: false });
@@ -262,6 +283,16 @@ test("every request can be aborted, before and while it is under way", async () 
   await far.disconnect();
   // The connection is none the worse.
   expect((await session.prompt("echo fine")).text).toBe("fine");
+});
+
+test("two that iterate one turn share its updates", async () => {
+  await using c = connect();
+  const turn = (await c.newSession({ cwd: "/tmp" })).prompt("stream 50 5");
+  let seen = 0;
+  await Promise.all([1, 2].map(async () => {
+    for await (const update of turn) if (update.sessionUpdate === "agent_message_chunk") seen++;
+  }));
+  expect(seen).toBe(50);
 });
 
 test("unparsed output of an agent is told of, and harms nothing", async () => {
