@@ -206,7 +206,9 @@ export class Api {
         ...(body === undefined ? {} : { body }),
         ...(streamed ? { duplex: "half" } : {}),
         ...(signal ? { signal } : {}),
-      } as RequestInit);
+      } as RequestInit).catch((error: unknown) => {
+        throw error instanceof TypeError ? new TypeError(`${method} ${path} at ${this.#base.href}: ${reasonOf(error)}`, { cause: error }) : error;
+      });
       if (response.ok || expect?.includes(response.status)) return response;
       if (response.status === 401 && !refused && typeof this.#options.token === "function" && !streamed) {
         await response.body?.cancel();
@@ -227,4 +229,10 @@ const contents = new Set(["ArrayBuffer", "Blob", "File", "ReadableStream"]);
 /** Whether something can be sent as it is, also where it was made by another realm or a polyfill. */
 function isContent(body: unknown): boolean {
   return typeof body === "string" || ArrayBuffer.isView(body) || contents.has(Object.prototype.toString.call(body).slice(8, -1));
+}
+
+/** Why `fetch` failed: Node says it in the cause, for a name with several addresses by a code alone. */
+function reasonOf(error: TypeError): string {
+  const { message, code } = (error.cause ?? {}) as { message?: string; code?: string };
+  return message || code || error.message;
 }

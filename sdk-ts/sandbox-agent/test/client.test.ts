@@ -67,6 +67,7 @@ test("a gateway that is not there", async () => {
   const c = new SandboxAgentClient({ baseUrl: "http://127.0.0.1:9", retry: { firstDelayMs: 1, giveUpAfterMs: 50 } });
   await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
   await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "NotConnectedError", cause: { name: "ConnectionLostError" } });
+  await expect(c.health()).rejects.toThrow(new TypeError("GET v2/health at http://127.0.0.1:9/: bad port"));
 });
 
 test("a client whose signal has aborted already does not connect", async () => {
