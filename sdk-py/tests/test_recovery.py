@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pathlib
 import random
 from typing import Any
 
@@ -10,7 +11,7 @@ import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
-from sandbox_agent._wire import Wire
+from sandbox_agent._wire import Wire, dial
 
 CUTS = 60
 QUICK = Retry(first=0.001, longest=0.02)
@@ -398,3 +399,57 @@ async def test_a_request_that_is_cancelled_while_the_connection_breaks_is_cancel
     with pytest.raises(asyncio.CancelledError):
         await asked
     wire._reader.cancel()
+
+
+@asynchronous
+async def test_a_connection_whose_other_end_is_gone_is_closed_in_silence() -> None:
+    ended = asyncio.Event()
+
+    class Gone:
+        async def close(self) -> None:
+            ended.set()
+            raise websockets.exceptions.ConnectionClosedError(None, None)
+
+        async def __aiter__(self) -> Any:
+            await ended.wait()
+            for nothing in ():
+                yield nothing
+
+    await Wire(Gone(), lambda *_: None, lambda _: None).close()
+
+
+@asynchronous
+async def test_a_client_that_is_disconnected_while_it_connects_stays_so(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def swallows(*args: Any) -> Any:
+        socket = await dial(*args)
+        dialled.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.set()
+        return socket
+
+    monkeypatch.setattr("sandbox_agent.client.dial", swallows)
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        connecting = asyncio.ensure_future(client.connect())
+        await dialled.wait()
+        await client.disconnect()
+        await cancelled.wait()
+        with pytest.raises(NotConnectedError, match="the client was disconnected"):
+            await connecting
+        assert client.state == "idle"
+
+
+@asynchronous
+async def test_an_upload_that_the_network_breaks_says_how(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url) as client:
+
+        async def pieces() -> Any:
+            while True:
+                yield b"." * (1 << 16)
+                proxy.cut()
+
+        with pytest.raises(ConnectionLostError, match=r"^PUT v2/fs/file at http://\S+: \w+"):
+            await client.fs.write(f"{tmp_path}/file", pieces())

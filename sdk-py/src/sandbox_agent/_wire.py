@@ -37,7 +37,7 @@ async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None
             raise ProblemError(status, _document(getattr(response, "body", None), status)) from e
         raise ConnectionLostError(f"{url} cannot be reached: {e}") from e
     except (OSError, asyncio.TimeoutError, EOFError) as e:
-        raise ConnectionLostError(f"{url} cannot be reached: {e or type(e).__name__}") from e
+        raise ConnectionLostError(f"{url} cannot be reached: {str(e) or type(e).__name__}") from e
 
 
 def _document(body: bytes | None, status: int) -> dict[str, Any]:
@@ -48,6 +48,12 @@ def _document(body: bytes | None, status: int) -> dict[str, Any]:
     except ValueError:
         pass
     return {"title": "the gateway refuses the connection", "detail": f"its answer was {status}" + (": is the token right?" if status in (401, 403) else "")}
+
+
+async def hang_up(socket: Any) -> None:
+    """Closes a WebSocket, also one whose other end is gone in the same moment."""
+    with suppress(ConnectionClosed, OSError):
+        await socket.close()
 
 
 class Wire:
@@ -109,7 +115,7 @@ class Wire:
 
     async def close(self) -> None:
         """Ends the connection. Its sessions live on."""
-        await self._socket.close()
+        await hang_up(self._socket)
         await asyncio.wait([self._reader])
 
     def _lost(self) -> ConnectionLostError:

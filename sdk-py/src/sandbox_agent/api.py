@@ -175,7 +175,7 @@ class Api:
             try:
                 response = await self._http.send(request, stream=True)
             except httpx.TransportError as e:
-                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {e or type(e).__name__}") from e
+                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
             try:
                 if response.status_code == 401 and not refused and callable(self._token) and not once:
                     refused = True
@@ -185,7 +185,7 @@ class Api:
                 try:
                     yield response
                 except httpx.TransportError as e:
-                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {e or type(e).__name__}") from e
+                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {str(e) or type(e).__name__}") from e
                 return
             finally:
                 await response.aclose()

@@ -185,6 +185,8 @@ class SandboxAgent:
             })
             if self._hello.get("protocolVersion") != self.acp_version:
                 raise ProtocolVersionError(self.acp_version, self._hello.get("protocolVersion"))
+            if self._connection is not asyncio.current_task():  # before Python 3.12 asyncio.wait_for, which dial uses, may swallow a cancel
+                raise NotConnectedError("the client was disconnected")
         except BaseException:
             await wire.close()
             raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ._wire import dial
+from ._wire import dial, hang_up
 from .api import Api, segment
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
@@ -65,7 +65,7 @@ class Terminal:
                     if message.get("type") == "ready":
                         return cls(socket, message)
         except BaseException as e:
-            await socket.close()
+            await hang_up(socket)
             if isinstance(e, ConnectionClosed):
                 raise ConnectionLostError(f"the terminal cannot be opened: {e}") from e
             raise
@@ -90,7 +90,7 @@ class Terminal:
     async def close(self) -> None:
         """Leaves the terminal; its program goes on."""
         self._left = True
-        await self._socket.close()
+        await hang_up(self._socket)
         await asyncio.wait([self._reader])
 
     async def __aenter__(self) -> Terminal:
@@ -129,7 +129,7 @@ class Terminal:
                 self._frame(frame)
                 if self._kept > MAX_KEPT:
                     error = f"more than {MAX_KEPT} bytes of output waited to be read: open it again after its position"
-                    await self._socket.close()
+                    await hang_up(self._socket)
         except (ConnectionClosed, OSError) as e:
             error = str(e)
         finally:
