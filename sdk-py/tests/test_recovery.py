@@ -453,3 +453,14 @@ async def test_an_upload_that_the_network_breaks_says_how(gateway: Gateway, tmp_
 
         with pytest.raises(ConnectionLostError, match=r"^PUT v2/fs/file at http://\S+: \w+"):
             await client.fs.write(f"{tmp_path}/file", pieces())
+
+
+@asynchronous
+async def test_who_waits_for_a_connection_that_is_ended_as_it_opens_opens_no_other(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        ended: list[asyncio.Task[None]] = []
+        client.on_state(lambda state: ended.append(asyncio.ensure_future(client.disconnect())) if state == "open" else None)
+        with pytest.raises(NotConnectedError, match="the client was disconnected"):
+            await client.connect()
+        await asyncio.gather(*ended)
+        assert client.state == "idle" and len(ended) == 1

@@ -276,6 +276,8 @@ class SandboxAgent:
                 raise
             if self._connection is wanted:
                 return wire
+            if self._connection is None and self._given_up is None:
+                raise NotConnectedError("the client was disconnected")
 
     def _goes_on(self) -> bool:
         return self._connection is not None
