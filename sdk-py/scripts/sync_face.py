@@ -112,9 +112,9 @@ def initializer(item: ast.FunctionDef, name: str, module: str) -> str:
     if name == "SandboxAgent":
         return (
             f"    def __init__(self, {parameters(item)}) -> None:\n{doc(item, 8)}"
-            f"        self._loop = Loop()\n        self._it = self._loop.call(lambda: _{module}.{name}({arguments(item)}))\n\n"
+            f"        self._loop = Loop()\n        try:\n            self._it = self._loop.call(lambda: _{module}.{name}({arguments(item)}))\n        except BaseException:\n            self._loop.stop()\n            raise\n\n"
             "    def close(self) -> None:\n        \"\"\"Ends the connection and lets go of everything.\"\"\"\n"
-            "        self._loop.run(self._it.aclose())\n        self._loop.stop()\n\n"
+            "        if not self._loop.stopped:\n            self._loop.run(self._it.aclose())\n            self._loop.stop()\n\n"
         )
     return f"    def __init__(self, loop: Loop, it: _{module}.{name}) -> None:\n        self._loop, self._it = loop, it\n\n"
 

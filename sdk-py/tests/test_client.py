@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pathlib
 import re
+import sys
 from typing import Any
 
 import pytest
 
 from conftest import Gateway, asynchronous
-from sandbox_agent import Ask, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
+from sandbox_agent import Ask, NotConnectedError, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
 from sandbox_agent._wire import Wire
 
 
@@ -370,3 +372,117 @@ async def test_the_answer_that_opens_a_session_takes_back_nothing_newer(gateway:
             answers[1].set()
             await turn
         assert (await first).stop_reason == "end_turn"
+
+
+@asynchronous
+async def test_what_is_no_json_fails_alone(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        nonsense: Any = [{"type": "text", "text": float("nan")}]
+        with pytest.raises(ValueError):
+            await session.prompt(nonsense)
+        with pytest.raises(ValueError):
+            await client.processes.run("true", timeout_ms=nonsense[0]["text"])
+        assert (await session.prompt("echo fine")).text == "fine"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@asynchronous
+async def test_updates_of_an_agent_that_are_none_harm_nothing(binary: str, tmp_path: pathlib.Path, version: Any) -> None:
+    script = tmp_path / "odd.py"
+    script.write_text("""
+import json, sys
+def send(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+def chunk(content, **more): return {"update": {"sessionUpdate": "agent_message_chunk", "content": content, **more}}
+updates = [{}, {"update": None}, {"update": "x"}, {"update": []}, {"update": {}}, {"update": {"sessionUpdate": 5}}, {"update": {"sessionUpdate": "user_message_chunk", "_meta": "x"}},
+    chunk("x"), chunk(None), chunk([None]), chunk({"type": "text"}), chunk({"type": "text", "text": "fine"})]
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message.get("method"), message.get("params") or {}
+    if method == "session/prompt":
+        for update in updates: send(method="session/update", params={"sessionId": params["sessionId"], **update})
+    if "id" in message:
+        send(id=message["id"], result={"protocolVersion": 1, "agentCapabilities": {}} if method == "initialize" else {"sessionId": "odd"} if method == "session/new" else {"stopReason": "end_turn"})
+""")
+    odd = Gateway(["--no-token", "--agent-command", f"odd={sys.executable} {script}"])
+    try:
+        async with SandboxAgent(odd.url, agent="odd", acp_version=version) as client:
+            session = await client.new_session(cwd="/tmp")
+            states: list[str] = []
+            client.on_state(states.append)
+            assert (await session.prompt("x")).text == "fine"
+            assert (await session.prompt("again")).text == "fine"
+            assert states == []
+    finally:
+        odd.stop()
+
+
+@asynchronous
+async def test_a_listener_that_fails_harms_nothing_and_is_told_of(gateway: Gateway) -> None:
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def fails(_: str) -> None:
+        raise ZeroDivisionError
+
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        remove = client.on_state(fails)
+        states: list[str] = []
+        client.on_state(states.append)
+        session = await client.new_session(cwd="/tmp")
+        assert (await session.prompt("echo fine")).text == "fine"
+        await client.disconnect()
+        assert states == ["connecting", "open", "idle"]
+        assert [type(error) for error in told] == [ZeroDivisionError] * 3
+        client.on_state(fails)
+        remove()
+        remove()
+        await client.connect()
+        assert len(told) == 5  # the other one is there still
+
+
+@pytest.mark.parametrize("answer", [lambda ask: 1 // 0, lambda ask: {"outcome": {1}}])
+@asynchronous
+async def test_a_handler_that_fails_keeps_no_agent_waiting(gateway: Gateway, answer: Any) -> None:
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        client.on_permission(answer)
+        session = await client.new_session(cwd="/tmp", permission_mode="default")
+        assert "the client's handler of the request failed" in (await session.prompt("permission")).text
+        assert len(told) == 1 and client.pending() == []
+
+
+@asynchronous
+async def test_a_client_that_was_closed_opens_nothing(gateway: Gateway) -> None:
+    client = SandboxAgent(gateway.url, agent="mock")
+    await client.aclose()
+    await client.aclose()
+    for work in (client.connect(), client.new_session(cwd="/tmp"), client.api.health()):
+        with pytest.raises(NotConnectedError, match="the client was closed"):
+            await work
+
+
+@asynchronous
+async def test_headers_that_cannot_be_sent_are_told_without_what_is_in_them(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock", token="secret\nsecret") as client:
+        for work in (client.connect(), client.api.health()):
+            with pytest.raises(ValueError, match="^the header 'Authorization' has characters in it that headers cannot have$"):
+                await work
+    async with SandboxAgent(gateway.url, agent="mock", token="of a file\n") as client:
+        await client.connect()
+        await client.api.health()
+
+
+@asynchronous
+async def test_one_string_is_no_list_of_them(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        one: Any = "/tmp"
+        for work in (
+            client.new_session(cwd="/tmp", additional_directories=one), client.processes.run("echo", one), client.processes.start("echo", one),
+            client.api.sessions(state=one), client.api.session_transcript("x", redact=one), anext(client.fs.download_archive(one)),
+        ):
+            with pytest.raises(TypeError, match="is a list of strings, not the string '/tmp'"):
+                await work
+        with pytest.raises(TypeError, match="an id is a string, not None"):
+            await client.api.session(None)  # type: ignore[arg-type]

@@ -125,3 +125,27 @@ async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_pa
     finally:
         foreign.kill()
         foreign.wait()
+
+
+@asynchronous
+async def test_a_gateway_whose_client_has_options_that_are_none_is_ended_again(tmp_path: pathlib.Path) -> None:
+    log: list[str] = []
+    with pytest.raises(ValueError, match="acp_version is 1 or 2, not 3"):
+        await start(data_dir=str(tmp_path / "data"), acp_version=3, on_log=log.append)
+    assert "listening on" in "".join(log)
+    assert not (tmp_path / "data" / "started.json").exists()
+    async with await start(data_dir=str(tmp_path / "data"), args=["--default-agent", "mock"]):
+        pass  # the directory is free for other ones
+
+
+@asynchronous
+async def test_a_log_listener_that_fails_does_not_hold_the_gateway_up(tmp_path: pathlib.Path) -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+
+    def fails(_: str) -> None:
+        raise ZeroDivisionError
+
+    async with await start(agent="mock", data_dir=str(tmp_path / "data"), on_log=fails) as client:
+        assert (await (await client.new_session(cwd=str(tmp_path))).prompt("echo fine")).text == "fine"
+    assert set(told) == {"on_log of sandbox_agent failed"}

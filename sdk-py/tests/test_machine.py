@@ -5,11 +5,12 @@ import io
 import pathlib
 import tarfile
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from conftest import Gateway, Proxy, asynchronous
-from sandbox_agent import ProblemError, Retry, SandboxAgent
+from sandbox_agent import ProblemError, Retry, SandboxAgent, SandboxAgentError
 
 
 @asynchronous
@@ -117,3 +118,46 @@ async def test_the_gateway_itself(gateway: Gateway) -> None:
             await client.api.install_agent("no-such-agent", on_progress=lambda p: steps.append(p["step"]))
         assert unknown.value.status >= 400 and unknown.value.detail
         assert (await client.api.doctor("mock"))["checks"]
+
+
+@asynchronous
+async def test_content_that_is_none_leaves_the_old_file(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with SandboxAgent(gateway.url) as client:
+        await client.fs.write(f"{tmp_path}/file", bytearray(b"old"))
+        with open(f"{tmp_path}/file", "rb") as file:
+            nothing: list[Any] = [None, 5, {"a": 1}, file]
+            for content in nothing:
+                with pytest.raises(TypeError, match="the content is of type .*: give a string, bytes or an asynchronous iterator of bytes"):
+                    await client.fs.write(f"{tmp_path}/file", content)
+        assert await client.fs.read_text(f"{tmp_path}/file") == "old"
+
+
+@asynchronous
+async def test_a_terminal_that_is_not_there_says_so_and_one_not_wanted_any_more_leaves_nothing_open(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SandboxAgent(gateway.url) as client:
+        process = await client.processes.start("cat")
+        with pytest.raises(SandboxAgentError, match="has no terminal: start it with tty"):
+            await client.processes.terminal(process["id"])
+        await client.processes.delete(process["id"])
+        process = await client.processes.start("cat", tty=True)
+        waits, closed = asyncio.Event(), asyncio.Event()
+
+        class Silent:
+            async def recv(self) -> str:
+                waits.set()
+                return await asyncio.get_running_loop().create_future()
+
+            async def close(self) -> None:
+                closed.set()
+
+        async def dial(*_: Any) -> Silent:
+            return Silent()
+
+        monkeypatch.setattr("sandbox_agent.terminal.dial", dial)
+        opening = asyncio.ensure_future(client.processes.terminal(process["id"]))
+        await waits.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert closed.is_set()
+        await client.processes.delete(process["id"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pathlib
 import random
 from typing import Any
 
@@ -10,7 +11,7 @@ import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
-from sandbox_agent._wire import Wire
+from sandbox_agent._wire import Wire, dial
 
 CUTS = 60
 QUICK = Retry(first=0.001, longest=0.02)
@@ -356,3 +357,110 @@ async def test_a_gateway_that_is_ending_is_asked_again(method: str, version: Any
             assert (await session.prompt("echo two")).text == "two"
             assert refusals == 0
     gateway.stop()
+
+
+@asynchronous
+async def test_a_token_that_cannot_be_had_while_the_network_is_broken_is_asked_for_again(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy:
+        failures = 2
+
+        def token(_: bool) -> str:
+            nonlocal failures
+            if proxy.cuts and failures:
+                failures -= 1
+                raise OSError("the vault cannot be reached")
+            return "right"
+
+        async with SandboxAgent(proxy.url, agent="mock", token=token, retry=Retry(first=0.01)) as client:
+            session = await client.new_session(cwd="/tmp")
+            proxy.cut()
+            assert (await session.prompt("echo fine")).text == "fine"
+            assert failures == 0
+
+
+@asynchronous
+async def test_a_request_that_is_cancelled_while_the_connection_breaks_is_cancelled() -> None:
+    sent = asyncio.Event()
+
+    class Breaking:
+        async def send(self, _: str) -> None:
+            if sent.is_set():
+                raise OSError("broken")
+            sent.set()
+
+        async def __aiter__(self) -> Any:
+            await asyncio.get_running_loop().create_future()
+            yield ""
+
+    wire = Wire(Breaking(), lambda *_: None, lambda _: None)
+    asked = asyncio.ensure_future(wire.request("session/new", {}))
+    await sent.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    wire._reader.cancel()
+
+
+@asynchronous
+async def test_a_connection_whose_other_end_is_gone_is_closed_in_silence() -> None:
+    ended = asyncio.Event()
+
+    class Gone:
+        async def close(self) -> None:
+            ended.set()
+            raise websockets.exceptions.ConnectionClosedError(None, None)
+
+        async def __aiter__(self) -> Any:
+            await ended.wait()
+            for nothing in ():
+                yield nothing
+
+    await Wire(Gone(), lambda *_: None, lambda _: None).close()
+
+
+@asynchronous
+async def test_a_client_that_is_disconnected_while_it_connects_stays_so(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def swallows(*args: Any) -> Any:
+        socket = await dial(*args)
+        dialled.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.set()
+        return socket
+
+    monkeypatch.setattr("sandbox_agent.client.dial", swallows)
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        connecting = asyncio.ensure_future(client.connect())
+        await dialled.wait()
+        await client.disconnect()
+        await cancelled.wait()
+        with pytest.raises(NotConnectedError, match="the client was disconnected"):
+            await connecting
+        assert client.state == "idle"
+
+
+@asynchronous
+async def test_an_upload_that_the_network_breaks_says_how(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url) as client:
+
+        async def pieces() -> Any:
+            while True:
+                yield b"." * (1 << 16)
+                proxy.cut()
+
+        with pytest.raises(ConnectionLostError, match=r"^PUT v2/fs/file at http://\S+: \w+"):
+            await client.fs.write(f"{tmp_path}/file", pieces())
+
+
+@asynchronous
+async def test_who_waits_for_a_connection_that_is_ended_as_it_opens_opens_no_other(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        ended: list[asyncio.Task[None]] = []
+        client.on_state(lambda state: ended.append(asyncio.ensure_future(client.disconnect())) if state == "open" else None)
+        with pytest.raises(NotConnectedError, match="the client was disconnected"):
+            await client.connect()
+        await asyncio.gather(*ended)
+        assert client.state == "idle" and len(ended) == 1

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import threading
+from typing import Any
 
 import pytest
 
 from conftest import Gateway
-from sandbox_agent import ProblemError, RpcError, sync
+from sandbox_agent import NotConnectedError, ProblemError, RpcError, sync
 
 
 def test_the_same_without_async(gateway: Gateway, tmp_path: pathlib.Path) -> None:
@@ -69,3 +70,25 @@ def test_a_gateway_of_ones_own(tmp_path: pathlib.Path) -> None:
         assert session.prompt("echo hi").result().text == "hi"
         pid = client.pid
     assert subprocess.run(["kill", "-0", str(pid)], stderr=subprocess.DEVNULL).returncode != 0
+
+
+def test_a_client_that_was_closed_says_so_and_leaves_no_thread(gateway: Gateway) -> None:
+    before = threading.active_count()
+    with pytest.raises(ValueError):
+        sync.SandboxAgent("localhost:2468")
+    client = sync.SandboxAgent(gateway.url, agent="mock")
+    client.close()
+    client.close()
+    for use in (client.connect, client.api.health, client.pending):
+        with pytest.raises(NotConnectedError, match="the client was closed"):
+            use()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("content", [None, 5])
+def test_content_that_is_none_leaves_the_old_file(gateway: Gateway, tmp_path: pathlib.Path, content: Any) -> None:
+    with sync.SandboxAgent(gateway.url) as client:
+        client.fs.write(f"{tmp_path}/file", bytearray(b"old"))
+        with pytest.raises(TypeError, match="the content is of type"):
+            client.fs.write(f"{tmp_path}/file", content)
+        assert client.fs.read_text(f"{tmp_path}/file") == "old"

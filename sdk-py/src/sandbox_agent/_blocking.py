@@ -8,6 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from .errors import NotConnectedError
+
 T = TypeVar("T")
 
 
@@ -25,6 +27,10 @@ class Loop:
             if inspect.iscoroutine(work):
                 work.close()
             raise RuntimeError("a listener must not wait for the client that calls it: hand the work to another thread")
+        if self._loop.is_closed():
+            if inspect.iscoroutine(work):
+                work.close()
+            raise NotConnectedError("the client was closed: make another one")
 
         async def wait() -> T:
             return await work
@@ -57,12 +63,12 @@ class Loop:
                     return
         finally:
             close = getattr(iterator, "aclose", None)
-            if close is not None:
+            if close is not None and not self._loop.is_closed():
                 self.run(close())
 
     def feed(self, content: Any) -> Any:
-        """Content that is iterated, as the client takes it; text and bytes are left alone."""
-        if isinstance(content, (str, bytes)):
+        """Content that is iterated, as the client takes it; text, bytes and what is no content are left alone."""
+        if isinstance(content, (str, bytes, bytearray, memoryview)) or not hasattr(content, "__iter__"):
             return content
 
         async def chunks(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -86,6 +92,10 @@ class Loop:
             return await asyncio.to_thread(handle, wrap(value))
 
         return run
+
+    @property
+    def stopped(self) -> bool:
+        return self._loop.is_closed()
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

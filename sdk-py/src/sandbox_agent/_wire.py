@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import websockets
@@ -36,7 +37,7 @@ async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None
             raise ProblemError(status, _document(getattr(response, "body", None), status)) from e
         raise ConnectionLostError(f"{url} cannot be reached: {e}") from e
     except (OSError, asyncio.TimeoutError, EOFError) as e:
-        raise ConnectionLostError(f"{url} cannot be reached: {e or type(e).__name__}") from e
+        raise ConnectionLostError(f"{url} cannot be reached: {str(e) or type(e).__name__}") from e
 
 
 def _document(body: bytes | None, status: int) -> dict[str, Any]:
@@ -47,6 +48,12 @@ def _document(body: bytes | None, status: int) -> dict[str, Any]:
     except ValueError:
         pass
     return {"title": "the gateway refuses the connection", "detail": f"its answer was {status}" + (": is the token right?" if status in (401, 403) else "")}
+
+
+async def hang_up(socket: Any) -> None:
+    """Closes a WebSocket, also one whose other end is gone in the same moment."""
+    with suppress(ConnectionClosed, OSError):
+        await socket.close()
 
 
 class Wire:
@@ -81,7 +88,8 @@ class Wire:
             return await future
         except asyncio.CancelledError:
             if number in self._waiting and not self.closed.is_set():
-                await self.notify("$/cancel_request", {"requestId": number})
+                with suppress(ConnectionLostError):  # else that would be told instead
+                    await self.notify("$/cancel_request", {"requestId": number})
             raise
         finally:
             self._waiting.pop(number, None)
@@ -92,11 +100,11 @@ class Wire:
         await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def send(self, message: dict[str, Any]) -> None:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
             text.encode()
         except UnicodeEncodeError:  # half a character, which a frame carries only in its escaped form
-            text = json.dumps(message, separators=(",", ":"))
+            text = json.dumps(message, allow_nan=False, separators=(",", ":"))
         async with self._outgoing:
             if self.closed.is_set():
                 raise self._lost()
@@ -107,7 +115,7 @@ class Wire:
 
     async def close(self) -> None:
         """Ends the connection. Its sessions live on."""
-        await self._socket.close()
+        await hang_up(self._socket)
         await asyncio.wait([self._reader])
 
     def _lost(self) -> ConnectionLostError:

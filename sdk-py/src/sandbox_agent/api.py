@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias, cast
@@ -13,7 +14,7 @@ import httpx
 
 from ._sse import read_events
 from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
-from .errors import ConnectionLostError, ProblemError, SandboxAgentError
+from .errors import ConnectionLostError, NotConnectedError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
 Query: TypeAlias = "Mapping[str, Any]"
@@ -92,7 +93,7 @@ class Api:
         self, *, cwd: str | None = None, agent: str | None = None, state: Sequence[str] = (), q: str | None = None, sort: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> SessionPage:
         """One page of sessions; `q` are words of their title or messages, `sort` is `activity` or `created`."""
-        query: Query = {"cwd": cwd, "agent": agent, "state": list(state), "q": q, "sort": sort, "cursor": cursor, "limit": limit}
+        query: Query = {"cwd": cwd, "agent": agent, "state": strings("state", state), "q": q, "sort": sort, "cursor": cursor, "limit": limit}
         return cast(SessionPage, await self._json("GET", "v2/sessions", query))
 
     async def follow_sessions(self, after: int = 0) -> AsyncIterator[SessionChange]:
@@ -115,7 +116,7 @@ class Api:
         self, session_id: str, *, format: Literal["markdown", "html", "jsonl", "handover"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
     ) -> str:
         """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
-        query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
+        query: Query = {"format": format, "redact": strings("redact", redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
         return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
 
     async def session_raw(self, session_id: str) -> str:
@@ -127,7 +128,7 @@ class Api:
 
         The session is closed while it is read; `workspace` takes the files of its directory along. A file whose reading fails is not whole.
         """
-        query: Query = {"redact": list(redact), "keepSecrets": keep_secrets, "workspace": workspace}
+        query: Query = {"redact": strings("redact", redact), "keepSecrets": keep_secrets, "workspace": workspace}
         async with self._stream("GET", f"v2/sessions/{segment(session_id)}/export", query) as response:
             async for chunk in response.aiter_bytes():
                 yield chunk
@@ -135,7 +136,7 @@ class Api:
     async def import_session(self, file: bytes | AsyncIterator[bytes], *, cwd: str | None = None, trust: bool = False, workspace: bool = False, merge: bool = False, closed: bool = False, replace: bool = False) -> ImportedSession:
         """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has the session arrive closed, and `replace` in the place of what a move has left there."""
         query: Query = {"cwd": cwd, "trust": trust, "workspace": workspace, "merge": merge, "closed": closed, "replace": replace}
-        return cast(ImportedSession, (await self._request("POST", "v2/sessions/import", query, content=file, headers={"Content-Type": "application/zstd"})).json())
+        return cast(ImportedSession, (await self._request("POST", "v2/sessions/import", query, content=content_of(file), headers={"Content-Type": "application/zstd"})).json())
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -147,7 +148,8 @@ class Api:
             token = token(refused)
         if inspect.isawaitable(token):
             token = await token
-        return {**self._headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+        given = {**self._headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+        return {name: sendable(name, value) for name, value in given.items()}
 
     async def _json(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
         return (await self._request(method, path, query, body)).json()
@@ -160,8 +162,10 @@ class Api:
     @asynccontextmanager
     async def _stream(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> AsyncIterator[httpx.Response]:
         """An answer whose body is read as it comes. A refusal is a ProblemError."""
+        if self._http.is_closed:
+            raise NotConnectedError("the client was closed: make another one")
         if body is not None:
-            content = json.dumps(body)
+            content = json.dumps(body, allow_nan=False)
             headers = {"Content-Type": "application/json", **(headers or {})}
         once = content is not None and not isinstance(content, (str, bytes))  # it cannot be sent again
         refused = False
@@ -171,7 +175,7 @@ class Api:
             try:
                 response = await self._http.send(request, stream=True)
             except httpx.TransportError as e:
-                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {e or type(e).__name__}") from e
+                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
             try:
                 if response.status_code == 401 and not refused and callable(self._token) and not once:
                     refused = True
@@ -181,7 +185,7 @@ class Api:
                 try:
                     yield response
                 except httpx.TransportError as e:
-                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {e or type(e).__name__}") from e
+                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {str(e) or type(e).__name__}") from e
                 return
             finally:
                 await response.aclose()
@@ -205,4 +209,32 @@ def params(query: Query) -> list[tuple[str, str | int | float | bool | None]]:
 
 
 def segment(word: str) -> str:
+    if not isinstance(word, str):
+        raise TypeError(f"an id is a string, not {word!r}")
     return quote(word, safe="")
+
+
+def sendable(name: str, value: object) -> str:
+    """The value of a header, if it can be one. What is wrong is said without it: it may be a secret."""
+    text = str(value).strip()
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not text.isascii() or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text):
+        raise ValueError(f"the header {name!r} has characters in it that headers cannot have")
+    return text
+
+
+def strings(name: str, given: Sequence[str]) -> list[str]:
+    """A list of strings; of one string it would be that of its letters."""
+    if isinstance(given, str):
+        raise TypeError(f"{name} is a list of strings, not the string {given!r}")
+    return [*given]
+
+
+def content_of(given: Any) -> Any:
+    """What a file is written from, as the HTTP client takes it."""
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    if hasattr(given, "__aiter__"):
+        return given
+    raise TypeError(f"the content is of type {type(given).__name__}: give a string, bytes or an asynchronous iterator of bytes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
@@ -31,7 +32,7 @@ class Ask:
         """The session that asks: in version 2 of ACP a subagent's is its own."""
         self._wire: Wire | None = None
         self._id: Any = None
-        self._answer: Any = None
+        self._answer: dict[str, Any] | None = None
         self._over = asyncio.Event()
         self._withdrawn = False
 
@@ -99,7 +100,11 @@ class Ask:
         """Answers with a result of the protocol. An answer that a lost connection swallows is sent again."""
         if self._over.is_set():
             raise SandboxAgentError("somebody has answered this already" if self._withdrawn else "this was answered already")
-        self._answer = result
+        await self._end_with({"result": result})
+
+    async def _end_with(self, answer: dict[str, Any]) -> None:
+        json.dumps(answer, allow_nan=False)  # what is no JSON is no answer: it fails here, and the request is open still
+        self._answer = answer
         self._over.set()
         await self._send()
 
@@ -121,10 +126,10 @@ class Ask:
         return None
 
     async def _send(self) -> None:
-        if self._wire is None or self._wire.closed.is_set():
+        if self._wire is None or self._wire.closed.is_set() or self._answer is None:
             return
         try:
-            await self._wire.send({"jsonrpc": "2.0", "id": self._id, "result": self._answer})
+            await self._wire.send({"jsonrpc": "2.0", "id": self._id, **self._answer})
         except ConnectionLostError:
             pass  # it is asked again on the next connection
 
@@ -230,6 +235,10 @@ class Asks:
                     await ask.select(answer)
                 else:
                     await ask.answer(answer)
+            except Exception:
+                if ask.open:  # its agent would wait for ever
+                    await ask._end_with({"error": {"code": -32603, "message": "the client's handler of the request failed"}})
+                raise
             finally:
                 self._running.pop(ask, None)
 

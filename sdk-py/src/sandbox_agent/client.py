@@ -12,10 +12,10 @@ from ._position import Position
 from ._prompts import CANCELLED, TURN_ENDED, Prompts
 from ._wire import SUBPROTOCOL, Wire, dial
 from .activity import Activity
-from .api import Api, Token
+from .api import Api, Token, strings
 from .api_types import Session as SessionInfo
 from .asks import ELICITATION, PERMISSION, QUESTION, Ask, Asks, Handler
-from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError
+from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError, SandboxAgentError
 from .files import Files
 from .processes import Processes
 from .session import META, Session, meta_of
@@ -76,6 +76,7 @@ class SandboxAgent:
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
         self._given_up: BaseException | None = None  # why there is no connection any more
+        self._closed = False
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, _Attached] = {}
         self._children: dict[str, str] = {}  # the session that a subagent belongs to, by the subagent's
@@ -114,7 +115,8 @@ class SandboxAgent:
             await live.close()
 
     async def aclose(self) -> None:
-        """Ends the connection and lets go of everything."""
+        """Ends the connection and lets go of everything. What is asked of the client then fails."""
+        self._closed = True
         await self.disconnect()
         for task in list(self._tasks):
             task.cancel()
@@ -143,7 +145,7 @@ class SandboxAgent:
         if self._state != state:
             self._state = state
             for listener in list(self._states):
-                listener(state)
+                self._tell(listener, state)
 
     def _connect(self, opening: Any) -> None:
         connection: asyncio.Future[Wire] = asyncio.ensure_future(opening)
@@ -183,6 +185,8 @@ class SandboxAgent:
             })
             if self._hello.get("protocolVersion") != self.acp_version:
                 raise ProtocolVersionError(self.acp_version, self._hello.get("protocolVersion"))
+            if self._connection is not asyncio.current_task():  # before Python 3.12 asyncio.wait_for, which dial uses, may swallow a cancel
+                raise NotConnectedError("the client was disconnected")
         except BaseException:
             await wire.close()
             raise
@@ -219,6 +223,11 @@ class SandboxAgent:
             except RpcError as e:
                 if not e.passes or not await backoff.next():
                     raise
+            except SandboxAgentError:
+                raise
+            except Exception:  # of the function that is asked for the token: it may need the network that is broken
+                if not await backoff.next():
+                    raise
         await asyncio.gather(*(self._reattach(wire, session_id) for session_id in list(self._attached)))
         return wire
 
@@ -251,6 +260,8 @@ class SandboxAgent:
         """The connection, when there is one that lives."""
         while True:
             if self._connection is None:
+                if self._closed:
+                    raise NotConnectedError("the client was closed: make another one")
                 if self._given_up is not None:
                     raise NotConnectedError(f"the connection was given up, connect() opens another: {self._given_up}") from self._given_up
                 self._set_state("connecting")
@@ -265,6 +276,8 @@ class SandboxAgent:
                 raise
             if self._connection is wanted:
                 return wire
+            if self._connection is None and self._given_up is None:
+                raise NotConnectedError("the client was disconnected")
 
     def _goes_on(self) -> bool:
         return self._connection is not None
@@ -305,7 +318,7 @@ class SandboxAgent:
             "appendSystemPrompt": append_system_prompt, "mcp": mcp, "env": env, "credentials": credentials, "requestedSessionId": requested_session_id,
             "handover": handover, "durability": durability, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
         }
-        params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": [*additional_directories]} if additional_directories else {})}
+        params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": strings("additional_directories", additional_directories)} if additional_directories else {})}
         params = _with_meta(params, **own)
         return await self._make("session/new", params)
 
@@ -489,26 +502,26 @@ class SandboxAgent:
 
     def on_update(self, listener: UpdateListener) -> Callable[[], None]:
         """Tells of the updates of all attached sessions, and of their subagents': the session's id and the update. The result ends that."""
-        self._updates.append(listener)
-        return lambda: self._updates.remove(listener)
+        return _added(self._updates, listener)
 
     def on_activity(self, listener: Callable[[Activity], None]) -> Callable[[], None]:
         """Tells when the activity of a session has changed: in version 2 of ACP. The result ends that."""
-        self._activities.append(listener)
-        return lambda: self._activities.remove(listener)
+        return _added(self._activities, listener)
 
     def on_notice(self, listener: NoticeListener) -> Callable[[], None]:
         """Tells of the gateway's other notifications: their method and params. The result ends that."""
-        self._notices.append(listener)
-        return lambda: self._notices.remove(listener)
+        return _added(self._notices, listener)
 
     def on_state(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Tells of every change of `state`. The result ends that."""
-        self._states.append(listener)
-        return lambda: self._states.remove(listener)
+        return _added(self._states, listener)
 
     def _receive(self, wire: Wire, message: dict[str, Any]) -> None:
-        method, params = str(message["method"]), message.get("params") or {}
+        method, params = str(message["method"]), message.get("params")
+        if not isinstance(params, dict):
+            params = {}
+        if method == "session/update" and not _is_update(params):
+            params = {**params, "update": None}  # only its place is noted
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
                 if self.acp_version == 1:  # in version 2 it may have come before the last frame of its event
@@ -524,7 +537,8 @@ class SandboxAgent:
             return
         self._note_turn(method, params)
         if method == "session/update":
-            self._update(str(params["sessionId"]), params["update"])
+            if params.get("update"):
+                self._update(str(params.get("sessionId")), params["update"])
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
@@ -533,7 +547,7 @@ class SandboxAgent:
 
     def _update(self, session_id: str, update: dict[str, Any]) -> None:
         attached = self._of(session_id) if self.acp_version == 2 else None
-        if attached is not None and update["sessionUpdate"] == "subagent_update" and len(self._children) < MAX_CHILDREN:
+        if attached is not None and update["sessionUpdate"] == "subagent_update" and "sessionId" in update and len(self._children) < MAX_CHILDREN:
             self._children[str(update["sessionId"])] = self._children.get(session_id, session_id)
         activity = attached.activity if attached else None
         changed = activity is not None and activity._take(session_id, update)
@@ -578,6 +592,25 @@ class SandboxAgent:
             attached.opening = False
             attached.position.whole()
         return True
+
+
+def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], None]:
+    """Adds a listener; the result removes it."""
+    listeners.append(listener)
+
+    def remove() -> None:
+        nonlocal listeners
+        if listener in listeners:
+            listeners.remove(listener)
+        listeners = []  # a second call removes no other of the same
+
+    return remove
+
+
+def _is_update(params: dict[str, Any]) -> bool:
+    """Whether an agent's update is one: what has no kind is of no use to anybody."""
+    update = params.get("update")
+    return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)
 
 
 def _with_meta(params: dict[str, Any], **own: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal, cast
 
 from ._sse import read_events
-from .api import Api
+from .api import Api, content_of, strings
 from .api_types import FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus
 
 BINARY = {"Content-Type": "application/octet-stream"}
@@ -39,9 +39,8 @@ class Files:
     ) -> FileEntry:
         """Writes a file as a whole: readers see the old one or the new one. `if_match` protects what others wrote."""
         headers = {**BINARY, **({"If-Match": if_match} if if_match else {}), **({"If-None-Match": "*"} if only_new else {})}
-        body = content.encode() if isinstance(content, str) else content
         query = {"path": path, "mode": mode, "parents": parents, "sessionId": session_id}
-        return cast(FileEntry, (await self._api._request("PUT", "v2/fs/file", query, content=body, headers=headers)).json())
+        return cast(FileEntry, (await self._api._request("PUT", "v2/fs/file", query, content=content_of(content), headers=headers)).json())
 
     async def list(
         self, path: str, *, recursive: bool | None = None, hidden: bool | None = None, sort: str | None = None,
@@ -84,11 +83,11 @@ class Files:
     async def upload_archive(self, path: str, archive: bytes | AsyncIterator[bytes], *, session_id: str | None = None) -> FileUpload:
         """Unpacks a tar archive, plain, gzip or zstd, into a folder."""
         headers = {"Content-Type": "application/x-tar"}
-        return cast(FileUpload, (await self._api._request("POST", "v2/fs/upload-batch", {"path": path, "sessionId": session_id}, content=archive, headers=headers)).json())
+        return cast(FileUpload, (await self._api._request("POST", "v2/fs/upload-batch", {"path": path, "sessionId": session_id}, content=content_of(archive), headers=headers)).json())
 
     async def download_archive(self, paths: Sequence[str], *, session_id: str | None = None) -> AsyncIterator[bytes]:
         """A tar archive of several paths, as it comes."""
-        async with self._api._stream("GET", "v2/fs/download-batch", {"path": [*paths], "sessionId": session_id}) as response:
+        async with self._api._stream("GET", "v2/fs/download-batch", {"path": strings("paths", paths), "sessionId": session_id}) as response:
             async for chunk in response.aiter_bytes():
                 yield chunk
 

@@ -203,7 +203,11 @@ async def start(
             continue
         finally:
             starting.over()
-        return LocalSandboxAgent(own, url, token, own.process.pid, agent=agent, **options)
+        try:
+            return LocalSandboxAgent(own, url, token, own.process.pid, agent=agent, **options)
+        except BaseException:
+            await own.end()  # nobody else would
+            raise
 
 
 async def spawn(
@@ -230,7 +234,10 @@ async def spawn(
                 text = raw.decode("utf-8", "replace")
                 log.append(text)
                 if on_log:
-                    on_log(text)
+                    try:
+                        on_log(text)
+                    except Exception as e:  # what is not read any more would hold the gateway up
+                        asyncio.get_running_loop().call_exception_handler({"message": "on_log of sandbox_agent failed", "exception": e})
                 found = re.search(r"listening on (https?://\S+)", text)
                 if found and not listening.done():
                     listening.set_result(found.group(1))

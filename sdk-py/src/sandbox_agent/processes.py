@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from ._backoff import Backoff, Retry
 from ._sse import read_events
-from .api import Api, segment
+from .api import Api, content_of, segment, strings
 from .api_types import HostProcess, ProcessLimits, ProcessLimitsChange, ProcessResult
 from .errors import ConnectionLostError, SandboxAgentError
 from .terminal import Terminal
@@ -40,14 +40,14 @@ class Processes:
         stdin: str | None = None, timeout_ms: int | None = None, **more: Any,
     ) -> ProcessResult:
         """Runs a program to its end. A task that is cancelled ends it. `more` are further fields of the request."""
-        wish = {"command": command, "args": [*args], "cwd": cwd, "env": env and dict(env), "stdin": stdin, "timeoutMs": timeout_ms, **more}
+        wish = {"command": command, "args": strings("args", args), "cwd": cwd, "env": env and dict(env), "stdin": stdin, "timeoutMs": timeout_ms, **more}
         return cast(ProcessResult, await self._api._json("POST", "v2/processes/run", body=present(wish)))
 
     async def start(
         self, command: str, args: Sequence[str] = (), *, cwd: str | None = None, env: Mapping[str, str] | None = None, tty: bool = False, **more: Any,
     ) -> HostProcess:
         """Starts a program in the background, with `tty` on a terminal."""
-        wish = {"command": command, "args": [*args], "cwd": cwd, "env": env and dict(env), "tty": tty or None, **more}
+        wish = {"command": command, "args": strings("args", args), "cwd": cwd, "env": env and dict(env), "tty": tty or None, **more}
         return cast(HostProcess, await self._api._json("POST", "v2/processes", body=present(wish)))
 
     async def list(self) -> list[HostProcess]:
@@ -88,8 +88,7 @@ class Processes:
 
     async def write(self, process_id: str, data: str | bytes, *, close: bool = False) -> int:
         """Writes to a program's input; `close` ends it."""
-        body = data.encode() if isinstance(data, str) else data
-        response = await self._api._request("POST", path(process_id, "/stdin"), {"close": close or None}, content=body, headers={"Content-Type": "application/octet-stream"})
+        response = await self._api._request("POST", path(process_id, "/stdin"), {"close": close or None}, content=content_of(data), headers={"Content-Type": "application/octet-stream"})
         return int(response.json()["written"])
 
     async def signal(self, process_id: str, signal: str) -> None:

@@ -17,7 +17,8 @@ META = "sandboxagent.dev"
 
 def meta_of(value: Any) -> dict[str, Any]:
     """The gateway's part of `_meta`."""
-    own = ((value.get("_meta") or {}) if isinstance(value, dict) else {}).get(META)
+    meta = value.get("_meta") if isinstance(value, dict) else None
+    own = meta.get(META) if isinstance(meta, dict) else None
     return own if isinstance(own, dict) else {}
 
 

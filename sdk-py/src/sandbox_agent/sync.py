@@ -478,12 +478,17 @@ class SandboxAgent:
 
         `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages."""
         self._loop = Loop()
-        self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities, acp_version=acp_version))
+        try:
+            self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities, acp_version=acp_version))
+        except BaseException:
+            self._loop.stop()
+            raise
 
     def close(self) -> None:
         """Ends the connection and lets go of everything."""
-        self._loop.run(self._it.aclose())
-        self._loop.stop()
+        if not self._loop.stopped:
+            self._loop.run(self._it.aclose())
+            self._loop.stop()
 
     @property
     def acp_version(self) -> AcpVersion:

@@ -11,9 +11,9 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ._wire import dial
+from ._wire import dial, hang_up
 from .api import Api, segment
-from .errors import ConnectionLostError, ProblemError
+from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
 MAX_KEPT = 16 << 20  # bytes of output kept for a reader that is slow; then the terminal is left
 
@@ -51,19 +51,24 @@ class Terminal:
     @classmethod
     async def _open(cls, api: Api, process_id: str, after: int | None) -> Terminal:
         url = api.base_url.replace("http", "ws", 1) + f"/v2/processes/{segment(process_id)}/terminal" + ("" if after is None else f"?after={after}")
-        await api._request("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
+        process = await api._json("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
+        if not process["tty"]:
+            raise SandboxAgentError(f"the process {process_id} has no terminal: start it with tty, or follow its output")
         socket = await dial(url, await api.headers())
-        while True:
-            try:
+        try:
+            while True:
                 frame = await socket.recv()
-            except ConnectionClosed as e:
+                if isinstance(frame, str):
+                    message = json.loads(frame)
+                    if message.get("type") == "error":
+                        raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
+                    if message.get("type") == "ready":
+                        return cls(socket, message)
+        except BaseException as e:
+            await hang_up(socket)
+            if isinstance(e, ConnectionClosed):
                 raise ConnectionLostError(f"the terminal cannot be opened: {e}") from e
-            if isinstance(frame, str):
-                message = json.loads(frame)
-                if message.get("type") == "error":
-                    raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
-                if message.get("type") == "ready":
-                    return cls(socket, message)
+            raise
 
     async def write(self, data: str | bytes) -> None:
         """Types into the terminal."""
@@ -85,7 +90,7 @@ class Terminal:
     async def close(self) -> None:
         """Leaves the terminal; its program goes on."""
         self._left = True
-        await self._socket.close()
+        await hang_up(self._socket)
         await asyncio.wait([self._reader])
 
     async def __aenter__(self) -> Terminal:
@@ -124,7 +129,7 @@ class Terminal:
                 self._frame(frame)
                 if self._kept > MAX_KEPT:
                     error = f"more than {MAX_KEPT} bytes of output waited to be read: open it again after its position"
-                    await self._socket.close()
+                    await hang_up(self._socket)
         except (ConnectionClosed, OSError) as e:
             error = str(e)
         finally:

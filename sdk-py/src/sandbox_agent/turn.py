@@ -83,7 +83,7 @@ class Turn:
             return
         content = update["content"]
         blocks = content if isinstance(content, list) else [content] if content else []
-        said = [str(block["text"]) for block in blocks if block.get("type") == "text"]
+        said = [str(block.get("text") or "") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
         message = "" if self._version == 1 else str(update.get("messageId") or "")
         if kind == "agent_message_chunk":
             self._said.setdefault(message, []).extend(said)

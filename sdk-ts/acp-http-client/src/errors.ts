@@ -64,6 +64,8 @@ export type LossReason =
   | "events_expired"
   /** The network did not come back in the time given. */
   | "unreachable"
+  /** The function that is asked for the headers failed, or they are none that can be sent. */
+  | "headers"
   /** The server ended a connection that cannot be taken up again, such as a WebSocket. */
   | "closed"
   /** The server broke the protocol. */
@@ -97,4 +99,11 @@ export class ConnectionLostError extends Error {
   get recoverable(): boolean {
     return this.reason !== "protocol";
   }
+}
+
+/** Why it failed, in the words of the first cause: `fetch` itself says no more than that it failed. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const inner = error.cause === undefined ? "" : reasonOf(error.cause);
+  return inner || error.message || ("code" in error ? String(error.code) : error.name);
 }

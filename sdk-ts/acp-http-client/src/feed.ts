@@ -1,6 +1,6 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff, sleep, Watchdog } from "./clock.js";
-import { ProblemError, type LossReason } from "./errors.js";
+import { ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 import { EventDecoder } from "./sse.js";
@@ -121,7 +121,7 @@ export class EventFeed {
       }
       this.#mark(true);
       if (!(await backoff.next())) {
-        if (!signal.aborted) ctx.onLost("unreachable", `the event stream of ${ctx.url} cannot be opened`, failure);
+        if (!signal.aborted) ctx.onLost("unreachable", `the event stream of ${ctx.url} cannot be opened: ${reasonOf(failure)}`, failure);
         return;
       }
     }

@@ -1,8 +1,8 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff } from "./clock.js";
-import { ProblemError } from "./errors.js";
+import { ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
-import { Link, parseMessage, resolveHeaders, sessionOf } from "./link.js";
+import { Link, NoHeaders, parseMessage, resolveHeaders, sessionOf } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 
 /** Messages under way at the same time; the writer waits for the oldest then. */
@@ -27,16 +27,16 @@ export class HttpLink extends Link {
     this.#fetch = options.fetch ?? ((...args) => globalThis.fetch(...args));
   }
 
-  protected async send(message: AnyMessage): Promise<void> {
+  protected async send(message: AnyMessage, text: string): Promise<void> {
     if (this.connectionId === undefined) {
       if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
         throw new Error("the first message of a connection is initialize");
       }
-      await this.#initialize(message);
+      await this.#initialize(message, text);
       return;
     }
     while (this.#underWay.size >= maxUnderWay) await Promise.race(this.#underWay);
-    const post = this.#post(message).catch((error: unknown) => this.end(asError(error)));
+    const post = this.#post(message, text).catch((error: unknown) => this.end(asError(error)));
     this.#underWay.add(post);
     void post.then(() => this.#underWay.delete(post));
   }
@@ -60,7 +60,7 @@ export class HttpLink extends Link {
     return this.#inline ? { "X-ACP-Connection-Id": id } : { "Acp-Connection-Id": id };
   }
 
-  async #initialize(message: AnyMessage): Promise<void> {
+  async #initialize(message: AnyMessage, body: string): Promise<void> {
     this.setState("connecting");
     const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
     let refused = false;
@@ -72,7 +72,7 @@ export class HttpLink extends Link {
         response = await this.#fetch(this.url, {
           method: "POST",
           headers: { ...headers, "Content-Type": "application/json", Accept: "application/json" },
-          body: JSON.stringify(message),
+          body,
           signal: this.ended.signal,
         });
         if (!response.ok) throw await ProblemError.from(response);
@@ -90,6 +90,7 @@ export class HttpLink extends Link {
         return;
       } catch (error) {
         if (this.ended.signal.aborted) return;
+        if (error instanceof NoHeaders) return this.lose("headers", error.message, error.cause);
         if (error instanceof ProblemError && !worthAnotherTry(error.status)) {
           if (mayBeRefreshed(error.status) && !refused && typeof this.options.headers === "function") {
             refused = true;
@@ -99,7 +100,7 @@ export class HttpLink extends Link {
           return;
         }
         if (!(await backoff.next())) {
-          this.lose("unreachable", `${this.url} cannot be reached`, error);
+          this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(error)}`, error);
           return;
         }
       }
@@ -155,7 +156,7 @@ export class HttpLink extends Link {
     this.setState(broken ? "reconnecting" : "open");
   }
 
-  async #post(message: AnyMessage): Promise<void> {
+  async #post(message: AnyMessage, text: string): Promise<void> {
     const session = sessionOf(message);
     const key = `${this.#keyPrefix}-${++this.#keys}`;
     const headers: Record<string, string> = { ...this.#identity(), "Content-Type": "application/json", Accept: "application/json" };
@@ -190,7 +191,7 @@ export class HttpLink extends Link {
         this.#closing.set(message.id, session);
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
-      if (!this.ended.signal.aborted) await this.#deliver(message, headers);
+      if (!this.ended.signal.aborted) await this.#deliver(message, text, headers);
     } finally {
       done();
     }
@@ -213,9 +214,8 @@ export class HttpLink extends Link {
   }
 
   /** Sends one message until it has arrived, or cannot. */
-  async #deliver(message: AnyMessage, fixed: Record<string, string>): Promise<void> {
+  async #deliver(message: AnyMessage, body: string, fixed: Record<string, string>): Promise<void> {
     const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
-    const body = JSON.stringify(message);
     const isRequest = "method" in message && "id" in message;
     let refused = false;
     this.observe({ direction: "sent", message, via: "post" });
@@ -252,9 +252,10 @@ export class HttpLink extends Link {
         failure = error;
       } catch (error) {
         if (this.ended.signal.aborted) return;
-        if (!(error instanceof TypeError) && !(error instanceof DOMException) && !(error instanceof CutOff)) throw error;
+        const unsent = error instanceof NoHeaders;
+        if (!unsent && !(error instanceof TypeError) && !(error instanceof DOMException) && !(error instanceof CutOff)) throw error;
         failure = error;
-        if (!this.#keyed && !mayBeRepeated(message)) {
+        if (!unsent && !this.#keyed && !mayBeRepeated(message)) {
           // It may have arrived, and must not be carried out twice.
           this.refuse(message, -32603, "the network failed while the request was sent; whether it arrived is not known", { connectionLost: true });
           if (!isRequest) this.lose("unreachable", "the network failed while a notification was sent; whether it arrived is not known", error);
@@ -262,7 +263,7 @@ export class HttpLink extends Link {
         }
       }
       if (!(await backoff.next(atLeast))) {
-        if (!this.ended.signal.aborted) this.lose("unreachable", `${this.url} cannot be reached`, failure);
+        if (!this.ended.signal.aborted) this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(failure)}`, failure);
         return;
       }
     }

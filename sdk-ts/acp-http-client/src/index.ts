@@ -30,8 +30,13 @@ export { EventDecoder, type ServerEvent } from "./sse.js";
  * ```
  */
 export function createAcpStream(url: string | URL, options: AcpStreamOptions = {}): AcpStream {
+  const { transport = "http", fetch, WebSocket } = options;
+  if (!["http", "inline", "websocket"].includes(transport)) throw new TypeError(`transport is http, inline or websocket, not ${String(transport)}`);
+  for (const [name, given] of Object.entries({ fetch, WebSocket })) {
+    if (given !== undefined && typeof given !== "function") throw new TypeError(`${name} is no function but of type ${typeof given}`);
+  }
   const target = addressOf("url", String(url).replace(/^ws/, "http"));
-  if (options.transport === "websocket") {
+  if (transport === "websocket") {
     target.protocol = target.protocol.replace(/^http/, "ws");
     return new WebSocketLink(target.href, options);
   }

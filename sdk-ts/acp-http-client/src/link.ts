@@ -1,5 +1,5 @@
 import type { AnyMessage, Stream } from "@agentclientprotocol/sdk";
-import { ConnectionLostError, type LossReason } from "./errors.js";
+import { ConnectionLostError, reasonOf, type LossReason } from "./errors.js";
 import type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource } from "./options.js";
 
 /** Messages that may wait for the reader before no more are read from the network. */
@@ -49,8 +49,10 @@ export abstract class Link implements AcpStream {
     this.writable = new WritableStream<AnyMessage>({
       write: async (message) => {
         if (this.ended.signal.aborted) throw this.error ?? new Error("the connection is closed");
+        const text = this.#written(message);
+        if (text === undefined) return;
         this.#sent(message);
-        await this.send(message);
+        await this.send(message, text);
       },
       close: () => this.close(),
       abort: () => this.close(),
@@ -66,8 +68,8 @@ export abstract class Link implements AcpStream {
     return this.#state;
   }
 
-  /** Hands a message on; resolves as soon as the next may come. */
-  protected abstract send(message: AnyMessage): Promise<void>;
+  /** Hands a message on, with its text; resolves as soon as the next may come. */
+  protected abstract send(message: AnyMessage, text: string): Promise<void>;
   /** Lets go of what the transport holds. */
   protected abstract release(lost: boolean): Promise<void>;
 
@@ -160,6 +162,19 @@ export abstract class Link implements AcpStream {
     }
   }
 
+  /** The message as JSON. One that is none, as with a bigint in it, is its own sender's trouble: the connection goes on. */
+  #written(message: AnyMessage): string | undefined {
+    try {
+      return JSON.stringify(message);
+    } catch (error) {
+      const reason = `it cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`;
+      if (!("method" in message)) return JSON.stringify({ jsonrpc: "2.0", id: message.id, error: { code: -32603, message: `the answer is none, ${reason}` } });
+      if (!("id" in message)) throw error;
+      this.refuse(message, -32602, reason, undefined);
+      return undefined;
+    }
+  }
+
   #sent(message: AnyMessage): void {
     if (!("method" in message)) return;
     const session = sessionOf(message);
@@ -190,10 +205,27 @@ function abortReason(signal: AbortSignal): Error {
   return signal.reason instanceof Error ? signal.reason : new DOMException("This operation was aborted", "AbortError");
 }
 
-/** The headers to send now. */
+/** There are no headers to send. */
+export class NoHeaders extends Error {}
+
+/** The headers to send now, as `fetch` takes them: those that cannot be sent are found before anything is. */
 export async function resolveHeaders(source: HeaderSource | undefined, refused: boolean, signal: AbortSignal): Promise<Record<string, string>> {
-  if (source === undefined) return {};
-  return typeof source === "function" ? await source({ refused, signal }) : source;
+  try {
+    const given = (typeof source === "function" ? await source({ refused, signal }) : source) ?? {};
+    return Object.fromEntries(Object.entries(given).map(([name, value]) => [name, sendable(name, String(value).trim())]));
+  } catch (cause) {
+    throw new NoHeaders(`the headers to send, such as a token, cannot be had: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+/** The value of a header, if it can be one. What is wrong is said without it: it may be a secret. */
+function sendable(name: string, value: string): string {
+  try {
+    new Headers([[name, value]]);
+  } catch {
+    throw new TypeError(`the header ${JSON.stringify(name)} has characters in it that headers cannot have`);
+  }
+  return value;
 }
 
 /** Reads one message; undefined when the text is no JSON object. */

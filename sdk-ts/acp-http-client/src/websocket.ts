@@ -1,12 +1,14 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff } from "./clock.js";
-import { ProblemError } from "./errors.js";
-import { Link, parseMessage, resolveHeaders } from "./link.js";
+import { ProblemError, reasonOf } from "./errors.js";
+import { Link, NoHeaders, parseMessage, resolveHeaders } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
 
 /** Bytes that may wait in the socket before the writer does. */
 const highWater = 4 << 20;
 const pingMs = 15_000;
+/** How long `close` waits for the server to hear of it. */
+const farewellMs = 2000;
 /** Unread messages at which a socket that cannot be paused is given up; sessions are resumed on another. */
 const maxBacklog = 100_000;
 
@@ -28,7 +30,7 @@ export class WebSocketLink extends Link {
     super(options);
   }
 
-  protected async send(message: AnyMessage): Promise<void> {
+  protected async send(message: AnyMessage, text: string): Promise<void> {
     if (this.#socket === undefined) {
       if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
         throw new Error("the first message of a connection is initialize");
@@ -38,7 +40,7 @@ export class WebSocketLink extends Link {
     const socket = this.#socket;
     if (socket === undefined || this.ended.signal.aborted) return;
     this.observe({ direction: "sent", message, via: "websocket" });
-    socket.send(JSON.stringify(message));
+    socket.send(text);
     // The API tells nobody when the buffer drains.
     while (socket.bufferedAmount > highWater && !this.ended.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 5));
   }
@@ -47,11 +49,15 @@ export class WebSocketLink extends Link {
     this.#stopPings();
     const socket = this.#socket;
     if (socket === undefined || socket.readyState >= 2) return;
-    const closed = new Promise<void>((resolve) => socket.addEventListener("close", () => resolve(), { once: true }));
-    socket.close();
-    if (lost) return;
-    const bound = new Promise<void>((resolve) => setTimeout(resolve, 2000));
-    await Promise.race([closed, bound]);
+    if (lost) return socket.close();
+    await new Promise<void>((resolve) => {
+      const bound = setTimeout(resolve, farewellMs);
+      socket.addEventListener("close", () => {
+        clearTimeout(bound);
+        resolve();
+      });
+      socket.close();
+    });
     (socket as NodeSocket).terminate?.();
   }
 
@@ -67,6 +73,7 @@ export class WebSocketLink extends Link {
         return;
       } catch (error) {
         if (this.ended.signal.aborted) return;
+        if (error instanceof NoHeaders) return this.lose("headers", error.message, error.cause);
         if (error instanceof ProblemError && error.status < 500) {
           if ((error.status === 401 || error.status === 403) && !refused && typeof this.options.headers === "function") {
             refused = true;
@@ -76,7 +83,7 @@ export class WebSocketLink extends Link {
           return;
         }
         if (!(await backoff.next())) {
-          this.lose("unreachable", `${this.url} cannot be reached`, error);
+          this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(error)}`, error);
           return;
         }
       }
@@ -105,7 +112,10 @@ export class WebSocketLink extends Link {
         let text = "";
         response.on("data", (chunk) => void (text += String(chunk)));
         response.on("end", () => {
-          void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then(reject);
+          void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then((problem) => {
+            reject(problem);
+            socket.close(); // else its connection stays open
+          });
         });
       }) as (...args: never[]) => void);
       socket.addEventListener("open", () => {

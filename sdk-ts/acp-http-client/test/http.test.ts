@@ -1,6 +1,6 @@
 import { methods } from "@agentclientprotocol/sdk";
 import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
@@ -81,12 +81,54 @@ describe.each(transports)("$transport", (options) => {
     await c.stream.close();
   });
 
+  test("what cannot be written as JSON fails alone, and the connection goes on", async () => {
+    const c = await connect(gateway.rpc, { ...options, permission: async () => ({ outcome: { outcome: "selected", optionId: 1n as never } }) });
+    const session = await c.newSession();
+    await expect(c.prompt(session, 1n as never)).rejects.toMatchObject({ code: -32602, message: "it cannot be written as JSON: Do not know how to serialize a BigInt" });
+    expect(await c.prompt(session, "permission")).toBe("end_turn"); // its agent is told that there is no answer
+    expect(c.texts(session).join("")).toContain("it cannot be written as JSON");
+    await c.stream.close();
+  });
+
+  test("headers that cannot be had, or sent, are told at once, and not what is in them", async () => {
+    const fails = () => {
+      throw new Error("the vault is shut");
+    };
+    await expect(connect(gateway.rpc, { ...options, headers: fails })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "headers", message: expect.stringContaining("the vault is shut") });
+    await expect(connect(gateway.rpc, { ...options, headers: { Authorization: "Bearer secret\nsecret" } })).rejects.toMatchObject({
+      reason: "headers", message: 'the headers to send, such as a token, cannot be had: the header "Authorization" has characters in it that headers cannot have',
+    });
+    const c = await connect(gateway.rpc, { ...options, headers: { Authorization: "Bearer of a file\n" } });
+    await c.stream.close();
+  });
+
   test("the server's errors keep their code and data", async () => {
     const c = await connect(gateway.rpc, options);
     await expect(c.prompt("nobody", "hi")).rejects.toMatchObject({ code: -32002, data: { sessionId: "nobody" } });
     await expect(c.connection.agent.request("no/such_method", {})).rejects.toMatchObject({ code: -32601 });
     await c.stream.close();
   });
+});
+
+test("a WebSocket that is refused, and one that is closed, leave nothing behind that keeps the program alive", async () => {
+  const proxy = await Proxy.to(gateway.port);
+  await expect(connect(`${proxy.url}/v1/anything`, transports[2])).rejects.toBeInstanceOf(ProblemError);
+  await expect.poll(() => proxy.open).toBe(0);
+  const c = await connect(`${proxy.url}/v2/rpc`, transports[2]);
+  const made = vi.spyOn(globalThis, "setTimeout");
+  const cleared = vi.spyOn(globalThis, "clearTimeout");
+  try {
+    await c.stream.close();
+    for (const { value } of made.mock.results) expect(cleared).toHaveBeenCalledWith(value);
+  } finally {
+    vi.restoreAllMocks();
+  }
+  await proxy.stop();
+});
+
+test("options that are none are explained", () => {
+  expect(() => createAcpStream(gateway.rpc, { transport: "carrier pigeon" as never })).toThrow(new TypeError("transport is http, inline or websocket, not carrier pigeon"));
+  expect(() => createAcpStream(gateway.rpc, { WebSocket: {} as never })).toThrow(new TypeError("WebSocket is no function but of type object"));
 });
 
 describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$transport on a broken network", (options) => {
@@ -239,7 +281,7 @@ test("a gateway that was restarted does not know the connection", async () => {
 });
 
 test("an address that nobody serves, and one that is no ACP endpoint", async () => {
-  await expect(connect("http://127.0.0.1:9/v2/rpc", { retry: { firstDelayMs: 1, giveUpAfterMs: 50 } })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
+  await expect(connect("http://127.0.0.1:9/v2/rpc", { retry: { firstDelayMs: 1, giveUpAfterMs: 50 } })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable", message: "http://127.0.0.1:9/v2/rpc cannot be reached: bad port" });
   await expect(connect(`${gateway.url}/v2/health`)).rejects.toMatchObject({ name: "ProblemError", status: 405 });
   await expect(connect(`${gateway.url}/v1/anything`)).rejects.toBeInstanceOf(ProblemError);
 });

@@ -193,10 +193,11 @@ export class Api {
     return url;
   }
 
-  /** Sends a request and rejects when its answer is no success. A refused token is asked for once more. */
+  /** Sends a request and rejects when its answer is no success. Of content that is none `fetch` would make a text, or nothing. A refused token is asked for once more. */
   async fetch(method: string, path: string, query: Query = {}, init: RequestOptions & { body?: FileContent; headers?: Record<string, string>; expect?: readonly number[] } = {}): Promise<Response> {
     const send = this.#options.fetch ?? globalThis.fetch;
     const { body, headers, signal, expect } = init;
+    if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
     const streamed = body instanceof ReadableStream;
     for (let refused = false; ; refused = true) {
       const response = await send(this.url(path, query), {
@@ -205,7 +206,9 @@ export class Api {
         ...(body === undefined ? {} : { body }),
         ...(streamed ? { duplex: "half" } : {}),
         ...(signal ? { signal } : {}),
-      } as RequestInit);
+      } as RequestInit).catch((error: unknown) => {
+        throw error instanceof TypeError ? new TypeError(`${method} ${path} at ${this.#base.href}: ${reasonOf(error)}`, { cause: error }) : error;
+      });
       if (response.ok || expect?.includes(response.status)) return response;
       if (response.status === 401 && !refused && typeof this.#options.token === "function" && !streamed) {
         await response.body?.cancel();
@@ -219,4 +222,17 @@ export class Api {
     const response = await this.fetch(method, path, query, { ...options, headers: { Accept: "application/json" } });
     return (await response.json()) as T;
   }
+}
+
+const contents = new Set(["ArrayBuffer", "Blob", "File", "ReadableStream"]);
+
+/** Whether something can be sent as it is, also where it was made by another realm or a polyfill. */
+function isContent(body: unknown): boolean {
+  return typeof body === "string" || ArrayBuffer.isView(body) || contents.has(Object.prototype.toString.call(body).slice(8, -1));
+}
+
+/** Why `fetch` failed: Node says it in the cause, for a name with several addresses by a code alone. */
+function reasonOf(error: TypeError): string {
+  const { message, code } = (error.cause ?? {}) as { message?: string; code?: string };
+  return message || code || error.message;
 }

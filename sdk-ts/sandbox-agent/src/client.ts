@@ -105,7 +105,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.at("v2/rpc").href;
     options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
-    if (options.autoConnect ?? true) {
+    if ((options.autoConnect ?? true) && !options.signal?.aborted) {
       this.connect().catch(() => {}); // the methods that wait for it are told
     }
   }
@@ -156,6 +156,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one. */
   async connect(): Promise<Acp<V, "InitializeResponse">> {
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
+    this.#lastError = undefined;
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
     connection.catch((error: unknown) => this.#failed(connection, asError(error)));
@@ -179,7 +180,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#children.clear();
     const attempts = this.#attempts;
     this.#attempts = new AbortController();
-    await live?.stream.close();
+    if (live) await live.stream.close(); // in order, which an abort is not
     attempts.abort(new NotConnectedError());
   }
 
@@ -216,6 +217,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   async #open(): Promise<Connection<V>> {
     const o = this.#options;
+    const wanted = this.#attempts.signal;
     const options = this.#streamOptions();
     const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
     let live: Connection<V> | undefined;
@@ -234,6 +236,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
       elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
     }));
+    wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;
     this.#setState("open");
     void connection.stream.closed.then(() => this.#lost(connection));

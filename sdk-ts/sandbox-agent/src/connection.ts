@@ -55,7 +55,7 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
   const incoming = new TransformStream<AnyMessage, AnyMessage>({
     transform(message, controller) {
       if ("method" in message) {
-        if (!("id" in message) && message.method === "session/update") return inbound.update(message.params as Acp<V, "SessionNotification">);
+        if (!("id" in message) && message.method === "session/update") return isUpdate(message.params) ? inbound.update(message.params as Acp<V, "SessionNotification">) : inbound.passed(message.params);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
         inbound.passed(message.params);
       } else if (asked.size > 0) {
@@ -91,6 +91,12 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
     abort: (reason) => writer.abort(reason),
   });
   return { readable: stream.readable.pipeThrough(incoming), writable };
+}
+
+/** Whether an agent's update is one: what has no kind is of no use to anybody, and only its place is noted. */
+function isUpdate(params: unknown): boolean {
+  const { update } = (params ?? {}) as { update?: { sessionUpdate?: unknown } | null };
+  return typeof update?.sessionUpdate === "string";
 }
 
 /** What the methods of the gateway's own notifications begin with. The SDK would take those for mistakes that it does not know. */

@@ -153,7 +153,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
       await used.leaving;
     };
     const { url, token, pid } = used;
-    return new SandboxAgentClient({ ...clientOptions, baseUrl: url, token }, { url, token, pid }, leave);
+    try {
+      return new SandboxAgentClient({ ...clientOptions, baseUrl: url, token }, { url, token, pid }, leave);
+    } catch (error) {
+      await leave(); // nobody else would end it
+      throw error;
+    }
   }
 
   /** Ends the connection, and the gateway with its agents if no other client of `start()` uses it. */

@@ -30,7 +30,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   #kept = 0;
   #error: Error | undefined;
   #done = false;
-  #wake: (() => void) | undefined;
+  #waiting: (() => void)[] = []; // who iterates
   #exit!: (exit: TerminalExit) => void;
   #fail!: (error: Error) => void;
   #onMissed: (bytes: number) => void = () => {};
@@ -50,17 +50,23 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; after?: number; signal?: AbortSignal }): Promise<Terminal> {
     const make = options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
     if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one to the client, such as that of the package ws");
+    const { signal } = options;
     const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
     url.protocol = url.protocol.replace(/^http/, "ws");
     const bearer = options.WebSocket ? undefined : (await api.protocols())?.at(-1);
+    const headers = options.WebSocket ? await api.headers() : {};
+    signal?.throwIfAborted();
     const socket = options.WebSocket
-      ? new make(url.href, [], { headers: await api.headers() })
+      ? new make(url.href, [], { headers })
       : new make(url.href, bearer ? [subprotocol, bearer] : []);
     const terminal = new Terminal(socket);
     const close = () => void terminal.close();
-    options.signal?.addEventListener("abort", close, { once: true });
-    socket.addEventListener("close", () => options.signal?.removeEventListener("abort", close));
-    await terminal.#ready();
+    signal?.addEventListener("abort", close, { once: true });
+    socket.addEventListener("close", () => signal?.removeEventListener("abort", close));
+    await terminal.#ready().catch((error: unknown) => {
+      signal?.throwIfAborted();
+      throw error;
+    });
     return terminal;
   }
 
@@ -101,13 +107,16 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       node.on?.("unexpected-response", (_, response) => {
         let text = "";
         response.on("data", (chunk) => void (text += String(chunk)));
-        response.on("end", () => void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then(reject));
+        response.on("end", () => void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then((problem) => {
+          reject(problem);
+          socket.close(); // else its connection stays open
+        }));
       });
       socket.addEventListener("error", () => {
         if (!ready) reject(new TypeError("the terminal's WebSocket cannot be opened"));
       });
       socket.addEventListener("close", ({ code, reason }) => {
-        const error = new ConnectionLostError("closed", `the terminal's WebSocket was closed: ${code} ${reason}`.trim(), { sessions: [], unanswered: [] });
+        const error = lost(`the terminal's WebSocket was closed: ${code} ${reason}`.trim());
         if (!ready) reject(error);
         this.#end(error);
       });
@@ -143,14 +152,19 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
 
   /** Leaves the terminal; its program goes on. */
   async close(): Promise<void> {
-    const error = new ConnectionLostError("closed", "the terminal was left", { sessions: [], unanswered: [] });
+    const error = lost("the terminal was left");
     this.#fail(error);
     this.#done = true;
-    this.#wake?.();
+    this.#wake();
     if (this.#socket.readyState >= 2) return;
-    const closed = new Promise<void>((resolve) => this.#socket.addEventListener("close", () => resolve(), { once: true }));
-    this.#socket.close();
-    await Promise.race([closed, new Promise<void>((resolve) => setTimeout(resolve, 2000))]);
+    await new Promise<void>((resolve) => {
+      const bound = setTimeout(resolve, 2000);
+      this.#socket.addEventListener("close", () => {
+        clearTimeout(bound);
+        resolve();
+      });
+      this.#socket.close();
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -172,18 +186,22 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       }
       if (this.#error) throw this.#error;
       if (this.#done) return;
-      await new Promise<void>((resolve) => (this.#wake = resolve));
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
+  }
+
+  #wake(): void {
+    for (const go of this.#waiting.splice(0)) go();
   }
 
   #output(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
     this.#kept += chunk.length;
     if (this.#kept > maxKept) {
-      this.#end(new ConnectionLostError("closed", `more than ${maxKept} bytes of output waited to be read: open the terminal again after its position`, { sessions: [], unanswered: [] }));
+      this.#end(lost(`more than ${maxKept} bytes of output waited to be read: open the terminal again after its position`));
       this.#socket.close();
     }
-    this.#wake?.();
+    this.#wake();
   }
 
   #end(error: Error | undefined, exit?: TerminalExit): void {
@@ -194,6 +212,8 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       this.#error = error;
       this.#fail(error);
     }
-    this.#wake?.();
+    this.#wake();
   }
 }
+
+const lost = (message: string) => new ConnectionLostError("closed", message, { sessions: [], unanswered: [] });

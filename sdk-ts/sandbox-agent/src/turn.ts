@@ -39,7 +39,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
   readonly #said = new Map<string, string>(); // by message; version 1 tells none apart
   #done = false;
   #error: unknown;
-  #wake: (() => void) | undefined;
+  #waiting: (() => void)[] = []; // who iterates
 
   constructor(private readonly version: V, readonly sessionId: string, private readonly onCancel: () => Promise<void>) {
     this.#result = new Promise((resolve, reject) => {
@@ -83,7 +83,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
         if (this.#error !== undefined) throw this.#error;
         return;
       }
-      await new Promise<void>((resolve) => (this.#wake = resolve));
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
   }
 
@@ -92,23 +92,27 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
     this.#hear(update as Spoken);
     if (this.#updates.length >= maxKept) this.#missed = true;
     else if (!this.#missed) this.#updates.push(update);
-    this.#wake?.();
+    this.#wake();
   }
 
   /** @internal */
   end({ stopReason, usage, response }: TurnEnd): void {
     this.#done = true;
     this.#resolve({ stopReason, text: [...this.#said.values()].join(""), usage, response } as TurnResult<V>);
-    this.#wake?.();
+    this.#wake();
   }
 
   #hear({ sessionUpdate, messageId, content }: Spoken): void {
     if (sessionUpdate !== "agent_message_chunk" && sessionUpdate !== "agent_message") return;
     const message = this.version === 1 ? "" : (messageId ?? "");
     const blocks = Array.isArray(content) ? content : content ? [content] : [];
-    const text = blocks.map((block) => (block.type === "text" ? block.text : "")).join("");
+    const text = blocks.map((block) => (block?.type === "text" ? block.text ?? "" : "")).join("");
     if (sessionUpdate === "agent_message_chunk") this.#said.set(message, (this.#said.get(message) ?? "") + text);
     else if (content !== undefined) this.#said.set(message, text); // all that there is of it
+  }
+
+  #wake(): void {
+    for (const go of this.#waiting.splice(0)) go();
   }
 
   /** @internal */
@@ -116,7 +120,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
     this.#done = true;
     this.#error = error;
     this.#reject(error);
-    this.#wake?.();
+    this.#wake();
   }
 }
 
@@ -124,10 +128,10 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
 interface Spoken {
   readonly sessionUpdate: string;
   readonly messageId?: string | null;
-  readonly content?: Block | readonly Block[] | null;
+  readonly content?: Block | readonly (Block | null)[] | null; // of agents that keep to the protocol none is null
 }
 
 interface Block {
   readonly type: string;
-  readonly text: string;
+  readonly text?: string;
 }

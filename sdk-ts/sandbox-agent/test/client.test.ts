@@ -1,3 +1,5 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Acp, AcpRpcError, type AcpVersion, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
 import { WebSocket } from "ws";
@@ -65,6 +67,46 @@ test("a gateway that is not there", async () => {
   const c = new SandboxAgentClient({ baseUrl: "http://127.0.0.1:9", retry: { firstDelayMs: 1, giveUpAfterMs: 50 } });
   await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
   await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "NotConnectedError", cause: { name: "ConnectionLostError" } });
+  await expect(c.health()).rejects.toThrow(new TypeError("GET v2/health at http://127.0.0.1:9/: bad port"));
+});
+
+test("a client whose signal has aborted already does not connect", async () => {
+  const c = connect({ signal: AbortSignal.abort() });
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toBeInstanceOf(NotConnectedError);
+  expect(c.state).toBe("idle");
+});
+
+test("a client is disconnected also where the connection opens in the same moment", async () => {
+  for (let later = 0; later < 12; later++) {
+    let ended: Promise<void> | undefined;
+    const c = connect({
+      autoConnect: false,
+      onEnvelope: ({ direction }) => {
+        if (direction !== "received" || ended) return;
+        let after = Promise.resolve(); // some turns of the queue behind the answer
+        for (let i = 0; i < later; i++) after = after.then(() => {});
+        ended = after.then(() => c.disconnect());
+      },
+    });
+    const states: string[] = [];
+    c.onState((state) => states.push(state));
+    await c.connect().catch((error: unknown) => expect(error).toBeInstanceOf(NotConnectedError));
+    await ended;
+    expect([later, ...states]).toEqual([later, "connecting", "open", "idle"]);
+    await expect(c.listSessions()).rejects.toBeInstanceOf(NotConnectedError);
+  }
+});
+
+test("why a connection failed is not said of a later one", async () => {
+  let token = "wrong\n\ntoken";
+  const c = connect({ token: () => token, autoConnect: false });
+  await expect(c.connect()).rejects.toMatchObject({ reason: "headers" });
+  token = "right";
+  await c.connect();
+  await c.disconnect();
+  const error = await c.newSession({ cwd: "/tmp" }).catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(NotConnectedError);
+  expect(error).not.toHaveProperty("cause");
 });
 
 test("an agent that is not there", async () => {
@@ -244,12 +286,49 @@ test("every request can be aborted, before and while it is under way", async () 
   expect((await session.prompt("echo fine")).text).toBe("fine");
 });
 
+test("two that iterate one turn share its updates", async () => {
+  await using c = connect();
+  const turn = (await c.newSession({ cwd: "/tmp" })).prompt("stream 50 5");
+  let seen = 0;
+  await Promise.all([1, 2].map(async () => {
+    for await (const update of turn) if (update.sessionUpdate === "agent_message_chunk") seen++;
+  }));
+  expect(seen).toBe(50);
+});
+
 test("unparsed output of an agent is told of, and harms nothing", async () => {
   await using c = connect();
   const unparsed = new Promise((resolve) => c.onUnparsed(resolve));
   const session = await c.newSession({ cwd: "/tmp" });
   await session.prompt("garbage");
   expect(await unparsed).toMatchObject({ error: expect.any(String), rawHash: expect.any(String) });
+});
+
+test.each([1, 2] as const)("updates of an agent that are none harm nothing, in version %i", async (acpVersion) => {
+  const odd = await Gateway.startWith((home) => {
+    const script = join(home, "odd.mjs");
+    writeFileSync(script, `
+      import { createInterface } from "node:readline";
+      const send = (message) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", ...message }) + "\\n");
+      const chunk = (content) => ({ update: { sessionUpdate: "agent_message_chunk", content } });
+      const updates = [{}, { update: null }, { update: "x" }, { update: {} }, { update: { sessionUpdate: 5 } }, chunk("x"), chunk(null), chunk([null]), chunk({ type: "text" }), chunk({ type: "text", text: "fine" })];
+      for await (const line of createInterface({ input: process.stdin })) {
+        const { id, method, params } = JSON.parse(line);
+        if (method === "session/prompt") for (const update of updates) send({ method: "session/update", params: { sessionId: params.sessionId, ...update } });
+        if (id !== undefined) send({ id, result: method === "initialize" ? { protocolVersion: 1, agentCapabilities: {} } : method === "session/new" ? { sessionId: "odd" } : { stopReason: "end_turn" } });
+      }
+    `);
+    mkdirSync(join(home, "data"));
+    writeFileSync(join(home, "data", "agents.toml"), `[agents.odd]\ncommand = ${JSON.stringify(process.execPath)}\nargs = ${JSON.stringify([script])}\n`);
+  });
+  await using c = connect({ baseUrl: odd.url, agent: "odd", acpVersion });
+  const states: string[] = [];
+  const session = await c.newSession({ cwd: "/tmp" });
+  c.onState((state) => states.push(state));
+  expect((await session.prompt("x")).text).toBe("fine");
+  expect((await session.prompt("again")).text).toBe("fine");
+  expect(states).toEqual([]);
+  await odd.stop();
 });
 
 test("how the MCP servers of a session are is told as it changes, and to who asks", async () => {

@@ -78,6 +78,13 @@ test("an aborted upload leaves the old file", async () => {
   expect(await client.fs.readText(path)).toBe("old");
 });
 
+test.each([undefined, null, 5, { a: 1 }])("content that is none leaves the old file: %j", async (content) => {
+  const path = join(dir, "kept, too");
+  await client.fs.write(path, "old");
+  await expect(client.fs.write(path, content as never)).rejects.toThrow(/^the content is (null|of type \w+): give a string, bytes, a Blob or a ReadableStream$/);
+  expect(await client.fs.readText(path)).toBe("old");
+});
+
 test("changes are watched until the loop is left", async () => {
   const watched = join(dir, "watched");
   await client.fs.mkdir(watched);

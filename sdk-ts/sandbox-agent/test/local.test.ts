@@ -41,6 +41,15 @@ test("what cannot be started says why, with the log", async () => {
   await expect(SandboxAgentClient.start({ binary: join(dir, "silent"), startTimeoutMs: 300 })).rejects.toThrow("not ready within 300 ms");
 });
 
+test("a gateway whose client has options that are none is ended again", async () => {
+  const log: string[] = [];
+  await expect(SandboxAgentClient.start({ dataDir: join(dir, "options"), acpVersion: 3 as never, onLog: (text) => log.push(text) })).rejects.toThrow("acpVersion is 1 or 2, not 3");
+  expect(log.join("")).toContain("listening on");
+  expect(existsSync(join(dir, "options", "started.json"))).toBe(false);
+  const client = await SandboxAgentClient.start({ dataDir: join(dir, "options"), args: ["--default-agent", "mock"] }); // the directory is free for other ones
+  await client.stop();
+});
+
 test("a second start on one data directory attaches to the first", async () => {
   const dataDir = join(dir, "shared");
   const [a, b] = await Promise.all([SandboxAgentClient.start({ dataDir, agent: "mock" }), SandboxAgentClient.start({ dataDir: `${dataDir}/`, agent: "mock" })]);

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ProblemError, SandboxAgentClient } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -88,5 +88,30 @@ describe("a terminal", () => {
     expect(all).toBe(seen + rest);
     await client.processes.delete(p.id);
     await expect(client.terminal(p.id)).rejects.toMatchObject({ name: "ProblemError", status: 404 });
+  });
+
+  test("that is refused, left or not wanted any more leaves nothing behind that keeps the program alive", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, WebSocket: WebSocket as never });
+    await expect(near.terminal("none")).rejects.toBeInstanceOf(ProblemError);
+    await expect.poll(() => proxy.open).toBe(0);
+    const p = await client.processes.start({ command: "cat", tty: true });
+    await expect(near.terminal(p.id, { signal: AbortSignal.abort() })).rejects.toThrow("aborted");
+    const controller = new AbortController();
+    const opening = near.terminal(p.id, { signal: controller.signal });
+    controller.abort();
+    await expect(opening).rejects.toThrow("aborted");
+    const terminal = await near.terminal(p.id);
+    const made = vi.spyOn(globalThis, "setTimeout");
+    const cleared = vi.spyOn(globalThis, "clearTimeout");
+    try {
+      await terminal.close();
+      for (const { value } of made.mock.results) expect(cleared).toHaveBeenCalledWith(value);
+    } finally {
+      vi.restoreAllMocks();
+    }
+    await expect.poll(() => proxy.open).toBe(0);
+    await client.processes.delete(p.id);
+    await proxy.stop();
   });
 });
