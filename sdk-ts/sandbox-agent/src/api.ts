@@ -49,11 +49,6 @@ export class Api {
     this.processes = new Processes(this, options);
   }
 
-  /** The address of a path below the gateway's own. */
-  at(path: string): URL {
-    return new URL(path, this.#base);
-  }
-
   health(options?: RequestOptions): Promise<Schemas["Status"]> {
     return this.json("GET", "v2/health", {}, options);
   }
@@ -184,7 +179,7 @@ export class Api {
   }
 
   url(path: string, query: Query = {}): URL {
-    const url = this.at(path);
+    const url = new URL(path, this.#base);
     for (const [name, value] of Object.entries(query)) {
       for (const one of Array.isArray(value) ? value : [value]) {
         if (one !== undefined) url.searchParams.append(name, String(one));

@@ -103,7 +103,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#prompts = new Prompts(this.acpVersion);
     this.#options = options;
     this.api = new Api(options.baseUrl, options);
-    this.#url = this.api.at("v2/rpc").href;
+    this.#url = this.api.url("v2/rpc").href;
     options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
     if ((options.autoConnect ?? true) && !options.signal?.aborted) {
       this.connect().catch(() => {}); // the methods that wait for it are told
