@@ -251,13 +251,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 			accepted(w)
 			return nil
 		}
-		defer func() {
-			if err != nil {
-				c.receipts.forget(note)
-				return
-			}
-			c.receipts.taken(note)
-		}()
+		defer func() { c.receipts.end(note, err) }()
 	}
 	if c.shape == acp.PerSession {
 		err = h.postStandard(r, c, m)

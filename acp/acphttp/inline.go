@@ -28,11 +28,10 @@ func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m 
 	if !again {
 		// Whoever asks with the key again must find it going on.
 		replies, err := c.client.Call(context.WithoutCancel(r.Context()), m)
+		c.receipts.end(note, err)
 		if err != nil {
-			c.receipts.forget(note)
 			return err
 		}
-		c.receipts.taken(note)
 		h.open.add(1)
 		go func() {
 			defer h.open.add(-1)

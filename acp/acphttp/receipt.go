@@ -2,6 +2,7 @@ package acphttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type receipts struct {
 type receipt struct {
 	key      string
 	taken    bool // handed to the client; what comes after it follows it
+	refused  bool // it is wrong, also when it comes again: what comes after it need not wait
 	answered bool // reply holds the answer unless it was dropped
 	dropped  bool
 	reply    acp.Reply
@@ -60,8 +62,10 @@ func keyOf(r *http.Request) (string, error) {
 func (rs *receipts) begin(key string) (_ *receipt, again bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if r := rs.m[key]; r != nil {
+	if r := rs.m[key]; r != nil && !r.refused {
 		return r, true
+	} else if r != nil {
+		rs.forgetLocked(r)
 	}
 	if rs.m == nil {
 		rs.m = map[string]*receipt{}
@@ -73,13 +77,6 @@ func (rs *receipts) begin(key string) (_ *receipt, again bool) {
 	rs.m[key] = r
 	rs.order = append(rs.order, r)
 	return r, false
-}
-
-// forget makes room for another try of what was refused.
-func (rs *receipts) forget(r *receipt) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.forgetLocked(r)
 }
 
 func (rs *receipts) forgetLocked(r *receipt) {
@@ -96,11 +93,21 @@ func (rs *receipts) forgetLocked(r *receipt) {
 	}
 }
 
-// taken says that the POST was handed on.
-func (rs *receipts) taken(r *receipt) {
+// end says what became of a POST: err is why it was not handed on. What was refused for a reason that
+// goes away is waited for until it comes again.
+func (rs *receipts) end(r *receipt, err error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	r.taken = true
+	wrong, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case err == nil:
+		r.taken = true
+	case ok && wrong.Kind == problem.InvalidRequest:
+		r.refused = true
+	default:
+		rs.forgetLocked(r)
+		return
+	}
 	rs.movedLocked()
 }
 
@@ -111,14 +118,14 @@ func (rs *receipts) movedLocked() {
 	}
 }
 
-// await waits until the POST with the key was taken, at most afterBound: it may
-// never arrive.
+// await waits until the POST with the key was taken or is known to be wrong, at most
+// afterBound: it may never arrive.
 func (rs *receipts) await(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(ctx, afterBound)
 	defer cancel()
 	for {
 		rs.mu.Lock()
-		if r := rs.m[key]; r != nil && r.taken {
+		if r := rs.m[key]; r != nil && (r.taken || r.refused) {
 			rs.mu.Unlock()
 			return
 		}

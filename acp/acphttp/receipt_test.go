@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 func TestKey_StandardPostIsPassedOnOnce(t *testing.T) {
@@ -139,5 +141,40 @@ func TestAfter_APostDoesNotOvertakeTheOneItFollows(t *testing.T) {
 		if m := receive(t, c.sent); m.Method() != want {
 			t.Errorf("%s came, want %s", m.Method(), want)
 		}
+	}
+}
+
+// What is wrong holds nothing up that comes after it, and is looked at anew when it comes again. What
+// is refused for a moment is waited for.
+func TestAfter_RefusedPosts(t *testing.T) {
+	for kind, waits := range map[problem.Kind]bool{problem.InvalidRequest: false, problem.Unavailable: true} {
+		synctest.Test(t, func(t *testing.T) {
+			rs := &receipts{}
+			went := make(chan struct{})
+			go func() {
+				defer close(went)
+				rs.await(t.Context(), "k1")
+			}()
+			synctest.Wait()
+			note, _ := rs.begin("k1")
+			rs.end(note, problem.New(kind, "no"))
+			synctest.Wait()
+			select {
+			case <-went:
+				if waits {
+					t.Errorf("%s: what comes after it did not wait", kind)
+				}
+			default:
+				if !waits {
+					t.Errorf("%s: what comes after it waits", kind)
+				}
+			}
+			again, known := rs.begin("k1")
+			if known {
+				t.Errorf("%s: it is not carried out when it comes again", kind)
+			}
+			rs.end(again, nil)
+			<-went
+		})
 	}
 }
