@@ -303,7 +303,7 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 		case <-ctx.Done():
 			return
 		case <-client.Done():
-			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
+			_ = s.ws.Close(websocket.StatusGoingAway, "the server is shutting down, or the token is good no more")
 			return
 		case <-s.h.closing:
 			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
