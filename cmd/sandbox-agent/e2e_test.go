@@ -39,8 +39,9 @@ const patience = 2 * time.Minute
 // own end, and the end of a turn that was cancelled.
 const promptly = 30 * time.Second
 
-// markName is the environment variable that every process of a gateway inherits.
-const markName = "SANDBOX_E2E_MARK"
+// markName is the environment variable that every process of a gateway inherits. Another run of
+// these tests has another one: what it has left is not looked for here.
+var markName = "SANDBOX_E2E_MARK_" + rand.Text()
 
 var buildDir string
 
