@@ -185,27 +185,34 @@ func (w quiet) Write(p []byte) (int, error) {
 
 func (w quiet) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Who is told that a session has moved finds it where it is, and moves it on, also when its node is slow to
-// tell of it.
-func TestMove_AnsweredWhenListed(t *testing.T) {
-	h := startCopier(t)
+// movingToQuiet moves a session from the node one to two, which tells nothing of its sessions before free
+// is closed. Moved gets the answer's status.
+func (h *hub) movingToQuiet() (c *client, s string, moved chan int, free chan struct{}) {
+	target := newBox(h.t)
+	free, moved = make(chan struct{}), make(chan int, 1)
 	h.box("one", nil)
-	target, free := newBox(t), make(chan struct{})
 	h.join("two", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v2/sessions/changes" {
 			w = quiet{w, r, free}
 		}
 		target.ServeHTTP(w, r)
 	}))
-	c := h.hello(adminToken)
-	s := c.session("one")
+	c = h.hello(adminToken)
+	s = c.session("one")
 	c.says(s, "first")
 	h.knows(s, "one", 1)
-	moved := make(chan int, 1)
 	go func() {
 		status, _ := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
 		moved <- status
 	}()
+	return c, s, moved, free
+}
+
+// Who is told that a session has moved finds it where it is, and moves it on, also when its node is slow to
+// tell of it.
+func TestMove_AnsweredWhenListed(t *testing.T) {
+	h := startCopier(t)
+	_, s, moved, free := h.movingToQuiet()
 	h.await("it is open at its next node", func() bool {
 		status, body := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil)
 		var there runtime.SessionInfo
@@ -605,23 +612,7 @@ func TestMove_DeletedWhereItGoes(t *testing.T) {
 // move does not wait for the hub to be told that.
 func TestMove_ClosedWhereItGoes(t *testing.T) {
 	h := startCopier(t)
-	h.box("one", nil)
-	target, free := newBox(t), make(chan struct{})
-	h.join("two", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v2/sessions/changes" {
-			w = quiet{w, r, free}
-		}
-		target.ServeHTTP(w, r)
-	}))
-	c := h.hello(adminToken)
-	s := c.session("one")
-	c.says(s, "first")
-	h.knows(s, "one", 1)
-	moved := make(chan int, 1)
-	go func() {
-		status, _ := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
-		moved <- status
-	}()
+	c, s, moved, free := h.movingToQuiet()
 	c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
 	c.must("session/close", `{"sessionId":"`+s+`"}`)
 	close(free)

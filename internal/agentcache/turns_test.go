@@ -238,8 +238,8 @@ func TestServe_AnotherRunTakesOver(t *testing.T) {
 		defer q.mu.Unlock()
 		return len(q.waiting) == 1
 	}
-	for !waits() && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
+	for tick := time.Tick(time.Millisecond); !waits(); { // a queue tells nobody of who comes into it
+		<-tick
 	}
 	end()
 	if err := <-got; err != nil {

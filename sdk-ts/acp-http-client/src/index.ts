@@ -13,7 +13,7 @@ import type { AcpStreamOptions } from "./options.js";
 import { WebSocketLink } from "./websocket.js";
 
 export { addressOf } from "./address.js";
-export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "./errors.js";
+export { AcpRpcError, ConnectionLostError, ProblemError, reasonOf, type LossReason, type Problem } from "./errors.js";
 export { Backoff, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";

@@ -1,4 +1,4 @@
-import { addressOf, ProblemError } from "acp-http-client";
+import { addressOf, ProblemError, reasonOf } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -224,10 +224,4 @@ const contents = new Set(["ArrayBuffer", "Blob", "File", "ReadableStream"]);
 /** Whether something can be sent as it is, also where it was made by another realm or a polyfill. */
 function isContent(body: unknown): boolean {
   return typeof body === "string" || ArrayBuffer.isView(body) || contents.has(Object.prototype.toString.call(body).slice(8, -1));
-}
-
-/** Why `fetch` failed: Node says it in the cause, for a name with several addresses by a code alone. */
-function reasonOf(error: TypeError): string {
-  const { message, code } = (error.cause ?? {}) as { message?: string; code?: string };
-  return message || code || error.message;
 }
