@@ -42,6 +42,23 @@ func Errorf(code int64, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// NeedTexts refuses members of raw that are no texts: else they would be taken for left out. Place is how raw is
+// called in the error, such as "params".
+func NeedTexts(raw json.RawMessage, place string, members ...string) *Error {
+	for _, name := range members {
+		if v, ok := rawjson.Member(raw, name); ok && v[0] != '"' && string(v) != "null" {
+			return Errorf(CodeInvalidParams, "%s.%s must be a text, not %.40s", place, name, v)
+		}
+	}
+	return nil
+}
+
+// NeedOwnTexts is [NeedTexts] for fields of the gateway's own in _meta.
+func NeedOwnTexts(meta json.RawMessage, fields ...string) *Error {
+	own, _ := rawjson.Member(meta, MetaKey)
+	return NeedTexts(own, `_meta["`+MetaKey+`"]`, fields...)
+}
+
 // typePrefix begins the type of an error's data, which is that of a problem document.
 const typePrefix = "urn:sandbox-agent:error:"
 

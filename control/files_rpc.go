@@ -185,7 +185,7 @@ func (m *FileMethods) Call(ctx context.Context, method, cwd string, params json.
 	}
 	var p fileParams
 	if err := json.Unmarshal(params, &p); err != nil {
-		return nil, problem.Wrap(problem.InvalidRequest, err, "the params of %s cannot be read; content is base64", method)
+		return nil, problem.Wrap(problem.InvalidRequest, problem.InJSON(err), "the params of %s cannot be read", method)
 	}
 	if len(p.Content) > rpcContent {
 		return nil, problem.New(problem.PayloadTooLarge, "content has %d bytes, at most %d: use PUT /v2/fs/file or POST /v2/fs/upload-batch", len(p.Content), rpcContent)

@@ -74,7 +74,7 @@ type toolParams struct {
 func (h *HostTools) Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error) {
 	var p toolParams
 	if err := json.Unmarshal(params, &p); err != nil {
-		return nil, problem.Wrap(problem.InvalidRequest, err, "the params of %s cannot be read", method)
+		return nil, problem.Wrap(problem.InvalidRequest, problem.InJSON(err), "the params of %s cannot be read", method)
 	}
 	result, err := h.call(ctx, session, cwd, method, p)
 	if err != nil {

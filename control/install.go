@@ -3,10 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -71,30 +68,12 @@ func (s *Server) installAgent(c echo.Context) error {
 }
 
 // readInstallBody reads the body, which may be empty.
-func readInstallBody(w http.ResponseWriter, r *http.Request) (installBody, error) {
-	var body installBody
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInstallBody))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return body, problem.New(problem.PayloadTooLarge, "the body is larger than %d bytes", maxInstallBody)
+func readInstallBody(w http.ResponseWriter, r *http.Request) (body installBody, err error) {
+	b, err := problem.ReadBody(w, r, maxInstallBody)
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return body, err
 	}
-	if err != nil {
-		return body, problem.Wrap(problem.InvalidRequest, err, "the body could not be read")
-	}
-	if len(bytes.TrimSpace(b)) == 0 {
-		return body, nil
-	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != echo.MIMEApplicationJSON {
-		return body, problem.New(problem.UnsupportedMediaType, "the body must be application/json, not %q", r.Header.Get("Content-Type"))
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&body); err != nil {
-		return body, problem.Wrap(problem.InvalidRequest, err, "the body must be an object with any of agentVersion, reinstall and sources")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return body, problem.New(problem.InvalidRequest, "the body holds more than one JSON value")
-	}
-	return body, nil
+	return body, decodeBody(r, b, &body, "any of agentVersion, reinstall and sources")
 }
 
 // noSuchAgent makes an unknown agent's path one at which there is nothing.

@@ -1,9 +1,7 @@
 package control
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -86,25 +84,19 @@ func processProblem(err error) error {
 
 // readBody reads a JSON object into v, which keeps what the body does not name.
 func readBody(r echo.Context, v any, most int64, members string) error {
-	b, err := io.ReadAll(http.MaxBytesReader(r.Response(), r.Request().Body, most))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return problem.New(problem.PayloadTooLarge, "the body is larger than %d bytes", most)
-	}
+	b, err := problem.ReadBody(r.Response(), r.Request(), most)
 	if err != nil {
-		return problem.Wrap(problem.InvalidRequest, err, "the body could not be read")
+		return err
 	}
-	if media, _, err := mime.ParseMediaType(r.Request().Header.Get("Content-Type")); err != nil || media != echo.MIMEApplicationJSON {
-		return problem.New(problem.UnsupportedMediaType, "the body must be application/json, not %q", r.Request().Header.Get("Content-Type"))
+	return decodeBody(r.Request(), b, v, members)
+}
+
+// decodeBody reads a body that is a JSON object, and says that it is one.
+func decodeBody(r *http.Request, b []byte, v any, members string) error {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != echo.MIMEApplicationJSON {
+		return problem.New(problem.UnsupportedMediaType, "the body must be application/json, not %q", r.Header.Get("Content-Type"))
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return problem.Wrap(problem.InvalidRequest, err, "the body must be an object with %s", members)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return problem.New(problem.InvalidRequest, "the body holds more than one JSON value")
-	}
-	return nil
+	return problem.DecodeJSON(b, v, "an object with "+members)
 }
 
 // startBody is what a request to start a process says.

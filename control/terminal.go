@@ -254,7 +254,7 @@ func (v *viewer) read(ctx context.Context) {
 // program.
 func parseFrame(b []byte) (f TerminalFrame, input []byte, err error) {
 	if err := json.Unmarshal(b, &f); err != nil {
-		return f, nil, problem.Wrap(problem.InvalidRequest, err, "a text frame must be a JSON object with a type; input may be a binary frame")
+		return f, nil, problem.Wrap(problem.InvalidRequest, problem.InJSON(err), "a text frame must be a JSON object with a type; input may be a binary frame")
 	}
 	switch f.Type {
 	case frameInput:

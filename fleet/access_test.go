@@ -244,7 +244,7 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 		&fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"a b": "c"}}: "name of a label",
 		&fleet.NewToken{Kind: store.KindClient, Note: strings.Repeat("x", 300)}:        "note",
 		&map[string]any{"kind": "client", "scopes": "admin"}:                           "scopes",
-		&map[string]any{"kind": 1}:                                                     "JSON",
+		&map[string]any{"kind": 1}:                                                     "kind must be a string",
 		&fleet.NewToken{Kind: store.KindClient, Note: "\u001b[31m"}:                    "cannot be shown",
 	} {
 		status, answer := h.ask(http.MethodPost, "/v2/tokens", adminToken, body)
@@ -355,4 +355,43 @@ func filesIn(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// A body that is wrong is answered in the words of JSON: the member, and what it must be.
+func TestHub_BodiesThatAreWrong(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	s := h.hello(adminToken).session("one")
+	for path, bodies := range map[string]map[string]string{
+		"/v2/tokens": {
+			`{"kind":7}`:                          "kind must be a string, not a number",
+			`{"kind":"client","labels":"a=b"}`:    "labels must be an object, not a string",
+			`{"kind":"client","expires":"never"}`: "a time is written as in",
+			`{"kind":"client","scopes":"read"}`:   `there is no member "scopes"`,
+			``:                                    "it is empty",
+		},
+		"/v2/sessions/" + s + "/move": {
+			`{"node":["one"]}`:    "node must be a string, not an array",
+			`{"workspace":"yes"}`: "workspace must be true or false, not a string",
+			`{"node":"one"`:       "it ends in the middle",
+		},
+	} {
+		for body, want := range bodies {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+adminToken)
+			resp, err := plain.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said struct{ Detail string }
+			err = json.NewDecoder(resp.Body).Decode(&said)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(said.Detail, want) || strings.Contains(said.Detail, "Go ") {
+				t.Errorf("%s %s: %d %s %v", path, body, resp.StatusCode, said.Detail, err)
+			}
+		}
+	}
 }

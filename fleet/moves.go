@@ -137,7 +137,7 @@ func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error 
 		MoveRequest
 		Node *string `json:"node"` // "" is not the same as none
 	}
-	if err := readJSON(w, r, "a move", &said); err != nil {
+	if err := readJSON(w, r, "an object with any of node, labels, cwd and workspace", &said); err != nil {
 		return err
 	}
 	o := said.MoveRequest

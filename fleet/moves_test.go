@@ -579,6 +579,33 @@ func TestMove_DeletedMeanwhile(t *testing.T) {
 	}
 }
 
+// Who closes a session that is on its way closes it where it goes: it is not open again there.
+func TestMove_ClosedMeanwhile(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			c.send(`{"jsonrpc":"2.0","id":"closing","method":"session/close","params":{"sessionId":"` + s + `"}}`)
+			c.must("session/list", `{}`) // behind it
+		}
+		return false
+	})
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	if m := c.response(`"closing"`); m.Err() != nil {
+		t.Errorf("%s", m.Frame())
+	}
+	h.await("it is closed where it went", func() bool {
+		at := h.session(s)
+		return at.Node == "two" && at.State == runtime.StateClosed
+	})
+}
+
 // A session is deleted in the moment in which it has gone to another node: it is not taken back.
 func TestMove_DeletedWhereItGoes(t *testing.T) {
 	h := startCopier(t)

@@ -647,3 +647,20 @@ func TestRPC_Inline(t *testing.T) {
 		t.Errorf("the events up to %q have not what the agent said (%v)", last, events.Err())
 	}
 }
+
+// What must be a text and is none is refused, and not taken for left out.
+func TestRPC_FieldsThatMustBeTexts(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	c := h.hello(adminToken)
+	for _, tt := range []struct{ method, params, want string }{
+		{"session/list", `{"cwd":7}`, "params.cwd must be a text, not 7"},
+		{"session/list", `{"cursor":{}}`, "params.cursor must be a text, not {}"},
+		{"session/list", `{"_meta":{"sandboxagent.dev":{"agent":7}}}`, "agent must be a text, not 7"},
+		{"session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":["mock"]}}}`, "agent must be a text"},
+	} {
+		if e := c.call(tt.method, tt.params).Err(); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, tt.want) {
+			t.Errorf("%s %s: %v", tt.method, tt.params, e)
+		}
+	}
+}

@@ -1,9 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -78,7 +75,7 @@ func (h *Hub) listTokens(w http.ResponseWriter, _ *http.Request, _ call) error {
 
 func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error {
 	var n NewToken
-	if err := readJSON(w, r, "a new token", &n); err != nil {
+	if err := readJSON(w, r, "an object with kind and any of scope, labels, node, note and expires", &n); err != nil {
 		return err
 	}
 	t, err := n.check()
@@ -95,19 +92,12 @@ func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error 
 }
 
 // readJSON reads the body of a request, which has JSON and nothing else.
-func readJSON(w http.ResponseWriter, r *http.Request, what string, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return problem.New(problem.PayloadTooLarge, "the JSON of %s has at most %d bytes", what, maxBody)
-		}
-		return problem.Wrap(problem.InvalidRequest, err, "the body is not the JSON of %s", what)
+func readJSON(w http.ResponseWriter, r *http.Request, must string, v any) error {
+	b, err := problem.ReadBody(w, r, maxBody)
+	if err != nil {
+		return err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return problem.New(problem.InvalidRequest, "there is something behind the JSON of %s", what)
-	}
-	return nil
+	return problem.DecodeJSON(b, v, must)
 }
 
 func (h *Hub) revokeToken(w http.ResponseWriter, r *http.Request, c call) error {

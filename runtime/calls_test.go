@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/killed"
 )
 
 const callUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}}}`
@@ -76,8 +77,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				if err := r.sessions.Find(s).Log().Flush(); err != nil {
 					t.Fatal(err)
 				}
-				// Another gateway on the same data, as if this one had been killed.
-				tc = connect(t, newRuntime(t, dir, &fakeAgent{caps: a.caps}), "")
+				tc = connect(t, newRuntime(t, killed.Folder(t, dir), &fakeAgent{caps: a.caps}), "")
 				before, _ = tc.until(tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`))
 				seen = nil
 			}

@@ -45,6 +45,9 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if refused != nil {
 		return nil, acp.Reply{}, refused
 	}
+	if refused := acp.NeedOwnTexts(m.Meta(), "agent"); refused != nil {
+		return nil, acp.Reply{}, refused
+	}
 	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	if name == "" {
 		name = o.Agent

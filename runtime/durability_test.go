@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +18,8 @@ type keeper struct {
 	t *testing.T
 	r *Runtime
 
-	away   atomic.Bool // it stores nothing
 	mu     sync.Mutex
+	away   bool // it stores nothing
 	stored map[string]uint64
 	events map[string][]Event
 }
@@ -34,7 +33,7 @@ func openHeld(t *testing.T, a *fakeAgent) (*Runtime, *keeper) {
 	go func() {
 		defer close(done)
 		for c, err := range r.FollowSessions(t.Context(), 0) {
-			if err == nil && c.Type == ChangeSession && !k.away.Load() {
+			if err == nil && c.Type == ChangeSession {
 				k.store(c.Session.ID)
 			}
 		}
@@ -43,11 +42,11 @@ func openHeld(t *testing.T, a *fakeAgent) (*Runtime, *keeper) {
 	return r, k
 }
 
-// store stores what there is of a session.
+// store stores what there is of a session, unless it is away.
 func (k *keeper) store(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for {
+	for !k.away {
 		events, upTo, _, err := k.r.EventsToStore(k.t.Context(), id, k.stored[id], k.stored[id], "", 100, 0)
 		if err != nil || upTo == k.stored[id] {
 			return // deleted, or all of it is there
@@ -56,9 +55,18 @@ func (k *keeper) store(id string) {
 	}
 }
 
+// leave has it store nothing more: when it returns, it does.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.away = true
+}
+
 // back has it store again, beginning with a session.
 func (k *keeper) back(id string) {
-	k.away.Store(false)
+	k.mu.Lock()
+	k.away = false
+	k.mu.Unlock()
 	k.store(id)
 }
 
@@ -78,7 +86,7 @@ func TestSync_InlineAnswer(t *testing.T) {
 	c := inlineClient(t, r)
 	made := acp.MustParse(inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`).Frame)
 	s := rawjson.MemberString(made.Result(), "sessionId")
-	k.away.Store(true)
+	k.leave()
 	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +122,7 @@ func TestSync_AnswerAndOtherRequests(t *testing.T) {
 				}
 				tc := connected(t, r, "")
 				s := tc.session()
-				k.away.Store(true)
+				k.leave()
 				turn := tc.request("session/prompt", prompt(s, "x"))
 				k.answered(a, s, "hello")
 				params := fmt.Sprintf(`{"sessionId":%q}`, s)
@@ -166,7 +174,7 @@ func TestSync_StartedAgain(t *testing.T) {
 	a.conn().chunk("native-1", "shown")
 	a.conn().result(m, `{"stopReason":"end_turn"}`)
 	tc.until(turn)
-	k.away.Store(true)
+	k.leave()
 	tc.request("session/prompt", prompt(s, "y"))
 	k.answered(a, s, "hidden")
 	before, err := r.Session(s)
@@ -210,8 +218,8 @@ func TestSync_PromptIsStoredBeforeItsAnswer(t *testing.T) {
 	r, k := openHeld(t, a)
 	tc := connect(t, r, "")
 	s := tc.session()
-	k.away.Store(true)
 	k.store(s)
+	k.leave()
 	k.mu.Lock()
 	after := k.stored[s]
 	k.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -99,7 +100,7 @@ func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {
 		Limit int    `json:"limit"`
 	}
 	if err := json.Unmarshal(m.Params(), &p); err != nil {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "after and limit must be numbers: %s", err))
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "after and limit cannot be read: %s", problem.InJSON(err)))
 		return
 	}
 	share := c.r.o.Memory.Open(nil) // from here on the answer is the connection's
@@ -116,6 +117,10 @@ func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {
 // a session, so one is opened for the question when none has been yet.
 func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	a := c.agent
+	if err := acp.NeedTexts(m.Params(), "params", "agent"); err != nil {
+		q.Fail(nil, err)
+		return
+	}
 	if name := rawjson.MemberString(m.Params(), "agent"); name != "" {
 		var err error
 		if a, err = c.r.agents.Named(name); err != nil {

@@ -268,11 +268,17 @@ func newRuntime(t *testing.T, dir string, agents ...*fakeAgent) *Runtime {
 	return openRuntime(t, o)
 }
 
+// running are the gateways of folders. A folder has one at a time, as behind the lock that the program takes.
+var running sync.Map
+
 func openRuntime(t *testing.T, o Options) *Runtime {
 	t.Helper()
 	r, err := New(o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if had, ok := running.Swap(o.DataDir, r); ok && !had.(*Runtime).closing.Load() {
+		t.Errorf("%s has a gateway: end it, or take what it would leave with killed.Folder", o.DataDir)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), wait)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -43,6 +44,10 @@ type nativeCursor struct {
 // the last of its own sessions come those that the connection's agent has from
 // elsewhere, such as a terminal; session/load opens them.
 func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
+	if err := cmp.Or(acp.NeedTexts(m.Params(), "params", "cwd", "cursor"), acp.NeedOwnTexts(m.Meta(), "agent")); err != nil {
+		q.Fail(nil, err)
+		return
+	}
 	cwd, cursor := rawjson.MemberString(m.Params(), "cwd"), rawjson.MemberString(m.Params(), "cursor")
 	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	res := listResult{Sessions: []any{}}

@@ -152,3 +152,26 @@ func TestNew_FieldsThatMustBeTexts(t *testing.T) {
 	}
 	tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"title":null}}}`)
 }
+
+// What a list or an initialize is asked for by a number is not taken for left out.
+func TestList_FieldsThatMustBeTexts(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{})
+	tc := connect(t, r, "")
+	for params, want := range map[string]string{
+		`{"cwd":7}`:        "params.cwd must be a text, not 7",
+		`{"cursor":["x"]}`: `params.cursor must be a text, not ["x"]`,
+		`{"_meta":{"sandboxagent.dev":{"agent":true}}}`: `_meta["sandboxagent.dev"].agent must be a text, not true`,
+	} {
+		if e := tc.callErr("session/list", params); e.Code != acp.CodeInvalidParams || e.Message != want {
+			t.Errorf("%s: %v", params, e)
+		}
+	}
+	tc.call("session/list", `{"cwd":null,"cursor":null}`)
+	if e := tc.callErr("_sandboxagent/session/list_models", `{"agent":7}`); e.Code != acp.CodeInvalidParams {
+		t.Errorf("%v", e)
+	}
+	initialize := acp.NewRequest("1", acp.MethodInitialize, []byte(`{"protocolVersion":1,"_meta":{"sandboxagent.dev":{"agent":7}}}`))
+	if _, _, err := r.Connect(t.Context(), initialize, acp.ConnectOptions{}); err == nil || !strings.Contains(err.Error(), "agent must be a text") {
+		t.Errorf("initialize: %v", err)
+	}
+}

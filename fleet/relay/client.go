@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -255,6 +256,9 @@ func (c *Client) list(q *viewer.Request, m *acp.Message) error {
 	if err != nil {
 		return err
 	}
+	if bad := cmp.Or(acp.NeedTexts(m.Params(), "params", "cwd", "cursor"), acp.NeedOwnTexts(m.Meta(), "agent")); bad != nil {
+		return bad
+	}
 	query := Query{
 		Node: at.name, Labels: at.labels, Agent: rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"),
 		Cwd: rawjson.MemberString(m.Params(), "cwd"), Cursor: rawjson.MemberString(m.Params(), "cursor"),
@@ -290,6 +294,9 @@ func (c *Client) newSession(q *viewer.Request, m *acp.Message) error {
 	at, err := selectionIn(m.Meta())
 	if err != nil {
 		return err
+	}
+	if bad := acp.NeedOwnTexts(m.Meta(), "agent"); bad != nil {
+		return bad
 	}
 	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	if agent == "" {
@@ -388,7 +395,17 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 		return err
 	}
 	id := m.Session()
-	if !acts(q.Method()) {
+	c.mu.Lock()
+	open := c.sessions[id]
+	c.mu.Unlock()
+	switch {
+	case q.Method() == acp.MethodSessionClose && open != nil: // where it is on its way to
+		own := m.Clone()
+		return c.whenOpen(open, func(*acp.Message) error {
+			at := open.at()
+			return at.call(q, &own, func(res *acp.Message) { at.answered(q, id, res) })
+		}, func(err error) { q.Fail(nil, err) })
+	case !acts(q.Method()):
 		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
 	}
 	c.mu.Lock()

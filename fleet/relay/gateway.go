@@ -146,6 +146,9 @@ func (g *Gateway) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if refused != nil {
 		return nil, acp.Reply{}, refused
 	}
+	if refused := acp.NeedOwnTexts(m.Meta(), "agent"); refused != nil {
+		return nil, acp.Reply{}, refused
+	}
 	if o.ID == "" {
 		o.ID = uuid.NewString()
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/killed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,16 +109,13 @@ func TestStore_KeepsOverRestart(t *testing.T) {
 
 // A folder is one hub's: what the one before has not given back, because it was killed, nobody holds.
 func TestStore_KilledHubHoldsNoNodes(t *testing.T) {
-	dir, left := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
 	s := open(t, "one", store.Options{Dir: dir}, nil)
 	if _, err := s.Join(t.Context(), store.Node{Name: "a", Instance: "i"}, anybody); err != nil {
 		t.Fatal(err)
 	}
-	err := copyAlive(left, dir) // as the folder is when the hub is killed
+	left := killed.Folder(t, dir)
 	s.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
 
 	s = open(t, "two", store.Options{Dir: left}, nil)
 	defer s.Close()
@@ -130,27 +125,6 @@ func TestStore_KilledHubHoldsNoNodes(t *testing.T) {
 	if _, err := s.Join(t.Context(), store.Node{Name: "a", Instance: "another"}, anybody); err != nil {
 		t.Errorf("the name is not given to another gateway: %v", err)
 	}
-}
-
-// copyAlive copies the folder of a store that is open, which may let go of files meanwhile.
-func copyAlive(to, from string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == from {
-			return err
-		}
-		name := filepath.Join(to, strings.TrimPrefix(path, from))
-		if e.IsDir() {
-			return os.Mkdir(name, 0o700)
-		}
-		b, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(name, b, 0o600)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
 }
 
 func TestVerify_NearMisses(t *testing.T) {

@@ -89,12 +89,8 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 			return bad("includeRaw", "true, which records what the agent and the gateway say to each other, or false; it is "+string(raw))
 		}
 	}
-	for _, field := range texts { // last: what was kept of a session before this was looked at is still read
-		if raw, ok := rawjson.Member(own, field); ok && raw[0] != '"' && string(raw) != "null" {
-			return bad(field, "a text")
-		}
-	}
-	return nil
+	// Last: what was kept of a session before this was looked at is still read.
+	return acp.NeedOwnTexts(meta, texts...)
 }
 
 // texts are the fields that are taken for left out when they are no texts.

@@ -1,0 +1,107 @@
+package problem
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// ReadBody reads the body of a request, which has at most so many bytes.
+func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, New(PayloadTooLarge, "the body has more than %d bytes", most)
+	}
+	if err != nil {
+		return nil, Wrap(InvalidRequest, err, "the body could not be read")
+	}
+	return b, nil
+}
+
+// DecodeJSON reads the one JSON value of a body into v, which keeps what the value does not name. Members that v
+// does not have are refused. Must is what the body must be, such as "an object with a name".
+func DecodeJSON(b []byte, v any, must string) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return Wrap(InvalidRequest, InJSON(err), "the body must be %s", must)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return New(InvalidRequest, "the body must be %s, and there is something behind it", must)
+	}
+	return nil
+}
+
+// InJSON says an error of encoding/json in the words of JSON: which member is wrong, and what it must be. Go's
+// types tell nothing to who wrote the JSON.
+func InJSON(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		member := wrong.Field
+		if member == "" {
+			member = "it"
+		}
+		return fmt.Errorf("%s must be %s, not %s", member, kindOf(wrong.Type), valueOf(wrong.Value))
+	}
+	if _, ok := errors.AsType[*time.ParseError](err); ok || strings.HasPrefix(err.Error(), "Time.") {
+		return errors.New("a time is written as in 2026-01-02T15:04:05Z")
+	}
+	if _, ok := errors.AsType[base64.CorruptInputError](err); ok {
+		return errors.New("bytes are written in base64, and there is a text that is not")
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it ends in the middle")
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("there is no member %s", name)
+	}
+	return err
+}
+
+// kindOf says what JSON a Go type is written as.
+func kindOf(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number from 0 on"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "a string in base64"
+		}
+		return "an array"
+	}
+	return "an object"
+}
+
+// valueOf says what encoding/json calls a value.
+func valueOf(said string) string {
+	kind, literal, _ := strings.Cut(said, " ")
+	switch {
+	case kind == "bool":
+		return "true or false"
+	case literal != "": // a number that does not fit
+		return literal
+	case kind == "array" || kind == "object":
+		return "an " + kind
+	}
+	return "a " + kind
+}
