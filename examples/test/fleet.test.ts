@@ -1,9 +1,9 @@
 // What can be said of the fleet's files without Docker and without a cluster: that they fit
 // the types of Kubernetes, and that the names in them are names of something.
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import ts from "typescript";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 
@@ -30,13 +30,19 @@ const read = (file: string): string => readFileSync(join(fleet, "kubernetes", fi
 /** What the types say of manifests: names that they do not know, too, which a cluster drops without a word. */
 function mistakes(all: readonly Manifest[]): string[] {
   const source = all.map((one, i) => `import type { I${one.kind} as T${i} } from "kubernetes-models/${one.apiVersion}";\nexport const m${i}: T${i} = ${JSON.stringify(one, null, 1)};`).join("\n");
-  const name = join(import.meta.dirname, "manifests-in-memory.ts");
-  const options: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022, types: [] };
-  const host = ts.createCompilerHost(options);
-  const { getSourceFile, fileExists } = host;
-  host.getSourceFile = (file, ...rest) => (file === name ? ts.createSourceFile(file, source, ts.ScriptTarget.ES2022) : getSourceFile(file, ...rest));
-  host.fileExists = (file) => file === name || fileExists(file);
-  return ts.getPreEmitDiagnostics(ts.createProgram([name], options, host)).map((d) => ts.flattenDiagnosticMessageText(d.messageText, "\n"));
+  const dir = mkdtempSync(join(import.meta.dirname, ".manifests-")); // below the packages that it needs
+  try {
+    writeFileSync(join(dir, "manifests.ts"), source);
+    writeFileSync(join(dir, "tsconfig.json"), JSON.stringify({
+      compilerOptions: { strict: true, noEmit: true, skipLibCheck: true, module: "esnext", moduleResolution: "bundler", target: "es2022", types: [] },
+      files: ["manifests.ts"],
+    }));
+    const { status, stdout, stderr } = spawnSync(process.execPath, [join(import.meta.dirname, "../node_modules/typescript/bin/tsc"), "-p", dir, "--pretty", "false"], { encoding: "utf8" });
+    expect(status === 0, stderr).toBe(stdout === "");
+    return stdout.split("\n").filter((line) => line !== "");
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
 }
 
 describe("the fleet in Kubernetes", () => {

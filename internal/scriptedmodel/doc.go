@@ -24,7 +24,7 @@
 //
 // # Prompts that work without a rule
 //
-//	say TEXT, echo TEXT    TEXT as the answer
+//	say TEXT, echo TEXT    TEXT as the answer, in at most some 500 pieces
 //	think TEXT             TEXT as a thought, then "thought"
 //	stream N               N chunks "chunk 1 " to "chunk N ", 5 ms apart
 //	forever                chunks without end, until the client leaves

@@ -69,4 +69,10 @@ var verbs = map[string]func(rest string) []Step{
 	},
 }
 
-func says(rest string) []Step { return []Step{{Say(rest)}} }
+// says says a long text in larger pieces: who asks for one tries its length. Each piece is worked on by an agent, by what
+// is tested and by its client.
+func says(rest string) []Step {
+	return []Step{{Chunks(max(defaultChunk, len(rest)/mostPieces)), Say(rest)}}
+}
+
+const mostPieces = 500

@@ -44,16 +44,25 @@ export class Viewer extends Store<ViewerState> implements Feed {
 
   input(data: string): void {
     const { phase } = this.get();
-    if ((phase === "opening" || phase === "reconnecting") && this.#early.length + data.length <= mostEarly) this.#early += data;
-    if (phase !== "open") return;
     // While output is shown again, the screen answers what programs asked another one long ago.
-    if (this.#replaying && answer.test(data)) return;
-    this.#terminal?.write(data);
+    if (phase === "open" && this.#replaying && answer.test(data)) return;
+    if (phase === "open" && this.#toTerminal((terminal) => terminal.write(data))) return;
+    if (phase !== "ended" && phase !== "failed" && this.#early.length + data.length <= mostEarly) this.#early += data;
   }
 
   resize(cols: number, rows: number): void {
     this.#size = { cols, rows };
-    if (this.get().phase === "open") this.#terminal?.resize(cols, rows);
+    if (this.get().phase === "open") this.#toTerminal((terminal) => terminal.resize(cols, rows));
+  }
+
+  /** False when the connection has just ended: then the next one is told. */
+  #toTerminal(send: (terminal: Terminal) => void): boolean {
+    try {
+      if (this.#terminal) send(this.#terminal);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   async #run(screen: Xterm): Promise<void> {

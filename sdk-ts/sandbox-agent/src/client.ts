@@ -5,7 +5,7 @@ import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { passes } from "./passing.js";
-import { Listeners } from "./events.js";
+import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionStorage, type Unparsed } from "./extensions.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
@@ -603,6 +603,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Tells of the updates of one kind: in version 2 states are `state_update`, subagents `subagent_update`. */
   on<K extends UpdateKind<V>>(kind: K, listener: (update: UpdateOf<V, K>, sessionId: string) => void): () => void {
+    mustBeCalled(listener);
     return this.#updates.add(({ sessionId, update }) => {
       if (update.sessionUpdate === kind) listener(update as UpdateOf<V, K>, sessionId);
     });

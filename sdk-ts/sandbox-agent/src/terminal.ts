@@ -1,5 +1,6 @@
 import { ConnectionLostError, ProblemError, type Problem, type WebSocketConstructor } from "acp-http-client";
 import type { Api } from "./api.js";
+import { mustBeCalled } from "./events.js";
 
 /** How the program of a terminal ended. */
 export interface TerminalExit {
@@ -123,30 +124,38 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     });
   }
 
-  /** Types into the terminal. */
+  #send(data: string | Uint8Array<ArrayBuffer>): void {
+    // A WebSocket that has ended takes what is sent, and says nothing.
+    if (this.#socket.readyState !== 1) throw lost("the terminal has ended or was left: nothing can be sent to it");
+    this.#socket.send(data);
+  }
+
+  /** Types into the terminal. Throws when its connection has ended. */
   write(data: string | Uint8Array): void {
-    this.#socket.send(typeof data === "string" ? new TextEncoder().encode(data) : (data as Uint8Array<ArrayBuffer>));
+    this.#send(typeof data === "string" ? new TextEncoder().encode(data) : (data as Uint8Array<ArrayBuffer>));
   }
 
   /** Sets the size, for all viewers. */
   resize(cols: number, rows: number): void {
-    this.#socket.send(JSON.stringify({ type: "resize", cols, rows }));
+    this.#send(JSON.stringify({ type: "resize", cols, rows }));
     this.cols = cols;
     this.rows = rows;
   }
 
   /** Sends a signal, such as SIGINT, to the program in front. */
   signal(signal: string): void {
-    this.#socket.send(JSON.stringify({ type: "signal", signal }));
+    this.#send(JSON.stringify({ type: "signal", signal }));
   }
 
   /** Tells of output that was let go because this viewer was too slow. */
   onMissed(listener: (bytes: number) => void): void {
+    mustBeCalled(listener);
     this.#onMissed = listener;
   }
 
   /** Tells of input that could not be obeyed. */
   onProblem(listener: (error: ProblemError) => void): void {
+    mustBeCalled(listener);
     this.#onProblem = listener;
   }
 

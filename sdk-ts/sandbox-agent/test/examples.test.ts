@@ -41,7 +41,7 @@ test("there are examples, and all of them compile", () => {
     compilerOptions: { types: ["node"], composite: false, declaration: false, declarationMap: false, outDir: "out", rootDir: ".", module: "NodeNext" },
     include: ["*.mts"],
   }));
-  execFileSync(resolve(root, "sdk-ts/node_modules/.bin/tsc"), ["-p", dir], { stdio: ["ignore", "inherit", "inherit"] });
+  execFileSync(process.execPath, [resolve(root, "sdk-ts/node_modules/typescript7/bin/tsc"), "-p", dir], { stdio: ["ignore", "inherit", "inherit"] });
 });
 
 test.each(examples)("$name runs", async ({ name }) => {

@@ -90,6 +90,21 @@ describe("a terminal", () => {
     await expect(client.terminal(p.id)).rejects.toMatchObject({ name: "ProblemError", status: 404 });
   });
 
+  test("says so when it is typed into behind its end", async () => {
+    const p = await client.processes.start({ command: "cat", tty: true });
+    const left = await client.terminal(p.id);
+    const ended = await client.terminal(p.id);
+    expect(() => ended.onMissed(undefined as never)).toThrow("must be a function, not undefined");
+    await left.close();
+    ended.write("\x04"); // cat ends
+    await ended.exited;
+    await expect.poll(() => throws(() => ended.write("x"))).toContain("nothing can be sent to it");
+    for (const send of [() => left.write("x"), () => left.resize(80, 25), () => left.signal("SIGINT")]) {
+      expect(throws(send)).toContain("nothing can be sent to it");
+    }
+    await client.processes.delete(p.id);
+  });
+
   test("that is refused, left or not wanted any more leaves nothing behind that keeps the program alive", async () => {
     const proxy = await Proxy.to(gateway.port);
     const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, WebSocket: WebSocket as never });
@@ -115,3 +130,13 @@ describe("a terminal", () => {
     await proxy.stop();
   });
 });
+
+/** What f throws, "" for nothing. */
+function throws(f: () => void): string {
+  try {
+    f();
+    return "";
+  } catch (error) {
+    return String(error);
+  }
+}
