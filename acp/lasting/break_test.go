@@ -19,6 +19,15 @@ func note(n int) acp.Message {
 	return acp.NewNotification("x/note", fmt.Appendf(nil, `{"n":%d}`, n))
 }
 
+// writeItself is write for one who waits without a bound: if nothing else is on its way the message is sent by who
+// writes it.
+func writeItself(t *testing.T, c *Conn, m acp.Message) {
+	t.Helper()
+	if err := c.Write(context.Background(), m); err != nil {
+		t.Error(err)
+	}
+}
+
 func frame(m acp.Message) string { return string(m.Frame()) }
 
 // begin opens the first connection.
@@ -47,7 +56,7 @@ func permutations(steps []string, f func([]string)) {
 // front of what was written later, and all of it arrives once.
 func TestConn_AWriteMeetsABreakInEveryOrder(t *testing.T) {
 	do := acp.NewRequest(acp.IntID(2), "session/list", []byte(`{}`))
-	for name, first := range map[string]acp.Message{"notification": note(0), "request": do} {
+	for name, first := range map[string]acp.Message{"notification": note(0), "request": do, "sent by who writes it": note(0)} {
 		permutations([]string{"reading ends", "writing fails", "close returns", "another write"}, func(order []string) {
 			t.Run(name+": "+strings.Join(order, ", "), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -68,7 +77,11 @@ func TestConn_AWriteMeetsABreakInEveryOrder(t *testing.T) {
 							}
 						}
 					}()
-					go write(t, c, first)
+					if name == "sent by who writes it" {
+						go writeItself(t, c, first)
+					} else {
+						go write(t, c, first)
+					}
 					synctest.Wait()
 					for _, step := range order {
 						switch step {
@@ -336,7 +349,11 @@ func randomBreaks(t *testing.T, rnd *rand.Rand) {
 				write(t, c, acp.NewRequest(id, "x/do", []byte(`{}`)))
 			default:
 				want = append(want, frame(note(i)))
-				write(t, c, note(i))
+				if rnd.IntN(2) == 0 {
+					writeItself(t, c, note(i))
+				} else {
+					write(t, c, note(i))
+				}
 			}
 			pause()
 		}
@@ -380,7 +397,7 @@ func TestConn_OnlyWritingBreaks(t *testing.T) {
 		begin(t, c, one)
 		one.stuck = true
 		const n = 3
-		returned := make(chan int, n+1)
+		returned := make(chan int, n+2)
 		for i := range n {
 			go func() {
 				write(t, c, note(i))
@@ -403,19 +420,21 @@ func TestConn_OnlyWritingBreaks(t *testing.T) {
 			}
 		}
 		// As on the first connection, Write returns when its message was taken.
-		synctest.Wait()
-		go func() {
-			write(t, c, note(n))
-			returned <- n
-		}()
-		synctest.Wait()
-		if len(returned) != n {
-			t.Error("a Write returned before its message was taken")
-		}
-		<-two.toGateway
-		synctest.Wait()
-		if len(returned) != n+1 {
-			t.Error("a Write did not return")
+		for i, write := range []func(*testing.T, *Conn, acp.Message){write, writeItself} {
+			synctest.Wait()
+			go func() {
+				write(t, c, note(n+i))
+				returned <- n + i
+			}()
+			synctest.Wait()
+			if len(returned) != n+i {
+				t.Error("a Write returned before its message was taken")
+			}
+			<-two.toGateway
+			synctest.Wait()
+			if len(returned) != n+i+1 {
+				t.Error("a Write did not return")
+			}
 		}
 		_ = c.Close()
 	})
