@@ -440,6 +440,36 @@ func TestConn_OnlyWritingBreaks(t *testing.T) {
 	})
 }
 
+// While somebody sends what he writes himself, others wait in line behind that, of either kind.
+func TestConn_WritesBehindOneThatSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := newWire()
+		c := New(Options{Dial: dials(one)})
+		begin(t, c, one)
+		returned := make(chan int, 4)
+		for i, write := range []func(*testing.T, *Conn, acp.Message){writeItself, write, writeItself, writeItself} {
+			go func() {
+				write(t, c, note(i))
+				returned <- i
+			}()
+			synctest.Wait()
+		}
+		for i := range 4 {
+			if len(returned) != i {
+				t.Errorf("%d returned before message %d was taken", len(returned), i)
+			}
+			if m := <-one.toGateway; frame(m) != frame(note(i)) {
+				t.Errorf("%s came as number %d", m.Frame(), i)
+			}
+			synctest.Wait()
+		}
+		if len(returned) != 4 {
+			t.Errorf("%d of 4 returned", len(returned))
+		}
+		_ = c.Close()
+	})
+}
+
 // All who wait for room get it, one after another.
 func TestConn_ManyWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
