@@ -29,6 +29,7 @@ type talk struct {
 	more chan struct{} // holds a token when more was told
 	at   int           // how much of told was awaited
 	done chan error
+	over chan struct{} // closed when the command has ended and all was told
 }
 
 func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk {
@@ -43,7 +44,7 @@ func startTerminal(t *testing.T, cmd *exec.Cmd, size pty.Winsize) *talk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &talk{t: t, cmd: cmd, tty: tty, grid: vt.NewEmulator(int(size.Cols), int(size.Rows)), more: make(chan struct{}, 1), done: make(chan error, 1)}
+	k := &talk{t: t, cmd: cmd, tty: tty, grid: vt.NewEmulator(int(size.Cols), int(size.Rows)), more: make(chan struct{}, 1), done: make(chan error, 1), over: make(chan struct{})}
 	go func() { _, _ = io.Copy(io.Discard, k.grid) }() // its answers: this is a terminal that gives none
 	go func() {
 		defer k.grid.InputPipe().(io.Closer).Close()
@@ -61,6 +62,7 @@ func startTerminal(t *testing.T, cmd *exec.Cmd, size pty.Winsize) *talk {
 			}
 		}
 		k.done <- cmd.Wait()
+		close(k.over)
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -88,7 +90,7 @@ func (k *talk) shows(written []byte) {
 // Those of one wait have no order: how much changes at one time depends on the machine.
 func (k *talk) sees(patterns ...string) {
 	k.t.Helper()
-	limit := time.After(patience)
+	limit, over, ended := time.After(patience), k.over, false
 	for {
 		all := k.told.String()
 		since := all[k.at:]
@@ -97,8 +99,13 @@ func (k *talk) sees(patterns ...string) {
 			k.at = len(all)
 			return
 		}
+		if ended {
+			k.t.Fatalf("the command ended, and %s was not shown:\n%s", patterns[missing], since)
+		}
 		select {
 		case <-k.more:
+		case <-over:
+			over, ended = nil, true
 		case <-limit:
 			k.t.Fatalf("%s was not shown:\n%s", patterns[missing], since)
 		}
