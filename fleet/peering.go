@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
 )
 
@@ -76,6 +77,11 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := p.current().RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		// It is the secret that is not known there, not the token of the client, and a node asks for none.
+		_ = resp.Body.Close()
+		err = fmt.Errorf("what answers at %s does not know that hub's secret: it is a new run of the hub, of which the store tells in some seconds, or another program, and then its --advertise is wrong", hub)
+	}
 	if err == nil {
 		p.settled(hub)
 		return resp, nil
@@ -155,4 +161,15 @@ func (e *peerError) toClient() string {
 		return "shows a certificate that is not trusted here; who runs them finds more in the log"
 	}
 	return "could not be reached: try again"
+}
+
+// ofPeer returns what a client is told of an error of a request to a node, when it is one of the way to
+// the hub that holds the node.
+func (h *Hub) ofPeer(node string, err error) error {
+	e, ok := errors.AsType[*peerError](err)
+	if !ok {
+		return err
+	}
+	n, _ := h.o.Store.Node(node)
+	return problem.New(problem.NodeOffline, "%s is connected to the hub %s, which %s", node, n.Hub, e.toClient())
 }

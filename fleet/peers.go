@@ -3,7 +3,6 @@ package fleet
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -94,23 +93,17 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 			out.Out.Header.Set("Authorization", "Bearer "+p.Secret)
 			out.Out.Header.Set(headerFor, c.token.ID)
 		},
-		ModifyResponse: func(resp *http.Response) error {
-			if resp.StatusCode == http.StatusUnauthorized {
-				return errors.New("it is another run of that hub") // the store says so in a moment
-			}
-			return nil
-		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				problem.Write(w, endOf(r.Context()))
 				return
 			}
 			h.log.Debug("a hub did not answer", "hub", c.node.Hub, "node", c.node.Name, "err", err)
-			why := (&peerError{reason: peerUnreachable}).toClient()
-			if e, ok := errors.AsType[*peerError](err); ok {
-				why = e.toClient()
+			told := h.ofPeer(c.node.Name, err)
+			if told == err {
+				told = problem.Wrap(problem.NodeOffline, err, "the hub that holds %s does not answer", c.node.Name)
 			}
-			problem.Write(w, problem.New(problem.NodeOffline, "%s is connected to the hub %s, which %s", c.node.Name, c.node.Hub, why))
+			problem.Write(w, told)
 		},
 		ErrorLog: quiet(h.log),
 	}

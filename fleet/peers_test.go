@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -165,5 +166,45 @@ func TestPeers_HubIsDead(t *testing.T) {
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %v", took)
+	}
+}
+
+// A hub was killed and started anew at the same address. Until the store tells of that, its nodes are
+// away: it is not the client's token that is not known there.
+func TestPeers_HubIsAnotherRun(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	log := &logged{}
+	h := startHubThat(t, "alive", shared, fleet.Options{Replicate: true, Bundles: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	shared.Hub, shared.Advertise = "killed", startHubOn(t, "anew", shared).url
+	killed, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer killed.Close()
+	if _, err := killed.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	h.box("here", nil)
+	c := h.hello(adminToken)
+	s := c.session("here")
+	c.says(s, "one")
+	h.knows(s, "here", 1)
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}`); errorKind(m) != "node_offline" || strings.Contains(string(m.Frame()), shared.Advertise) {
+		t.Errorf("session/new: %s", m.Frame())
+	}
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{
+		{http.MethodGet, "/nodes/box/v2/sessions", nil},
+		{http.MethodPost, "/v2/sessions/" + s + "/move", map[string]string{"node": "box"}},
+	} {
+		if status, body := h.ask(r.method, r.path, adminToken, r.body); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" {
+			t.Errorf("%s: %d %s", r.path, status, body)
+		}
+	}
+	if n := log.count("another hub cannot be asked"); n != 1 {
+		t.Errorf("the log says so %d times", n)
 	}
 }
