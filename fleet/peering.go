@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -92,6 +94,63 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 	e := &peerError{reasonOf(err), err}
 	p.complain(hub, e)
 	return nil, e
+}
+
+// toPeer carries requests to one hub. A machine that is lost, or stopped, closes no connection: what is
+// open there ends when the hub lives no more.
+type toPeer struct {
+	peers *peering
+	over  context.Context
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t toPeer) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	unhook := context.AfterFunc(t.over, cancel)
+	resp, err := t.peers.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		unhook()
+		cancel()
+		if _, known := errors.AsType[*peerError](err); !known && r.Context().Err() == nil { // the hub is over
+			e := &peerError{peerUnreachable, errors.New("the hub did not answer, and the store has heard nothing of it either")}
+			t.peers.complain(r.URL.Host, e)
+			err = e
+		}
+		return nil, err
+	}
+	conn, upgraded := resp.Body.(io.ReadWriteCloser)
+	if !upgraded {
+		resp.Body = &peerBody{resp.Body, func() { unhook(); cancel() }}
+		return resp, nil
+	}
+	unhook() // the context ends it no more
+	cancel()
+	resp.Body = &peerConn{conn, context.AfterFunc(t.over, func() { _ = conn.Close() })} // it has nothing to say any more
+	return resp, nil
+}
+
+// peerBody is the body of an answer of another hub.
+type peerBody struct {
+	io.ReadCloser
+	done func()
+}
+
+// Close implements [io.Closer].
+func (b *peerBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// peerConn is a WebSocket to another hub.
+type peerConn struct {
+	io.ReadWriteCloser
+	unhook func() bool
+}
+
+// Close implements [io.Closer].
+func (c *peerConn) Close() error {
+	c.unhook()
+	return c.ReadWriteCloser.Close()
 }
 
 // reasonOf says what an error of a connection is about.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
@@ -36,7 +37,10 @@ func newPeers(pool *x509.CertPool) *http.Transport {
 }
 
 // peer is another hub.
-type peer struct{ store.Peer }
+type peer struct {
+	store.Peer
+	over context.Context // ends when it lives no more
+}
 
 // at is where the peer serves a node.
 func (p peer) at(node string) string { return strings.TrimRight(p.URL, "/") + peerPath + node }
@@ -48,8 +52,8 @@ func (h *Hub) peerOf(node string) (peer, bool) {
 	if !known || !h.o.Store.Online(n) {
 		return peer{}, false
 	}
-	p, ok := h.o.Store.Peer(n.Hub)
-	return peer{p}, ok
+	p, over, ok := h.o.Store.Peer(n.Hub)
+	return peer{p, over}, ok
 }
 
 // servePeer serves another hub, which has checked who sends the request. It asks no
@@ -82,7 +86,7 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 	ctx, done := h.during(r, c)
 	defer done()
 	proxy := &httputil.ReverseProxy{
-		Transport: h.peers, FlushInterval: -1, BufferPool: buffers,
+		Transport: toPeer{h.peers, p.over}, FlushInterval: -1, BufferPool: buffers,
 		Rewrite: func(out *httputil.ProxyRequest) {
 			withhold(out.Out.Header)
 			h.passOn(out)

@@ -5,7 +5,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,7 +110,7 @@ func TestPeers_HubOfTheNodeEnds(t *testing.T) {
 	two.awaitState("box", fleet.StateOnline)
 	c := two.hello(adminToken)
 	two.await("the other hub says how it is reached", func() bool {
-		_, ok := two.store.Peer("one")
+		_, _, ok := two.store.Peer("one")
 		return ok
 	})
 	s := c.session("box")
@@ -206,5 +208,72 @@ func TestPeers_HubIsAnotherRun(t *testing.T) {
 	}
 	if n := log.count("another hub cannot be asked"); n != 1 {
 		t.Errorf("the log says so %d times", n)
+	}
+}
+
+// The machine of a hub is lost, or stopped: it closes no connection and answers nothing. Who has asked it
+// waits no longer than until the store knows.
+func TestPeers_HubIsSilent(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	h := startCopierOn(t, "alive", shared)
+	h.box("here", nil)
+	asked, lost := make(chan struct{}, 8), make(chan struct{})
+	streams := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/stream") {
+			_ = http.NewResponseController(w).Flush()
+		}
+		asked <- struct{}{}
+		<-lost
+	}))
+	defer streams.Close()
+	defer close(lost)
+	shared.Hub, shared.Advertise = "silent", streams.URL
+	silent, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(silent.Close)
+	defer end()
+	if _, err := silent.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	c := h.hello(adminToken)
+	s := c.session("here")
+	c.says(s, "one")
+	h.knows(s, "here", 1)
+	answers := make(chan string, 4)
+	ask := func(method, path string, body any) {
+		status, b := h.ask(method, path, adminToken, body)
+		answers <- fmt.Sprint(path, " ", status, " ", kindOf(b))
+	}
+	go ask(http.MethodGet, "/nodes/box/v2/sessions", nil)
+	go ask(http.MethodPost, "/v2/sessions/"+s+"/move", map[string]string{"node": "box"})
+	go func() {
+		m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}`)
+		answers <- "session/new 503 " + errorKind(m)
+	}()
+	go func() {
+		resp := h.open(http.MethodGet, "/nodes/box/stream", adminToken, nil)
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil { // it does not look whole
+			answers <- "a stream 503 node_offline"
+			return
+		}
+		answers <- "a stream looks whole"
+	}()
+	for range 4 {
+		<-asked
+	}
+	end() // as when its lease runs out
+	for range 4 {
+		select {
+		case got := <-answers:
+			if !strings.HasSuffix(got, " 503 node_offline") {
+				t.Error(got)
+			}
+		case <-time.After(patience):
+			t.Fatal("nobody says that the hub is gone")
+		}
 	}
 }

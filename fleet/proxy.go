@@ -99,7 +99,7 @@ func (h *Hub) away(n store.Node) error {
 		return nil
 	}
 	if !own && h.online(n) {
-		if _, ok := h.o.Store.Peer(n.Hub); ok {
+		if _, _, ok := h.o.Store.Peer(n.Hub); ok {
 			return nil
 		}
 		return problem.New(problem.NodeOffline, "%s is connected to another hub of this store, %s, which does not say how it is reached: start that one with --advertise, or ask there", n.Name, n.Hub)

@@ -125,7 +125,7 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 		return dialNode(ctx, name, "http://localhost", leave, acphttp.DialOptions{Transport: l.carrier})
 	}
 	if peer, ok := n.h.peerOf(name); ok {
-		conn, err := dialNode(ctx, name, peer.at(name), func() {}, acphttp.DialOptions{Transport: n.h.peers, Token: peer.Secret, Header: http.Header{headerFor: {t.ID}}})
+		conn, err := dialNode(ctx, name, peer.at(name), func() {}, acphttp.DialOptions{Transport: toPeer{n.h.peers, peer.over}, Token: peer.Secret, Header: http.Header{headerFor: {t.ID}}})
 		return conn, n.h.ofPeer(name, err)
 	}
 	if err := n.Away(name); err != nil {
