@@ -169,6 +169,12 @@ func TestPeers_HubIsDead(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %v", took)
 	}
+	// It had no time to note that its node is gone: when the node came is not when it was last there.
+	dead.Close()
+	h.awaitState("box", fleet.StateOffline)
+	if _, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); kindOf(body) != "node_offline" || !strings.Contains(string(body), "since the hub that it joined ended") {
+		t.Errorf("%s", body)
+	}
 }
 
 // A hub was killed and started anew at the same address. Until the store tells of that, its nodes are
