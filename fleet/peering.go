@@ -147,6 +147,14 @@ type peerConn struct {
 	unhook func() bool
 }
 
+// CloseWrite says that nothing more is written. What comes is read further.
+func (c *peerConn) CloseWrite() error {
+	if half, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 // Close implements [io.Closer].
 func (c *peerConn) Close() error {
 	c.unhook()

@@ -1,9 +1,11 @@
 package fleet_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -225,8 +227,13 @@ func TestPeers_HubIsSilent(t *testing.T) {
 	h.box("here", nil)
 	asked, lost := make(chan struct{}, 8), make(chan struct{})
 	streams := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/stream") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/stream"):
 			_ = http.NewResponseController(w).Flush()
+		case r.Header.Get("Upgrade") == "words":
+			if conn := acceptWords(t, w); conn != nil {
+				defer conn.Close()
+			}
 		}
 		asked <- struct{}{}
 		<-lost
@@ -248,7 +255,7 @@ func TestPeers_HubIsSilent(t *testing.T) {
 	s := c.session("here")
 	c.says(s, "one")
 	h.knows(s, "here", 1)
-	answers := make(chan string, 4)
+	answers := make(chan string, 5)
 	ask := func(method, path string, body any) {
 		status, b := h.ask(method, path, adminToken, body)
 		answers <- fmt.Sprint(path, " ", status, " ", kindOf(b))
@@ -268,11 +275,16 @@ func TestPeers_HubIsSilent(t *testing.T) {
 		}
 		answers <- "a stream looks whole"
 	}()
-	for range 4 {
+	_, words := h.speakWords("box")
+	go func() {
+		_, _ = io.Copy(io.Discard, words)
+		answers <- "another protocol 503 node_offline"
+	}()
+	for range 5 {
 		<-asked
 	}
 	end() // as when its lease runs out
-	for range 4 {
+	for range 5 {
 		select {
 		case got := <-answers:
 			if !strings.HasSuffix(got, " 503 node_offline") {
@@ -280,6 +292,63 @@ func TestPeers_HubIsSilent(t *testing.T) {
 			}
 		case <-time.After(patience):
 			t.Fatal("nobody says that the hub is gone")
+		}
+	}
+}
+
+// acceptWords answers a request that wants to go on with the protocol "words", and returns its connection;
+// nil when there is none.
+func acceptWords(t *testing.T, w http.ResponseWriter) net.Conn {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\n")
+	return conn
+}
+
+// speakWords has a node go on with that protocol.
+func (h *hub) speakWords(node string) (*net.TCPConn, io.Reader) {
+	h.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(h.t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = conn.Close() })
+	_, _ = fmt.Fprintf(conn, "GET /nodes/%s/words HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\n", node, conn.RemoteAddr(), adminToken)
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		h.t.Fatalf("%+v, %v", resp, err)
+	}
+	return conn.(*net.TCPConn), in
+}
+
+// What goes on with another protocol passes through two hubs as through one: a client that has said all is
+// answered.
+func TestPeers_OtherProtocol(t *testing.T) {
+	one, two := peers(t)
+	one.join("box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			http.NotFound(w, r)
+			return
+		}
+		if conn := acceptWords(t, w); conn != nil {
+			defer conn.Close()
+			said, _ := io.ReadAll(conn)
+			_, _ = fmt.Fprintf(conn, "you said %s", said)
+		}
+	}))
+	two.awaitState("box", fleet.StateOnline)
+	for _, h := range []*hub{one, two} {
+		conn, in := h.speakWords("box")
+		_, _ = io.WriteString(conn, "all")
+		if err := conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(in); err != nil || string(got) != "you said all" {
+			t.Errorf("%q, %v", got, err)
 		}
 	}
 }
