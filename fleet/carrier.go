@@ -47,7 +47,8 @@ func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	out.URL.RawQuery, out.Host = r.URL.RawQuery, at.Host
 	out.Header.Set("Authorization", "Bearer "+p.Secret)
 	out.Header.Set(headerFor, c.of)
-	return c.h.peers.RoundTrip(out)
+	resp, err := toPeer{c.h.peers, p.over}.RoundTrip(out)
+	return resp, c.h.ofPeer(c.node, err)
 }
 
 // gateway returns a client of a node for what the hub itself asks.

@@ -426,7 +426,7 @@ func (w *late) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func TestJoin_IsThereWhenTold(t *testing.T) {
 	one, two := peers(t)
 	two.await("the other hub says how it is reached", func() bool {
-		_, ok := two.store.Peer("one")
+		_, _, ok := two.store.Peer("one")
 		return ok
 	})
 	front, told, release := holding(t, one)

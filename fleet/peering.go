@@ -1,14 +1,17 @@
 package fleet
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
 )
 
@@ -76,6 +79,11 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := p.current().RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		// It is the secret that is not known there, not the token of the client, and a node asks for none.
+		_ = resp.Body.Close()
+		err = fmt.Errorf("what answers at %s does not know that hub's secret: it is a new run of the hub, of which the store tells in some seconds, or another program, and then its --advertise is wrong", hub)
+	}
 	if err == nil {
 		p.settled(hub)
 		return resp, nil
@@ -86,6 +94,71 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 	e := &peerError{reasonOf(err), err}
 	p.complain(hub, e)
 	return nil, e
+}
+
+// toPeer carries requests to one hub. A machine that is lost, or stopped, closes no connection: what is
+// open there ends when the hub lives no more.
+type toPeer struct {
+	peers *peering
+	over  context.Context
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t toPeer) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	unhook := context.AfterFunc(t.over, cancel)
+	resp, err := t.peers.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		unhook()
+		cancel()
+		if _, known := errors.AsType[*peerError](err); !known && r.Context().Err() == nil { // the hub is over
+			e := &peerError{peerUnreachable, errors.New("the hub did not answer, and the store has heard nothing of it either")}
+			t.peers.complain(r.URL.Host, e)
+			err = e
+		}
+		return nil, err
+	}
+	conn, upgraded := resp.Body.(io.ReadWriteCloser)
+	if !upgraded {
+		resp.Body = &peerBody{resp.Body, func() { unhook(); cancel() }}
+		return resp, nil
+	}
+	unhook() // the context ends it no more
+	cancel()
+	resp.Body = &peerConn{conn, context.AfterFunc(t.over, func() { _ = conn.Close() })} // it has nothing to say any more
+	return resp, nil
+}
+
+// peerBody is the body of an answer of another hub.
+type peerBody struct {
+	io.ReadCloser
+	done func()
+}
+
+// Close implements [io.Closer].
+func (b *peerBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// peerConn is a WebSocket to another hub.
+type peerConn struct {
+	io.ReadWriteCloser
+	unhook func() bool
+}
+
+// CloseWrite says that nothing more is written. What comes is read further.
+func (c *peerConn) CloseWrite() error {
+	if half, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+// Close implements [io.Closer].
+func (c *peerConn) Close() error {
+	c.unhook()
+	return c.ReadWriteCloser.Close()
 }
 
 // reasonOf says what an error of a connection is about.
@@ -155,4 +228,15 @@ func (e *peerError) toClient() string {
 		return "shows a certificate that is not trusted here; who runs them finds more in the log"
 	}
 	return "could not be reached: try again"
+}
+
+// ofPeer returns what a client is told of an error of a request to a node, when it is one of the way to
+// the hub that holds the node.
+func (h *Hub) ofPeer(node string, err error) error {
+	e, ok := errors.AsType[*peerError](err)
+	if !ok {
+		return err
+	}
+	n, _ := h.o.Store.Node(node)
+	return problem.New(problem.NodeOffline, "%s is connected to the hub %s, which %s", node, n.Hub, e.toClient())
 }

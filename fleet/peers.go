@@ -1,9 +1,9 @@
 package fleet
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -37,7 +37,10 @@ func newPeers(pool *x509.CertPool) *http.Transport {
 }
 
 // peer is another hub.
-type peer struct{ store.Peer }
+type peer struct {
+	store.Peer
+	over context.Context // ends when it lives no more
+}
 
 // at is where the peer serves a node.
 func (p peer) at(node string) string { return strings.TrimRight(p.URL, "/") + peerPath + node }
@@ -49,8 +52,8 @@ func (h *Hub) peerOf(node string) (peer, bool) {
 	if !known || !h.o.Store.Online(n) {
 		return peer{}, false
 	}
-	p, ok := h.o.Store.Peer(n.Hub)
-	return peer{p}, ok
+	p, over, ok := h.o.Store.Peer(n.Hub)
+	return peer{p, over}, ok
 }
 
 // servePeer serves another hub, which has checked who sends the request. It asks no
@@ -83,7 +86,7 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 	ctx, done := h.during(r, c)
 	defer done()
 	proxy := &httputil.ReverseProxy{
-		Transport: h.peers, FlushInterval: -1, BufferPool: buffers,
+		Transport: toPeer{h.peers, p.over}, FlushInterval: -1, BufferPool: buffers,
 		Rewrite: func(out *httputil.ProxyRequest) {
 			withhold(out.Out.Header)
 			h.passOn(out)
@@ -94,23 +97,17 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 			out.Out.Header.Set("Authorization", "Bearer "+p.Secret)
 			out.Out.Header.Set(headerFor, c.token.ID)
 		},
-		ModifyResponse: func(resp *http.Response) error {
-			if resp.StatusCode == http.StatusUnauthorized {
-				return errors.New("it is another run of that hub") // the store says so in a moment
-			}
-			return nil
-		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				problem.Write(w, endOf(r.Context()))
 				return
 			}
 			h.log.Debug("a hub did not answer", "hub", c.node.Hub, "node", c.node.Name, "err", err)
-			why := (&peerError{reason: peerUnreachable}).toClient()
-			if e, ok := errors.AsType[*peerError](err); ok {
-				why = e.toClient()
+			told := h.ofPeer(c.node.Name, err)
+			if told == err {
+				told = problem.Wrap(problem.NodeOffline, err, "the hub that holds %s does not answer", c.node.Name)
 			}
-			problem.Write(w, problem.New(problem.NodeOffline, "%s is connected to the hub %s, which %s", c.node.Name, c.node.Hub, why))
+			problem.Write(w, told)
 		},
 		ErrorLog: quiet(h.log),
 	}

@@ -1,10 +1,15 @@
 package fleet_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,7 +112,7 @@ func TestPeers_HubOfTheNodeEnds(t *testing.T) {
 	two.awaitState("box", fleet.StateOnline)
 	c := two.hello(adminToken)
 	two.await("the other hub says how it is reached", func() bool {
-		_, ok := two.store.Peer("one")
+		_, _, ok := two.store.Peer("one")
 		return ok
 	})
 	s := c.session("box")
@@ -165,5 +170,185 @@ func TestPeers_HubIsDead(t *testing.T) {
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %v", took)
+	}
+	// It had no time to note that its node is gone: when the node came is not when it was last there.
+	dead.Close()
+	h.awaitState("box", fleet.StateOffline)
+	if _, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); kindOf(body) != "node_offline" || !strings.Contains(string(body), "since the hub that it joined ended") {
+		t.Errorf("%s", body)
+	}
+}
+
+// A hub was killed and started anew at the same address. Until the store tells of that, its nodes are
+// away: it is not the client's token that is not known there.
+func TestPeers_HubIsAnotherRun(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	log := &logged{}
+	h := startHubThat(t, "alive", shared, fleet.Options{Replicate: true, Bundles: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	shared.Hub, shared.Advertise = "killed", startHubOn(t, "anew", shared).url
+	killed, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer killed.Close()
+	if _, err := killed.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	h.box("here", nil)
+	c := h.hello(adminToken)
+	s := c.session("here")
+	c.says(s, "one")
+	h.knows(s, "here", 1)
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}`); errorKind(m) != "node_offline" || strings.Contains(string(m.Frame()), shared.Advertise) {
+		t.Errorf("session/new: %s", m.Frame())
+	}
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{
+		{http.MethodGet, "/nodes/box/v2/sessions", nil},
+		{http.MethodPost, "/v2/sessions/" + s + "/move", map[string]string{"node": "box"}},
+	} {
+		if status, body := h.ask(r.method, r.path, adminToken, r.body); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" {
+			t.Errorf("%s: %d %s", r.path, status, body)
+		}
+	}
+	if n := log.count("another hub cannot be asked"); n != 1 {
+		t.Errorf("the log says so %d times", n)
+	}
+}
+
+// The machine of a hub is lost, or stopped: it closes no connection and answers nothing. Who has asked it
+// waits no longer than until the store knows.
+func TestPeers_HubIsSilent(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	h := startCopierOn(t, "alive", shared)
+	h.box("here", nil)
+	asked, lost := make(chan struct{}, 8), make(chan struct{})
+	streams := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/stream"):
+			_ = http.NewResponseController(w).Flush()
+		case r.Header.Get("Upgrade") == "words":
+			if conn := acceptWords(t, w); conn != nil {
+				defer conn.Close()
+			}
+		}
+		asked <- struct{}{}
+		<-lost
+	}))
+	defer streams.Close()
+	defer close(lost)
+	shared.Hub, shared.Advertise = "silent", streams.URL
+	silent, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(silent.Close)
+	defer end()
+	if _, err := silent.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	c := h.hello(adminToken)
+	s := c.session("here")
+	c.says(s, "one")
+	h.knows(s, "here", 1)
+	answers := make(chan string, 5)
+	ask := func(method, path string, body any) {
+		status, b := h.ask(method, path, adminToken, body)
+		answers <- fmt.Sprint(path, " ", status, " ", kindOf(b))
+	}
+	go ask(http.MethodGet, "/nodes/box/v2/sessions", nil)
+	go ask(http.MethodPost, "/v2/sessions/"+s+"/move", map[string]string{"node": "box"})
+	go func() {
+		m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}`)
+		answers <- "session/new 503 " + errorKind(m)
+	}()
+	go func() {
+		resp := h.open(http.MethodGet, "/nodes/box/stream", adminToken, nil)
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil { // it does not look whole
+			answers <- "a stream 503 node_offline"
+			return
+		}
+		answers <- "a stream looks whole"
+	}()
+	_, words := h.speakWords("box")
+	go func() {
+		_, _ = io.Copy(io.Discard, words)
+		answers <- "another protocol 503 node_offline"
+	}()
+	for range 5 {
+		<-asked
+	}
+	end() // as when its lease runs out
+	for range 5 {
+		select {
+		case got := <-answers:
+			if !strings.HasSuffix(got, " 503 node_offline") {
+				t.Error(got)
+			}
+		case <-time.After(patience):
+			t.Fatal("nobody says that the hub is gone")
+		}
+	}
+}
+
+// acceptWords answers a request that wants to go on with the protocol "words", and returns its connection;
+// nil when there is none.
+func acceptWords(t *testing.T, w http.ResponseWriter) net.Conn {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\n")
+	return conn
+}
+
+// speakWords has a node go on with that protocol.
+func (h *hub) speakWords(node string) (*net.TCPConn, io.Reader) {
+	h.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(h.t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = conn.Close() })
+	_, _ = fmt.Fprintf(conn, "GET /nodes/%s/words HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\n", node, conn.RemoteAddr(), adminToken)
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		h.t.Fatalf("%+v, %v", resp, err)
+	}
+	return conn.(*net.TCPConn), in
+}
+
+// What goes on with another protocol passes through two hubs as through one: a client that has said all is
+// answered.
+func TestPeers_OtherProtocol(t *testing.T) {
+	one, two := peers(t)
+	one.join("box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			http.NotFound(w, r)
+			return
+		}
+		if conn := acceptWords(t, w); conn != nil {
+			defer conn.Close()
+			said, _ := io.ReadAll(conn)
+			_, _ = fmt.Fprintf(conn, "you said %s", said)
+		}
+	}))
+	two.awaitState("box", fleet.StateOnline)
+	for _, h := range []*hub{one, two} {
+		conn, in := h.speakWords("box")
+		_, _ = io.WriteString(conn, "all")
+		if err := conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(in); err != nil || string(got) != "you said all" {
+			t.Errorf("%q, %v", got, err)
+		}
 	}
 }

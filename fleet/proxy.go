@@ -99,12 +99,16 @@ func (h *Hub) away(n store.Node) error {
 		return nil
 	}
 	if !own && h.online(n) {
-		if _, ok := h.o.Store.Peer(n.Hub); ok {
+		if _, _, ok := h.o.Store.Peer(n.Hub); ok {
 			return nil
 		}
 		return problem.New(problem.NodeOffline, "%s is connected to another hub of this store, %s, which does not say how it is reached: start that one with --advertise, or ask there", n.Name, n.Hub)
 	}
-	return problem.New(problem.NodeOffline, "%s was last here at %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, n.Since.Format(time.RFC3339), n.Name).
+	was := "was last here at"
+	if n.Connected { // its hub ended without a word, and when is not known
+		was = "has been away since the hub that it joined ended; it joined at"
+	}
+	return problem.New(problem.NodeOffline, "%s %s %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, was, n.Since.Format(time.RFC3339), n.Name).
 		With("since", n.Since)
 }
 

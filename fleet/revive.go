@@ -131,7 +131,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	if m.SessionID != s.Session || !m.CreatedAt.Equal(s.Info.CreatedAt) || !m.WithoutLog {
 		return nil, problem.New(problem.ArchiveRefused, "what the node has given as that of session %s is of another one", s.Session)
 	}
-	m.WithoutLog, m.Workspace = false, false
+	m.WithoutLog, m.Workspace, m.OldestSeq = false, false, 0 // what the replica has begins where it does
 	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
 	p.missing, p.remembered = max(replica.Told(&s.Info), p.last)-p.last, m.LastSeq
 	return p, nil

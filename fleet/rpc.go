@@ -125,7 +125,8 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 		return dialNode(ctx, name, "http://localhost", leave, acphttp.DialOptions{Transport: l.carrier})
 	}
 	if peer, ok := n.h.peerOf(name); ok {
-		return dialNode(ctx, name, peer.at(name), func() {}, acphttp.DialOptions{Transport: n.h.peers, Token: peer.Secret, Header: http.Header{headerFor: {t.ID}}})
+		conn, err := dialNode(ctx, name, peer.at(name), func() {}, acphttp.DialOptions{Transport: toPeer{n.h.peers, peer.over}, Token: peer.Secret, Header: http.Header{headerFor: {t.ID}}})
+		return conn, n.h.ofPeer(name, err)
 	}
 	if err := n.Away(name); err != nil {
 		return nil, err
@@ -139,8 +140,8 @@ func dialNode(ctx context.Context, name, endpoint string, leave func(), o acphtt
 	conn, err := acphttp.Dial(ctx, endpoint, o)
 	if err != nil {
 		leave()
-		if e, ok := errors.AsType[*peerError](err); ok {
-			return nil, problem.Wrap(problem.NodeOffline, err, "the hub that holds %s %s", name, e.toClient())
+		if p, ok := errors.AsType[*problem.Error](err); ok { // without the steps of the handshake
+			return nil, problem.New(problem.NodeOffline, "the connection to %s could not be made: %s", name, p.Detail)
 		}
 		return nil, problem.Wrap(problem.NodeOffline, err, "the connection to %s could not be made", name)
 	}

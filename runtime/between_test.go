@@ -603,6 +603,59 @@ func TestDelete_TheAgentsRefusalIsTold(t *testing.T) {
 	}
 }
 
+// Who opens a session whose files are just being removed is told that there is none, not that its record
+// is damaged.
+func TestDelete_OpenedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"delete":{}}}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.newSession(m)
+		case "session/load", "session/resume":
+			c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+		case "session/prompt":
+			c.result(m, `{"stopReason":"end_turn"}`)
+		default:
+			if m.IsRequest() {
+				c.result(m, `{}`)
+			}
+		}
+	}
+	r := newRuntime(t, dir, a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	for range 10 {
+		s := tc.session()
+		tc.call("session/prompt", prompt(s, "x"))
+		for i := range 300 { // that it takes a while
+			if err := os.WriteFile(filepath.Join(dir, "sessions", s, fmt.Sprint("more", i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id, deleted := tc.request("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)), make(chan *acp.Message, 1)
+		go func() {
+			_, res := tc.until(id)
+			deleted <- &res
+		}()
+		for res := (*acp.Message)(nil); res == nil; {
+			_, opened := other.until(other.request("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/","mcpServers":[]}`, s)))
+			if e := opened.Err(); e != nil && e.Code != acp.CodeResourceNotFound {
+				t.Fatalf("who opened it was told %s", opened.Frame())
+			}
+			select {
+			case res = <-deleted:
+				if res.Err() != nil {
+					t.Fatalf("%s", res.Frame())
+				}
+			default:
+			}
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(left) > 0 {
+		t.Errorf("what is left: %v, %v", left, err)
+	}
+}
+
 // To look at a session changes nothing in it.
 func TestOpen_LooksOnly(t *testing.T) {
 	a := &fakeAgent{}

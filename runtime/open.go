@@ -269,6 +269,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	s := c.r.sessions.Find(m.Session())
+	if s == nil && c.r.sessions.Removing(m.Session()) {
+		q.Fail(nil, notFound(m.Session()))
+		return
+	}
 	if s == nil {
 		c.openForeign(q, m)
 		return

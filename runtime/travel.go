@@ -32,22 +32,25 @@ const ManifestVersion = 1
 
 // Manifest says what a session that travels is. It goes before everything else.
 type Manifest struct {
-	Version        int       `json:"version"`
-	SessionID      string    `json:"sessionId"`
-	Title          string    `json:"title,omitempty"`
-	Agent          string    `json:"agent"`
-	AgentVersion   string    `json:"agentVersion,omitempty"` // "" when nobody has asked it
-	AgentSessionID string    `json:"agentSessionId"`
-	Cwd            string    `json:"cwd"`
-	RealCwd        string    `json:"realCwd,omitempty"` // where links lead, when that is another path
-	Home           string    `json:"home,omitempty"`
-	LastSeq        uint64    `json:"lastSeq"`
-	CreatedAt      time.Time `json:"createdAt"` // of the session
-	ExportedAt     time.Time `json:"exportedAt"`
-	Gateway        string    `json:"gateway,omitempty"`    // the version of the one that it comes from
-	Workspace      bool      `json:"workspace,omitempty"`  // the files of its directory travel with it
-	WithoutLog     bool      `json:"withoutLog,omitempty"` // its log is somewhere else, up to LastSeq
-	Bytes          int64     `json:"bytes,omitempty"`      // of all that travels, about
+	Version        int    `json:"version"`
+	SessionID      string `json:"sessionId"`
+	Title          string `json:"title,omitempty"`
+	Agent          string `json:"agent"`
+	AgentVersion   string `json:"agentVersion,omitempty"` // "" when nobody has asked it
+	AgentSessionID string `json:"agentSessionId"`
+	Cwd            string `json:"cwd"`
+	RealCwd        string `json:"realCwd,omitempty"` // where links lead, when that is another path
+	Home           string `json:"home,omitempty"`
+	// OldestSeq is the first event that was not let go. There may be none with this number, as behind a
+	// crash. An earlier version does not say it, nor does who lacks some: then it is the first there is.
+	OldestSeq  uint64    `json:"oldestSeq,omitempty"`
+	LastSeq    uint64    `json:"lastSeq"`
+	CreatedAt  time.Time `json:"createdAt"` // of the session
+	ExportedAt time.Time `json:"exportedAt"`
+	Gateway    string    `json:"gateway,omitempty"`    // the version of the one that it comes from
+	Workspace  bool      `json:"workspace,omitempty"`  // the files of its directory travel with it
+	WithoutLog bool      `json:"withoutLog,omitempty"` // its log is somewhere else, up to LastSeq
+	Bytes      int64     `json:"bytes,omitempty"`      // of all that travels, about
 	// LeftOut names what was not taken along: values of variables and headers, credentials.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -114,7 +117,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	about := s.About()
 	m := Manifest{
 		Version: ManifestVersion, SessionID: id, Title: s.Info().Title, Agent: about.Agent, AgentSessionID: about.AgentSessionID, Cwd: about.Cwd,
-		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace,
+		OldestSeq: s.Log().Oldest(), LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace,
 		WithoutLog: d.WithoutLog,
 	}
 	if real, err := filepath.EvalSymlinks(m.Cwd); err == nil && real != m.Cwd {
@@ -169,7 +172,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 		return err
 	}
 	if !d.WithoutLog {
-		if err := putLog(ctx, s, m.LastSeq, d); err != nil {
+		if err := putLog(ctx, s, m, d); err != nil {
 			return err
 		}
 	}
@@ -276,10 +279,10 @@ func cleanJSON(b []byte, clean func(string) string) []byte {
 	})
 }
 
-// putLog puts the entries of a log in parts.
-func putLog(ctx context.Context, s *session.Session, last uint64, d *Departure) error {
-	log := s.Log()
-	cur := log.Cursor(max(log.Oldest(), 1) - 1)
+// putLog puts the entries of a log in parts. When some are let go meanwhile that the manifest promises, it fails.
+func putLog(ctx context.Context, s *session.Session, m Manifest, d *Departure) error {
+	last := m.LastSeq
+	cur := s.Log().Cursor(max(m.OldestSeq, 1) - 1)
 	var part []byte
 	n := 0
 	flush := func() error {
@@ -487,7 +490,7 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 	}
 	defer raw.Close()
 	s, leftOut, err := r.sessions.Import(session.Arrival{
-		Raw: raw.Reader, ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Stage: stage,
+		Raw: raw.Reader, ID: m.SessionID, Record: record, Next: next, Oldest: m.OldestSeq, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Stage: stage,
 		Place: func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error) {
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")

@@ -44,6 +44,13 @@ func DecodeJSON(b []byte, v any, must string) error {
 func InJSON(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		member := wrong.Field
+		for { // types that are embedded stand before their members, and are not in the JSON
+			name, rest, ok := strings.Cut(member, ".")
+			if !ok || name == "" || name[0] < 'A' || name[0] > 'Z' {
+				break
+			}
+			member = rest
+		}
 		if member == "" {
 			member = "it"
 		}

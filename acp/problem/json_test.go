@@ -8,6 +8,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
+// Embedded is part of what is decoded, and its name is not part of the JSON.
+type Embedded struct {
+	Below int `json:"below"`
+}
+
 // TestDecodeJSON_SaysWhatIsWrong has bodies that are wrong, and what their writers are told: nothing of Go.
 func TestDecodeJSON_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
@@ -35,11 +40,13 @@ func TestDecodeJSON_SaysWhatIsWrong(t *testing.T) {
 		`{"at":1}`:                "a time is written as in",
 		`{"at":"soon"}`:           "a time is written as in",
 		`{"inner":{"deep":"a"}}`:  "inner.deep must be a whole number, not a string",
+		`{"below":"a"}`:           "an object with a name: below must be a whole number, not a string",
 		`{"nme":"a"}`:             `there is no member "nme"`,
 		`{"name":"a","name":"b",`: "it ends in the middle",
 		`{name:"a"}`:              "invalid character 'n'",
 	} {
 		var v struct {
+			Embedded
 			Name  string            `json:"name"`
 			Count *int              `json:"count"`
 			Size  uint64            `json:"size"`

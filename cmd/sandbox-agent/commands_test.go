@@ -90,6 +90,7 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"prompt", "x", "--endpoint", "127.0.0.1:99"}, "did you mean http://127.0.0.1:99?"},
 		{[]string{"teleport", "--to", "here:99"}, "did you mean http://here:99?"},
 		{[]string{"teleport", "--from", "here:99", "--to", "http://x"}, "--from: "},
+		{[]string{"teleport", "--to", "http://x", "--to-token", "two words"}, "--to-token: the token has characters"},
 		{[]string{"sessions", "import", "/tmp"}, "/tmp: it is a folder: name a file"},
 		{[]string{"sessions", "import", "/nope"}, "/nope: there is no such file"},
 		{[]string{"fs", "put", "/nope", "x"}, "/nope: there is no such file"},

@@ -118,6 +118,9 @@ func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 			return nil, t, "", cmdline.Usagef(c, "--to-token-file: %s", err)
 		}
 	}
+	if err := cmdline.CheckToken(t.token); err != nil {
+		return nil, t, "", cmdline.Usagef(c, "--to-token: the token %s", err)
+	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
 		return nil, t, "", err

@@ -18,7 +18,10 @@ import (
 // Wrong usage says what is wrong and where to read on, whatever the order of flags.
 func TestRun_WrongUsage(t *testing.T) {
 	dir := t.TempDir()
-	short := filepath.Join(dir, "short")
+	short, words := filepath.Join(dir, "short"), filepath.Join(dir, "words")
+	if err := os.WriteFile(words, []byte("a token that nobody can present"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(short, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +65,8 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"serve --tls-cert f", "needed together", cmdline.ExitUsage},
 		{"serve --log-level loud", "use debug, info, warn or error", cmdline.ExitUsage},
 		{"serve --admin-token-file " + short, "use at least 20", cmdline.ExitUsage},
+		{"serve --admin-token-file " + words, "cannot carry", cmdline.ExitUsage},
+		{"serve --admin-token-file " + filepath.Join(dir, "none"), "read token", cmdline.ExitUsage},
 	}
 	for _, tt := range tests {
 		var out, errs bytes.Buffer

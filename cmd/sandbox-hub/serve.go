@@ -161,7 +161,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	}
 	if file := c.String("admin-token-file"); file != "" {
 		if cfg.adminToken, err = cmdline.TokenIn(file); err != nil {
-			return cfg, err
+			return cfg, cmdline.Usagef(c, "--admin-token-file: %s", err)
 		}
 		if len(cfg.adminToken) < leastAdminToken {
 			return cfg, cmdline.Usagef(c, "the token in %s has %d characters: use at least %d, as from: openssl rand -hex 24", file, len(cfg.adminToken), leastAdminToken)

@@ -28,44 +28,108 @@ type Peer struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// Peer returns how another hub is reached; false when it does not live, or does not say.
-func (s *Store) Peer(hub string) (Peer, bool) {
+// Peer returns how another hub is reached, and what ends when it lives no more, within some seconds; false
+// when it does not live, or does not say.
+func (s *Store) Peer(hub string) (p Peer, over context.Context, ok bool) {
 	r, _ := s.hubs.get(hub)
-	return r.value.Peer, hub != s.hub && s.HubLives(hub) && r.value.URL != "" && r.value.Secret != ""
+	life := s.living.of(hub)
+	if hub == s.hub || s.engine != nil || life == nil || r.value.URL == "" || r.value.Secret == "" {
+		return Peer{}, nil, false
+	}
+	return r.value.Peer, life.over, true
 }
 
 // Secret is what lets peers in at this hub. It is in the store, and nowhere else.
 func (s *Store) Secret() string { return s.self.Secret }
 
-// living knows which hubs renewed their lease lately, by the own clock. The zero
-// value knows none.
+// living knows which hubs renewed their lease lately, by the own clock. As long as the own lease is not
+// heard of it is this hub that is cut off from the store, and nothing is known of the others: they stay as
+// they were, and begin anew when it is back. The zero value knows none.
 type living struct {
 	mu   sync.Mutex
-	seen map[string]awake.Moment
+	self string
+	seen map[string]*life
 }
+
+// life is that of a hub.
+type life struct {
+	heard awake.Moment
+	over  context.Context // ends when the lease does
+	end   context.CancelFunc
+}
+
+// cutOff is how long the own lease may be silent: it is renewed sooner.
+const cutOff = leaseEvery * 3 / 2
 
 // renewed is told of changes of leases.
 func (l *living) renewed(hub string, has bool, _ lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen == nil {
-		l.seen = map[string]awake.Moment{}
+		l.seen = map[string]*life{}
 	}
-	for other, at := range l.seen { // leases run out in silence
-		if at.Ago() > leaseLasts {
-			delete(l.seen, other)
+	if hub == l.self && l.cutOffLocked() {
+		for _, other := range l.seen {
+			other.heard = awake.Now()
 		}
 	}
-	if delete(l.seen, hub); has {
-		l.seen[hub] = awake.Now()
+	one := l.seen[hub]
+	switch {
+	case !has:
+		l.endLocked(hub)
+	case one == nil:
+		one = &life{heard: awake.Now()}
+		one.over, one.end = context.WithCancel(context.Background())
+		l.seen[hub] = one
+	default:
+		one.heard = awake.Now()
 	}
 }
 
-func (l *living) has(hub string) bool {
+func (l *living) cutOffLocked() bool {
+	self := l.seen[l.self]
+	return self != nil && self.heard.Ago() > cutOff
+}
+
+func (l *living) endLocked(hub string) {
+	if one := l.seen[hub]; one != nil {
+		one.end()
+		delete(l.seen, hub)
+	}
+}
+
+// of returns the life of a hub, nil when it is over.
+func (l *living) of(hub string) *life {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, ok := l.seen[hub]
-	return ok && at.Ago() <= leaseLasts
+	one := l.seen[hub]
+	if one == nil || one.heard.Ago() > leaseLasts && !l.cutOffLocked() {
+		return nil
+	}
+	return one
+}
+
+// sweep ends what has run out: leases do so in silence.
+func (l *living) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cutOffLocked() {
+		return
+	}
+	for hub, one := range l.seen {
+		if one.heard.Ago() > leaseLasts {
+			l.endLocked(hub)
+		}
+	}
+}
+
+// close ends all of them.
+func (l *living) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for hub := range l.seen {
+		l.endLocked(hub)
+	}
 }
 
 // renew renews the lease until ctx ends, and gives it back then.
@@ -77,6 +141,7 @@ func (s *Store) renew(ctx context.Context) {
 		select {
 		case <-tick.C:
 			s.mend()
+			s.living.sweep()
 			within, cancel := context.WithTimeout(ctx, writeBound)
 			if err := s.renewLease(within); err != nil && ctx.Err() == nil {
 				s.log.Warn("this hub could not say that it lives", "err", err)

@@ -110,7 +110,7 @@ func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
 // HubLives reports whether a hub of this store runs, as far as this one knows. A store in a hub's own
 // folder has no other one, also while the lease of the one before it has not run out.
 func (s *Store) HubLives(hub string) bool {
-	return hub == s.hub || s.engine == nil && s.living.has(hub)
+	return hub == s.hub || s.engine == nil && s.living.of(hub) != nil
 }
 
 // UpdateOwner writes what change makes of the record that is there, which is nil for none and must

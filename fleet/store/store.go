@@ -153,7 +153,7 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	// On the disk, too: what servers have in memory only cannot be written any more once
 	// most of them were away at the same time.
 	c := named("sa_leases")
-	c.TTL = leaseLasts
+	c.TTL, s.living.self = leaseLasts, s.hub
 	if s.hubs, err = openBucket(ctx, js, c, s.log, s.living.renewed); err != nil {
 		return err
 	}
@@ -236,4 +236,5 @@ func (s *Store) close() {
 		s.engine.stop()
 	}
 	s.gates.close()
+	s.living.close()
 }

@@ -73,16 +73,17 @@ func (l *Lines) Next() (Entry, error) {
 
 // Restore makes the file of a log from entries of another one, which keep their numbers
 // and times; about is what [Options.About] returns. next returns the entries in their
-// order, and io.EOF behind the last. Numbers before the first entry count as let go,
-// others that no entry has as skipped. On an error there is no file.
-func Restore(path string, about []byte, next func() (Entry, error)) (err error) {
+// order, and io.EOF behind the last. Numbers before oldest count as let go, and all before the first
+// entry where oldest is 0, for who does not know; others that no entry has count as skipped. On an
+// error there is no file.
+func Restore(path string, about []byte, oldest uint64, next func() (Entry, error)) (err error) {
 	d := osDisk{}
 	f, err := d.Create(path)
 	if err != nil {
 		return fmt.Errorf("restore journal: %w", err)
 	}
 	w := &writer{f: f, pack: true}
-	err = w.restore(about, d.Boot(), next)
+	err = w.restore(about, d.Boot(), oldest, next)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -128,7 +129,7 @@ func (l *Log) Recall(next func() (Entry, error)) error {
 	}
 }
 
-func (w *writer) restore(about []byte, boot uint32, next func() (Entry, error)) error {
+func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (Entry, error)) error {
 	if err := w.beginning(); err != nil {
 		return err
 	}
@@ -151,7 +152,14 @@ func (w *writer) restore(about []byte, boot uint32, next func() (Entry, error)) 
 		case e.Seq <= last:
 			return fmt.Errorf("entry %d stands behind entry %d", e.Seq, last)
 		case last == 0 && e.Seq > 1:
-			if err := w.block(header{kind: expired, first: 1, bound: e.Seq - 1, boot: boot}, nil); err != nil {
+			gone := e.Seq - 1
+			if oldest > 0 {
+				gone = min(gone, oldest-1)
+			}
+			if skipped = e.Seq - 1 - gone; gone == 0 {
+				break
+			}
+			if err := w.block(header{kind: expired, first: 1, bound: gone, boot: boot}, nil); err != nil {
 				return err
 			}
 		case last > 0:

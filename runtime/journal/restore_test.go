@@ -56,7 +56,7 @@ func TestRestore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "log")
 			lines := NewLines(strings.NewReader(in))
-			if err := Restore(path, []byte(`{"id":"a"}`), lines.Next); err != nil {
+			if err := Restore(path, []byte(`{"id":"a"}`), 0, lines.Next); err != nil {
 				t.Fatal(err)
 			}
 			if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
@@ -100,7 +100,7 @@ func TestRestore_Refused(t *testing.T) {
 		strings.Repeat("x", 1<<20): "has no end",
 	} {
 		path := filepath.Join(t.TempDir(), "log")
-		err := Restore(path, nil, NewLines(strings.NewReader(in)).Next)
+		err := Restore(path, nil, 0, NewLines(strings.NewReader(in)).Next)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %s", in, err, want)
 		}
@@ -201,5 +201,32 @@ func TestOpen_KnowsHowFarNumbersWent(t *testing.T) {
 	}
 	if seq, err := open(Options{Reached: last, Bound: kept}).AppendFlush(Update, Everyone, []byte(`{}`)); err != nil || seq != last+1 {
 		t.Errorf("behind %d comes %d, %v", last, seq, err)
+	}
+}
+
+// Numbers that were never given, as behind a crash before the first entry, were not let go.
+func TestRestore_BeginsLate(t *testing.T) {
+	in := `{"seq":1025,"time":1700000000000,"kind":"u","to":0,"message":{}}` + "\n"
+	for oldest, want := range map[uint64]uint64{0: 1025, 1: 1, 7: 7, 1025: 1025, 2000: 1025} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := Restore(path, nil, oldest, NewLines(strings.NewReader(in)).Next); err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
+			t.Errorf("%d: %+v, %v", oldest, rep, err)
+		}
+		l, err := Open(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Oldest(); got != want {
+			t.Errorf("%d: the oldest is %d, want %d", oldest, got, want)
+		}
+		if got := linesOf(t, l); got != in {
+			t.Errorf("%d: %s", oldest, got)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -23,6 +23,7 @@ type Arrival struct {
 	ID     string
 	Record json.RawMessage // as Taken has returned it
 	Next   func() (journal.Entry, error)
+	Oldest uint64    // events before it were let go; 0 for all before the first that there is
 	Cwd    string    // here
 	Paths  paths.Map // of the other machine, and what they are here
 	// Trusted takes over what can run programs, or allows something.
@@ -141,7 +142,7 @@ func (in *Arrival) restore(rec record, seen *heard) error {
 			return err
 		}
 	}
-	return journal.Restore(stage.logPath(rec.ID), stage.about(rec.ID), in.entries(seen))
+	return journal.Restore(stage.logPath(rec.ID), stage.about(rec.ID), in.Oldest, in.entries(seen))
 }
 
 // recall makes the log of what arrives in memory.

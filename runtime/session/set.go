@@ -79,13 +79,14 @@ type Set struct {
 	mu       sync.Mutex // is held while the records of all sessions are read at the start
 	byID     map[string]*Session
 	reserved map[string]bool // ids of sessions that are being created
+	removing map[string]bool // ids of deleted sessions whose files are still there
 }
 
 // NewSet has the sessions below the data directory read. Who needs one waits for it; who
 // needs none does not: there can be ten thousand. Their logs are opened when they are
 // needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, removing: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	if o.LogMemory > 0 {
 		set.budget = journal.NewBudget(o.LogMemory)
 	}
@@ -311,11 +312,29 @@ func PlainID(id string) bool {
 func (set *Set) Reserve(id string) bool {
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	if set.byID[id] != nil || set.reserved[id] {
+	if set.byID[id] != nil || set.reserved[id] || set.removing[id] {
 		return false
 	}
 	set.reserved[id] = true
 	return true
+}
+
+// Removing reports whether the files of a deleted session are still there. Until they are gone nobody
+// gets its id: they would be taken for the new session's, or that one's be removed in their place.
+func (set *Set) Removing(id string) bool {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.removing[id]
+}
+
+func (set *Set) setRemoving(id string, removing bool) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if removing {
+		set.removing[id] = true
+	} else {
+		delete(set.removing, id)
+	}
 }
 
 // Unreserve undoes Reserve.
@@ -335,7 +354,7 @@ func (set *Set) add(rec record, creator journal.Recipient) *Session {
 		if rec.ID = rec.AgentSessionID; !PlainID(rec.ID) {
 			rec.ID = uuid.NewString()
 		}
-		for set.byID[rec.ID] != nil || set.reserved[rec.ID] {
+		for set.byID[rec.ID] != nil || set.reserved[rec.ID] || set.removing[rec.ID] {
 			rec.ID = uuid.NewString()
 		}
 	}

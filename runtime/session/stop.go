@@ -121,6 +121,8 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session. Its log goes with it, so that those who were
 // attached are told beside it, when nobody finds it any more.
 func (s *Session) remove() error {
+	s.set.setRemoving(s.id, true)
+	defer s.set.setRemoving(s.id, false)
 	left := s.retire()
 	s.stopRaw()
 	s.saving.Lock() // a write of the record that is under way ends first

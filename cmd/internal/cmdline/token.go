@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -19,24 +20,37 @@ func Token(c *cli.Context, prefix string) (token, file string, err error) {
 	}
 	exported := token == os.Getenv(prefix+"_TOKEN") && file != os.Getenv(prefix+"_TOKEN_FILE")
 	if file == "" || token != "" && !exported {
-		file = ""
-	} else if token, err = TokenIn(file); err != nil {
+		if err := CheckToken(token); err != nil {
+			return "", "", Usagef(c, "the token %s", err)
+		}
+		return token, "", nil
+	}
+	if token, err = TokenIn(file); err != nil {
 		return "", "", Usagef(c, "--token-file: %s", err)
-	}
-	if file != "" && token == "" {
-		return "", "", Usagef(c, "the token file %s is empty", file)
-	}
-	if strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == ' ' }) {
-		return "", "", Usagef(c, "the token has characters that a header cannot carry: use printable ASCII without blanks")
 	}
 	return token, file, nil
 }
 
-// TokenIn returns what is in the file of a token.
+// TokenIn returns the token that is in a file.
 func TokenIn(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read token: %w", err)
 	}
-	return strings.TrimSpace(string(b)), nil
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("the token file %s is empty", file)
+	}
+	if err := CheckToken(token); err != nil {
+		return "", fmt.Errorf("the token in %s %w", file, err)
+	}
+	return token, nil
+}
+
+// CheckToken is the error of a token that nobody could present.
+func CheckToken(token string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == ' ' }) {
+		return errors.New("has characters that a header cannot carry: use printable ASCII without blanks")
+	}
+	return nil
 }
