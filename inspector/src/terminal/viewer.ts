@@ -20,7 +20,8 @@ const answer = /^\x1b(?:\[[?>]?[\d;]*(?:[cnRt]|\$y)|\[\?\d+u|\[[IO]|[P\]][^]*\x1
 const mostEarly = 1 << 20;
 const tooMuch = "The last that you typed or pasted was not sent: it was too much to keep until the connection was there.";
 
-const patienceMs = [200, 500, 1000, 2000, 4000, 8000];
+/** Between two tries to connect; the last one again and again, as long as somebody looks. */
+const waitsMs = [200, 500, 1000, 2000, 4000, 8000] as const;
 
 /** Shows a terminal of the gateway's machine. A broken connection is taken up right where it ended. */
 export class Viewer extends Store<ViewerState> implements Feed {
@@ -89,9 +90,9 @@ export class Viewer extends Store<ViewerState> implements Feed {
       } catch (error) {
         after = this.#terminal?.position ?? after;
         if (this.#stopped) return;
-        const wait = patienceMs[failures++];
-        if (error instanceof ProblemError || wait === undefined) return this.set({ phase: "failed", words: messageOf(error) });
+        if (error instanceof ProblemError) return this.set({ phase: "failed", words: messageOf(error) });
         this.set({ phase: "reconnecting", words: this.get().words });
+        const wait = waitsMs[failures++] ?? waitsMs.at(-1);
         await new Promise((resolve) => setTimeout(resolve, wait));
       }
     }
