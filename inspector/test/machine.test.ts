@@ -258,6 +258,18 @@ test("files are uploaded, downloaded, renamed and deleted", async () => {
   await holds(join(folder, "dropped.txt"), "let go of");
 });
 
+test("a folder that is dropped beside files is named, and the files are uploaded", async () => {
+  const from = join(home, "from");
+  mkdirSync(join(from, "whole"), { recursive: true });
+  writeFileSync(join(from, "single.txt"), "single\n");
+  mkdirSync(join(home, "onto"));
+  const page = await world.open(at(join(home, "onto")));
+  await page.getByText("The folder is empty").waitFor();
+  await drop(page, page.getByRole("region", { name: "Folder" }), [join(from, "whole"), join(from, "single.txt")]);
+  await page.getByText("whole: it cannot be read: a folder, or gone meanwhile").waitFor();
+  await holds(join(home, "onto", "single.txt"), "single\n");
+});
+
 test("a picture is shown, a large folder stays small on the page, and a missing path is explained", async () => {
   const folder = join(home, "many");
   mkdirSync(folder);

@@ -145,6 +145,22 @@ test("what is written into the form for a new session is there when one comes ba
   await expect.poll(() => first.inputValue()).toBe("");
 });
 
+test("a title that could not be given stays in its field", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await page.route(/\/v2\/sessions\//, (route) => route.abort());
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  await page.getByRole("menuitem", { name: /^Rename/ }).click();
+  const dialog = page.getByRole("dialog", { name: "Rename the session" });
+  await dialog.getByLabel("Title").fill("A name that took long to find");
+  await dialog.getByRole("button", { name: "Rename" }).click();
+  await dialog.getByText(/Failed to fetch/).waitFor();
+  await page.unrouteAll();
+  await dialog.getByRole("button", { name: "Rename" }).click();
+  await dialog.waitFor({ state: "detached" });
+  await page.getByRole("heading", { level: 1, name: "A name that took long to find" }).waitFor();
+});
+
 test("files of other clients whose names are no URIs go along with a prompt that is sent again", async () => {
   const page = await world.open();
   const id = await newSession(page);

@@ -176,6 +176,11 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     const there: File[] = [];
     let done = 0;
     for (const [i, one] of files.entries()) {
+      const readable = await one.slice(0, 1).arrayBuffer().then(() => true, () => false);
+      if (!readable) {
+        toasts.show(`${one.name}: it cannot be read: a folder, or gone meanwhile`, "bad");
+        continue;
+      }
       setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
       try {
         await gateway.machine.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
