@@ -142,6 +142,73 @@ test("what is not saved is kept, wherever one goes", async () => {
   await page.getByText("not saved", { exact: true }).waitFor({ state: "detached" });
 });
 
+test("what is typed while a file is saved stays, and so does what is written when its file cannot be deleted or is gone", async () => {
+  const folder = join(home, "typing");
+  mkdirSync(join(folder, "inside"), { recursive: true });
+  const path = join(folder, "one.txt");
+  writeFileSync(path, "one\n");
+  writeFileSync(join(folder, "inside", "deep.txt"), "deep\n");
+  const page = await world.open(at(path));
+  let write!: () => void;
+  const held = new Promise<void>((resolve) => (write = resolve));
+  await page.route(/\/v2\/fs\/file/, async (route) => {
+    if (route.request().method() === "PUT") await held;
+    await route.continue();
+  });
+  await page.getByRole("button", { name: "Edit" }).click();
+  const editor = page.getByRole("textbox", { name: "Text of one.txt" });
+  await editor.fill("one\ntwo\n");
+  const saving = page.waitForRequest((request) => request.method() === "PUT");
+  await page.keyboard.press("Control+s");
+  await saving;
+  await editor.fill("one\ntwo\nthree\n");
+  write();
+  await holds(path, "one\ntwo\n");
+  await page.getByText("Saved", { exact: true }).waitFor();
+  await expect.poll(() => editor.inputValue()).toBe("one\ntwo\nthree\n");
+  await page.keyboard.press("Control+s"); // onto what was just saved: nobody else has changed it
+  await holds(path, "one\ntwo\nthree\n");
+  await editor.waitFor({ state: "detached" });
+  // A file that cannot be deleted keeps what was written.
+  await page.unrouteAll();
+  await page.route(/\/v2\/fs\//, (route) => (route.request().method() === "DELETE" ? route.abort() : route.continue()));
+  await page.getByRole("button", { name: "Edit" }).click();
+  await editor.fill("not saved yet");
+  const remove = async (name: string, says: string) => {
+    await page.getByRole("button", { name: `Do something with ${name}` }).click();
+    await page.getByRole("menuitem", { name: "Delete" }).click();
+    await page.getByRole("dialog").getByText(`What you have written and not saved goes with it: ${says}.`).waitFor();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  };
+  await remove("one.txt", "one.txt");
+  await page.getByText(/^It is not deleted/).waitFor();
+  await expect.poll(() => editor.inputValue()).toBe("not saved yet");
+  await page.unrouteAll();
+  // Nor is it lost when somebody else deletes the file: the folder leads to it, and it can be saved.
+  rmSync(path);
+  await page.getByRole("region", { name: "Folder" }).getByText("Not saved, and not there any more").waitFor();
+  await page.getByRole("link", { name: "inside" }).click();
+  await page.getByRole("link", { name: "deep.txt" }).waitFor();
+  await page.goBack();
+  await expect.poll(() => editor.inputValue()).toBe("not saved yet");
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "file-gone");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Replace it" }).click();
+  await holds(path, "not saved yet");
+  await page.getByRole("link", { name: "one.txt" }).waitFor();
+  await page.getByText("not saved yet", { exact: true }).waitFor();
+  // With a folder goes what was written for the files in it, and that is said.
+  await page.evaluate((to) => void (location.hash = to), at(join(folder, "inside", "deep.txt")));
+  await page.getByRole("region", { name: "deep.txt" }).getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("textbox", { name: "Text of deep.txt" }).fill("deeper");
+  await page.evaluate((to) => void (location.hash = to), at(folder));
+  await remove("inside", "deep.txt");
+  await page.getByRole("link", { name: "inside" }).waitFor({ state: "detached" });
+  await page.reload(); // nothing is asked
+  await page.getByRole("link", { name: "one.txt" }).waitFor();
+});
+
 test("files are uploaded, downloaded, renamed and deleted", async () => {
   const folder = join(home, "drop");
   mkdirSync(folder);
@@ -189,6 +256,18 @@ test("files are uploaded, downloaded, renamed and deleted", async () => {
   writeFileSync(join(home, "dropped.txt"), "let go of");
   await drop(page, page.getByRole("region", { name: "Folder" }), [join(home, "dropped.txt")]);
   await holds(join(folder, "dropped.txt"), "let go of");
+});
+
+test("a folder that is dropped beside files is named, and the files are uploaded", async () => {
+  const from = join(home, "from");
+  mkdirSync(join(from, "whole"), { recursive: true });
+  writeFileSync(join(from, "single.txt"), "single\n");
+  mkdirSync(join(home, "onto"));
+  const page = await world.open(at(join(home, "onto")));
+  await page.getByText("The folder is empty").waitFor();
+  await drop(page, page.getByRole("region", { name: "Folder" }), [join(from, "whole"), join(from, "single.txt")]);
+  await page.getByText("whole: it cannot be read: a folder, or gone meanwhile").waitFor();
+  await holds(join(home, "onto", "single.txt"), "single\n");
 });
 
 test("a picture is shown, a large folder stays small on the page, and a missing path is explained", async () => {
@@ -518,8 +597,19 @@ test("what is typed while a terminal is opened, while its old output is shown, a
   await status.getByText("The connection is broken").waitFor();
   await page.keyboard.insertText(`echo late > ${home}/late`);
   await page.keyboard.press("Enter");
+  const paste = (text: string) => screen.locator("textarea").evaluate((area, pasted) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData("text/plain", pasted);
+    area.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+  }, text);
+  const many = Array.from({ length: 2000 }, (_, i) => `: line ${i}`).join("\n");
+  await paste(`${many}\necho pasted > ${home}/pasted\n`);
+  await paste("x".repeat(2_000_000));
+  await status.getByText("The last that you typed or pasted was not sent").waitFor();
+  await page.keyboard.press("Enter");
   proxy.refusing = false;
   await holds(join(home, "late"), "late\n");
+  await holds(join(home, "pasted"), "pasted\n");
   await proxy.stop();
 });
 

@@ -321,6 +321,34 @@ test("a broken network is said and mended, without losing the place", async () =
   await proxy.stop();
 });
 
+test("a page that slept while its gateway was away goes on when both are back, with what was being written", async () => {
+  const proxy = await Proxy.to(world.gateway.port);
+  const page = await world.open("about:blank");
+  await page.clock.install();
+  await page.goto(`${proxy.url}/ui/`);
+  await newSession(page, { agent: "story", prompt: "form" });
+  await ask(page).getByLabel("Replicas").fill("7");
+  proxy.refusing = true;
+  proxy.cut();
+  const bar = page.locator(".connection-bar");
+  await bar.getByText("Trying again").waitFor();
+  const refused = page.waitForEvent("console", (message) => message.text().includes("WebSocket connection"));
+  await page.clock.fastForward("08:00:00"); // timers that are due fire once, as when a lid is opened
+  await refused;
+  await page.clock.fastForward("00:10:00");
+  await bar.getByText("Trying again").waitFor();
+  expect(await bar.getByRole("button", { name: "Connect again" }).count()).toBe(0);
+  await bar.getByRole("button", { name: "Details" }).waitFor();
+  proxy.refusing = false;
+  await page.clock.fastForward("00:10:00");
+  await bar.waitFor({ state: "detached" });
+  expect(await ask(page).getByLabel("Replicas").inputValue()).toBe("7");
+  await ask(page).getByLabel("Region").selectOption("eu");
+  await ask(page).getByRole("button", { name: "Send" }).click();
+  await log(page).getByText('"replicas":7').waitFor();
+  await proxy.stop();
+});
+
 test("a gateway that is killed and comes back is followed again", async () => {
   const own = await World.start(["--no-token"]);
   try {

@@ -9,7 +9,8 @@ export function ConnectionBar() {
   if (phase === "reconnecting") {
     return (
       <div className="connection-bar warn" role="status">
-        <Spinner /> The connection is broken. Trying again. If the gateway still runs, so do turns; if it has stopped, they have ended.
+        <span><Spinner /> The connection is broken. Trying again. If the gateway still runs, so do turns; if it has stopped, they have ended.</span>
+        <Button small tone="quiet" onClick={() => router.go("connect")}>Details</Button>
       </div>
     );
   }

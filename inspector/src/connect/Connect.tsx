@@ -21,6 +21,7 @@ export function Connect() {
   const [token, setToken] = useState("");
   const [remember, setRemember] = useState<Remember>(state.remember);
   const { phase, problem } = state;
+  const there = phase === "open" || phase === "reconnecting";
 
   // The page's own gateway is tried at once; another one, or an agent that a link names, only when a person says so.
   useEffect(() => {
@@ -77,8 +78,8 @@ export function Connect() {
           </Field>}
           <div className="row">
             <Button type="submit" tone="primary" busy={phase === "connecting"}>Connect</Button>
-            {state.generation > 0 && phase === "open" && <Button tone="quiet" onClick={() => history.length > 1 ? history.back() : router.go("sessions")}>Back</Button>}
-            {phase === "open" && <Button tone="quiet" onClick={() => void gateway.leave()}>Disconnect</Button>}
+            {state.generation > 0 && there && <Button tone="quiet" onClick={() => history.length > 1 ? history.back() : router.go("sessions")}>Back</Button>}
+            {there && <Button tone="quiet" onClick={() => void gateway.leave()}>Disconnect</Button>}
           </div>
         </form>
         <details className="start">

@@ -5,8 +5,9 @@ import { Button, IconButton } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { toasts } from "../state/page.js";
 import { useStore } from "../state/store.js";
-import { nameOf, type Attached } from "./attachments.js";
+import { nameOf } from "./attachments.js";
 import { maxQueue, type ConfigOption, type Conversation } from "./conversation.js";
+import { useDraft } from "./draft.js";
 import { linksIn, mentionAt, useFiles } from "./mentions.js";
 import { Meter } from "./Meter.js";
 
@@ -20,10 +21,10 @@ interface Proposal {
 }
 
 /** Where a prompt is written: text, files, commands of the agent, and what the session is set to. */
-export function Composer({ conversation, attached }: { conversation: Conversation; attached: Attached }) {
-  const attachments = attached.all;
+export function Composer({ conversation, attach }: { conversation: Conversation; /** Reads files, to go along. */ attach: (files: Iterable<File>) => void }) {
   const state = useStore(conversation);
-  const [text, setText] = useState(conversation.draft.text);
+  const { text, attachments } = useDraft(conversation);
+  const setText = (text: string) => void (conversation.draft = { ...conversation.draft, text });
   const [picked, setPicked] = useState(0);
   const [closed, setClosed] = useState(false); // the list of proposals
   const [caret, setCaret] = useState(0);
@@ -33,9 +34,6 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   const files = useRef<HTMLInputElement>(null);
   const listId = useId();
 
-  useEffect(() => {
-    conversation.draft = { text, attachments };
-  }, [conversation, text, attachments]);
   useEffect(() => {
     if (!conversation.begun || matchMedia("(pointer: coarse)").matches) return;
     conversation.begun = false;
@@ -68,8 +66,7 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
     if (trimmed === "" && attachments.length === 0) return;
     const blocks: ContentBlock[] = [...attachments, ...linksIn(trimmed, chosen.current, cwd ?? "/"), ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
     if (!conversation.send(blocks)) return void toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
-    setText("");
-    attached.set([]);
+    conversation.draft = { ...conversation.draft, text: "", attachments: [] };
     chosen.current.clear();
     recalled.current = -1;
   };
@@ -136,7 +133,7 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   const onPaste = (event: ClipboardEvent) => {
     if (event.clipboardData.files.length === 0) return;
     event.preventDefault();
-    attached.add(event.clipboardData.files);
+    attach(event.clipboardData.files);
   };
 
   const canSend = text.trim() !== "" || attachments.length > 0;
@@ -169,7 +166,7 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
           {attachments.map((block, i) => (
             <li key={i}>
               {block.type === "image" ? <img src={`data:${block.mimeType};base64,${block.data}`} alt={nameOf(block)} /> : <span className="chip"><Icon name="files" size={14} /> {nameOf(block)}</span>}
-              <IconButton label={`Remove ${nameOf(block)}`} icon="close" size={12} onClick={() => attached.set(attachments.filter((_, k) => k !== i))} />
+              <IconButton label={`Remove ${nameOf(block)}`} icon="close" size={12} onClick={() => void (conversation.draft = { ...conversation.draft, attachments: attachments.filter((_, k) => k !== i) })} />
             </li>
           ))}
         </ul>
@@ -191,7 +188,7 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
         <input
           ref={files} type="file" multiple hidden
           onChange={(event) => {
-            attached.add(event.target.files ?? []);
+            attach(event.target.files ?? []);
             event.target.value = "";
           }}
         />

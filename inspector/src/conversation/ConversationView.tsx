@@ -17,9 +17,10 @@ import { shownState } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
 import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
-import { attach, type Attached } from "./attachments.js";
+import { attach, nameOf as nameOfBlock } from "./attachments.js";
 import { Composer } from "./Composer.js";
-import { isCopy, maxQueue, type Conversation, type Waiting } from "./conversation.js";
+import { isCopy, maxQueue, noDraft, type Conversation, type Waiting } from "./conversation.js";
+import { useDraft } from "./draft.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
 import type { PromptActions } from "./RowView.js";
@@ -45,30 +46,23 @@ export default function ConversationView({ id, child }: { id: string; child: str
   return <Inside key={id} conversation={conversation} child={child} />;
 }
 
-/** Files are read in the background; what is sent or removed meanwhile stays so. */
-function useAttachments(conversation: Conversation): Attached {
-  const [all, show] = useState<readonly ContentBlock[]>(conversation.draft.attachments);
-  const now = useRef(all);
+/** Reads files in the background, one batch after another, for the next prompt; what is sent or removed meanwhile stays so. */
+function useAttach(conversation: Conversation): (files: Iterable<File>) => void {
   const over = useRef<AbortController>(null);
   useEffect(() => {
     const shown = (over.current = new AbortController()); // what is said of a file is about this session
     return () => shown.abort();
   }, []);
   const reading = useRef(Promise.resolve());
-  const set = (next: readonly ContentBlock[]) => {
-    now.current = next;
-    show(next);
-  };
-  const add = (files: Iterable<File>) => {
+  return (files) => {
     const batch = [...files]; // the browser takes its list back
     reading.current = reading.current.then(async () => {
-      const { blocks, problems } = await attach(batch, now.current);
-      if (blocks.length > 0) set([...now.current, ...blocks]);
+      const { blocks, problems } = await attach(batch, conversation.draft.attachments);
+      if (blocks.length > 0) conversation.draft = { ...conversation.draft, attachments: [...conversation.draft.attachments, ...blocks] };
       const shown = over.current?.signal;
       if (shown?.aborted === false) for (const problem of problems) shown.addEventListener("abort", toasts.show(problem, "bad"), { once: true });
     });
   };
-  return { all, set, add };
 }
 
 function Inside({ conversation, child }: { conversation: Conversation; child: string | undefined }) {
@@ -78,18 +72,12 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   const all = useStore(inbox);
   const asks = useMemo(() => all.filter((a) => a.sessionId === conversation.id), [all, conversation]);
   const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
-  const attached = useAttachments(conversation);
+  const attach = useAttach(conversation);
   const [over, setOver] = useState(false);
   const [taken, setTaken] = useState(0); // prompts that come from elsewhere, such as the queue: the composer begins anew with each
   const [reviewing, setReviewing] = useState(false);
-  const attachments = useRef(attached);
-  attachments.current = attached;
-  const again = useCallback(({ blocks }: UserItem) => {
-    const { draft } = conversation;
-    const text = blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
-    // What was being written stays, behind it.
-    conversation.draft = { text: draft.text.trim() === "" ? text : `${text}\n\n${draft.text}`, attachments: [...draft.attachments, ...blocks.filter((b) => b.type !== "text")] };
-    attachments.current.set(conversation.draft.attachments);
+  const again = useCallback(({ blocks }: Pick<UserItem, "blocks">) => {
+    conversation.write(blocks);
     conversation.begun = true;
     setTaken((n) => n + 1);
   }, [conversation]);
@@ -120,6 +108,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         <Empty icon="unplug" title="This session cannot be shown" action={<div className="row"><Button onClick={() => void conversation.open(gateway.client)}>Try again</Button><LinkButton href="#/sessions" tone="quiet">All sessions</LinkButton></div>}>
           <p>{state.problem}</p>
         </Empty>
+        <NotSent conversation={conversation} />
       </div>
     );
   }
@@ -137,7 +126,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
       setOver(false);
       if (event.dataTransfer.files.length === 0 || state.phase === "reading") return; // a text goes where it is dropped
       event.preventDefault();
-      attached.add(event.dataTransfer.files);
+      attach(event.dataTransfer.files);
     },
   };
 
@@ -197,12 +186,9 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
           conversation.unqueue(w.id);
-          const text = w.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
-          conversation.draft = { text, attachments: w.blocks.filter((b) => b.type !== "text") };
-          attached.set(conversation.draft.attachments);
-          setTaken(taken + 1);
+          again(w);
         }} />
-        {state.phase === "reading" ? <Readonly conversation={conversation} /> : reader ? <Notice title="Your token is for reading">What is said here is shown as it comes. To say something, use a token with the scope drive.</Notice> : <Composer key={taken} conversation={conversation} attached={attached} />}
+        {state.phase === "reading" ? <><NotSent conversation={conversation} /><Readonly conversation={conversation} /></> : reader ? <Notice title="Your token is for reading">What is said here is shown as it comes. To say something, use a token with the scope drive.</Notice> : <Composer key={taken} conversation={conversation} attach={attach} />}
       </div>
       <Announcer rows={rows} running={state.running} asks={asks} />
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
@@ -324,6 +310,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
             else await gateway.client.terminateSession(id);
             router.go("sessions", [], { replace: true });
             await conversations.forget(id);
+            if (asking === "delete") conversation.draft = noDraft;
           })}
         >
           <p>{asking === "delete" ? "Its conversation and all its events are removed from the gateway. Files that the agent changed stay as they are." : "Its agent is stopped and it takes no more prompts. What was said can still be read."}</p>
@@ -432,13 +419,13 @@ function Announcer({ rows, running, asks }: { rows: readonly Row[]; running: boo
 }
 
 function Queue({ conversation, onEdit }: { conversation: Conversation; onEdit: (waiting: Waiting) => void }) {
-  const { queue, held } = useStore(conversation);
+  const { queue, held, phase } = useStore(conversation);
   if (queue.length === 0) return null;
   return (
     <section className="queue" aria-label="Prompts that wait">
       <header className="row">
         <span className="soft small">{plural(queue.length, "prompt")} {held ? "held back" : queue.length === 1 ? "waits for the turn to end" : "wait for the turn to end"}</span>
-        {held && <Button small onClick={() => conversation.release()}>Send {queue.length === 1 ? "it" : "them"} now</Button>}
+        {held && phase === "live" && <Button small onClick={() => conversation.release()}>Send {queue.length === 1 ? "it" : "them"} now</Button>}
       </header>
       <ol>
         {queue.map((waiting) => {
@@ -453,6 +440,18 @@ function Queue({ conversation, onEdit }: { conversation: Conversation; onEdit: (
         })}
       </ol>
     </section>
+  );
+}
+
+/** What was written for a session that takes nothing now, to be taken elsewhere. */
+function NotSent({ conversation }: { conversation: Conversation }) {
+  const { text, attachments } = useDraft(conversation);
+  if (text.trim() === "" && attachments.length === 0) return null;
+  return (
+    <Notice title="What you have written is not sent" actions={<><CopyButton text={text} /><Button small tone="quiet" onClick={() => void (conversation.draft = noDraft)}>Discard it</Button></>}>
+      <pre className="note-detail" tabIndex={0}>{text}</pre>
+      {attachments.length > 0 && <p>With it: {attachments.map(nameOfBlock).join(", ")}</p>}
+    </Notice>
   );
 }
 

@@ -7,6 +7,7 @@ import { plural } from "../kit/text.js";
 import { gateway } from "../state/page.js";
 import { hrefOfFile } from "../state/router.js";
 import type { Conversation } from "./conversation.js";
+import { useDraft } from "./draft.js";
 import { Words } from "./Diff.js";
 import type { DiffLine } from "./diffs.js";
 import { filesOf, type PatchFile } from "./patch.js";
@@ -38,21 +39,19 @@ async function changesIn(cwd: string, signal: AbortSignal): Promise<Changes> {
 /** What has changed in a session's folder, with remarks on lines that go into the prompt. */
 export default function Review({ conversation, cwd, onClose, onPrompt }: { conversation: Conversation; cwd: string; onClose: () => void; onPrompt: (text: string) => void }) {
   const { value, error, busy, reload } = useLoad((signal) => changesIn(cwd, signal), [cwd]);
-  const [remarks, show] = useState(conversation.remarks);
-  const remark = (one: Remark) => {
-    conversation.remarks = withRemark(conversation.remarks, one);
-    show(conversation.remarks);
-  };
+  const { remarks } = useDraft(conversation);
+  const keep = (remarks: readonly Remark[]) => void (conversation.draft = { ...conversation.draft, remarks });
+  const remark = (one: Remark) => keep(withRemark(conversation.draft.remarks, one));
   const none = value && value.files.length === 0 && value.untracked.length === 0;
   return (
     <Dialog
       title="Changes since the last commit" onClose={onClose} wide
       footer={
         <>
-          {remarks.length > 0 && <Button onClick={() => show((conversation.remarks = []))}>Drop {plural(remarks.length, "remark")}</Button>}
+          {remarks.length > 0 && <Button onClick={() => keep([])}>Drop {plural(remarks.length, "remark")}</Button>}
           <Button tone="primary" disabled={remarks.length === 0} onClick={() => {
             onPrompt(promptOf(remarks));
-            conversation.remarks = [];
+            keep([]);
             onClose();
           }}>{remarks.length === 0 ? "Put remarks into the prompt" : `Put ${plural(remarks.length, "remark")} into the prompt`}</Button>
         </>

@@ -8,14 +8,6 @@ const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 const sizeOf = (block: ContentBlock) => (block.type === "image" ? block.data.length : block.type === "resource" && "text" in block.resource ? block.resource.text.length : 0);
 
-/** What goes along with the next prompt. */
-export interface Attached {
-  readonly all: readonly ContentBlock[];
-  set(all: readonly ContentBlock[]): void;
-  /** Reads files and adds them, one batch after another: each knows how much there is already. */
-  add(files: Iterable<File>): void;
-}
-
 /** Turns files into blocks of a prompt; for those that cannot be, says why. */
 export async function attach(files: readonly File[], already: readonly ContentBlock[]): Promise<{ blocks: ContentBlock[]; problems: string[] }> {
   const blocks: ContentBlock[] = [];
@@ -67,6 +59,15 @@ export function base64(data: Uint8Array): string {
 /** What an attachment is called. */
 export function nameOf(block: ContentBlock): string {
   if (block.type === "image") return "Picture";
-  if (block.type === "resource") return decodeURIComponent(block.resource.uri.split("/").pop() ?? "file");
+  if (block.type === "resource") return decoded(block.resource.uri.split("/").pop() ?? "file");
   return block.type;
+}
+
+/** A part of a URI as people read it. Other clients' URIs can have a % that means itself. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }

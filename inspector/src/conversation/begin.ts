@@ -2,7 +2,7 @@
 import type { ContentBlock } from "sandbox-agent";
 import { conversations, gateway } from "../state/page.js";
 import { limits } from "./attachments.js";
-import type { Conversation } from "./conversation.js";
+import { wordsOf, type Conversation } from "./conversation.js";
 import type { UserItem } from "./items.js";
 import { markdownOf } from "./words.js";
 
@@ -27,7 +27,8 @@ export async function startFrom(conversation: Conversation, item: UserItem, titl
   const made = conversations.made(session);
   const said = before.length === 0 ? [] : [historyFile(markdownOf(before, title), earlier > 0)];
   made.draft = {
-    text: item.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n"),
+    remarks: [],
+    text: wordsOf(item.blocks),
     attachments: [...said, ...item.blocks.filter((b) => b.type !== "text")].slice(0, limits.count),
   };
   return made;

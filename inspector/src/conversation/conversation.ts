@@ -3,6 +3,7 @@ import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
+import { Unsent } from "../state/unsent.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
 import type { BackgroundItem, Row, Stop } from "./items.js";
@@ -88,6 +89,19 @@ const answerWindow = 200;
 /** Prompts that wait here; then sending says that the queue is full. */
 export const maxQueue = 64;
 
+/** What is written for a session, and not sent. */
+export interface Draft {
+  readonly text: string;
+  readonly attachments: readonly ContentBlock[];
+  /** On changes; they are not in the text yet. */
+  readonly remarks: readonly Remark[];
+}
+
+export const noDraft: Draft = { text: "", attachments: [], remarks: [] };
+
+/** The text of a prompt. */
+export const wordsOf = (blocks: readonly ContentBlock[]) => blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
+
 const empty: ConversationState = {
   phase: "loading", problem: undefined, info: undefined, doing: "idle", running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
   usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, given: undefined, earlier: 0, loadingEarlier: false,
@@ -106,10 +120,6 @@ class Rows extends Store<RowsVersion> {
  */
 export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
-  /** What is being written and not sent: it survives looking elsewhere. */
-  draft: { text: string; attachments: readonly ContentBlock[] } = { text: "", attachments: [] };
-  /** Remarks on changes that are not in a prompt yet. */
-  remarks: readonly Remark[] = [];
   /** Whether it was just made here: then writing goes on in it. */
   begun = false;
   #transcript: Transcript;
@@ -128,9 +138,26 @@ export class Conversation extends Store<ConversationState> {
   #between = false; // the session is closed, to be opened again at once: what is sent waits
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
-  constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame) {
+  constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame, readonly drafts: Unsent<Draft> = new Unsent()) {
     super(empty);
     this.#transcript = new Transcript(id);
+  }
+
+  /** What is being written and not sent. */
+  get draft(): Draft {
+    return this.drafts.get().get(this.id) ?? noDraft;
+  }
+
+  set draft(draft: Draft) {
+    if (draft.text === "" && draft.attachments.length === 0 && draft.remarks.length === 0) this.drafts.drop(this.id);
+    else this.drafts.put(this.id, draft);
+  }
+
+  /** Takes a prompt into what is being written, before it: none of that is lost. */
+  write(blocks: readonly ContentBlock[]): void {
+    const { text, attachments, remarks } = this.draft;
+    const words = wordsOf(blocks);
+    this.draft = { text: text.trim() === "" ? words : `${words}\n\n${text}`, attachments: [...attachments, ...blocks.filter((b) => b.type !== "text")], remarks };
   }
 
   /** Whether an update with this session's id belongs here: it is the session, or a subagent of it. */
@@ -284,7 +311,8 @@ export class Conversation extends Store<ConversationState> {
         this.#inOrder(ended, () => {
           noteEnd(this.#transcript, ended.data as never, Date.now());
           this.#changed();
-          void this.refresh();
+          if (ended.data.reason === "deleted") this.#deleted();
+          else void this.refresh();
         });
       }),
     ];
@@ -371,6 +399,13 @@ export class Conversation extends Store<ConversationState> {
     });
   }
   #seenOptions: readonly unknown[] | undefined;
+
+  /** What was said can still be read, as long as the page is open. */
+  #deleted(): void {
+    const { info, queue } = this.get();
+    const ended = { at: new Date().toISOString(), reason: "deleted", message: "It was deleted. What is shown here is gone with this page.", terminatedBy: "" };
+    this.patch({ ...(info ? { info: { ...info, state: "ended" as const, ended } } : {}), phase: "reading", doing: "idle", running: false, stopping: false, held: queue.length > 0 });
+  }
 
   /** Asks the gateway how the session is. */
   async refresh(): Promise<void> {

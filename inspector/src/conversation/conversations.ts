@@ -1,7 +1,8 @@
-import type { Session } from "sandbox-agent";
+import type { ContentBlock, Session } from "sandbox-agent";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
-import { Conversation } from "./conversation.js";
+import { Unsent } from "../state/unsent.js";
+import { Conversation, type Draft } from "./conversation.js";
 
 /** Conversations that are followed at once; the one that was looked at longest ago is let go. */
 const maxFollowed = 6;
@@ -19,6 +20,9 @@ export class Conversations {
   readonly #all = new Map<string, Conversation>(); // the newest last
   #client: Client | undefined;
 
+  /** What is written for a session outlives what is followed of it. */
+  constructor(readonly drafts: Unsent<Draft> = new Unsent()) {}
+
   /** What is followed goes on with another client. */
   use(client: Client): void {
     if (client === this.#client) return;
@@ -31,9 +35,14 @@ export class Conversations {
     for (const [id, conversation] of this.#all) if (there(id)) void (online ? conversation.again() : conversation.refresh());
   }
 
+  /** Puts something into what is being written for a session, whether it is followed or not. */
+  write(id: string, blocks: readonly ContentBlock[]): void {
+    (this.#all.get(id) ?? new Conversation(id, undefined, this.drafts)).write(blocks);
+  }
+
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
-    const conversation = this.#all.get(id) ?? new Conversation(id);
+    const conversation = this.#all.get(id) ?? new Conversation(id, undefined, this.drafts);
     this.#all.delete(id);
     this.#all.set(id, conversation);
     if (this.#client) void conversation.open(this.#client);
@@ -48,7 +57,7 @@ export class Conversations {
 
   /** The same for a session that was just made. */
   made(session: Session<2>): Conversation {
-    const conversation = new Conversation(session.id);
+    const conversation = new Conversation(session.id, undefined, this.drafts);
     conversation.begun = true;
     this.#all.set(session.id, conversation);
     if (this.#client) void conversation.open(this.#client, session);
@@ -79,9 +88,10 @@ export class Conversations {
     return this.#all.get(id)?.get().phase === "live" || this.#all.get(id)?.get().phase === "loading";
   }
 
-  /** Lets go of a session. */
+  /** Lets go of a session. What waits for its turn here becomes what is being written. */
   async forget(id: string): Promise<void> {
     const conversation = this.#all.get(id);
+    for (const waiting of conversation?.get().queue.toReversed() ?? []) conversation?.write(waiting.blocks);
     this.#all.delete(id);
     this.forgotten.more();
     await conversation?.dispose();

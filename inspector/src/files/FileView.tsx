@@ -71,8 +71,9 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     if (draft === undefined || base === undefined) return;
     setSaving(true);
     try {
-      await gateway.machine.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
-      drafts.drop(path);
+      const text = endings(base.text) === "crlf" ? withCRLF(draft) : draft;
+      const { size, etag } = await gateway.machine.fs.write(path, text, !force && base.etag ? { ifMatch: base.etag } : {});
+      drafts.saved(path, draft, { size, etag, text, picture: undefined });
       setConflict(undefined);
       toasts.show("Saved", "good");
       reload();

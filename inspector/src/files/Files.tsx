@@ -51,8 +51,17 @@ export default function Files({ route }: AreaProps) {
   const last = useRef(value);
   useEffect(() => void (last.current = value ?? last.current), [value]);
   const entry = value ?? (error ? undefined : last.current); // what was seen stays until the next is known
+  const unsaved = useStore(drafts);
   const isFolder = entry?.type === "directory";
-  const folder = entry && (isFolder ? entry.path : parentOf(entry.path));
+  // A text that is not saved outlives its file.
+  const kept = unsaved.get(wanted)?.dirty === true;
+  const file = entry ? (isFolder ? undefined : entry.path) : kept ? wanted : undefined;
+  const had = useRef(kept);
+  useEffect(() => {
+    if (had.current && !kept) reload(); // it was saved, and the file is there again
+    had.current = kept;
+  }, [kept, reload]);
+  const folder = isFolder ? entry.path : file && parentOf(file);
   const search = searchOf(route.query);
   const found = useSearch(search);
   const line = Number(route.query.line);
@@ -63,9 +72,9 @@ export default function Files({ route }: AreaProps) {
       <div className="stack">
         <AreaHead title="Files" lead="Of the machine that the gateway runs on." />
         <Location path={entry?.path ?? wanted} />
-        {error && <Notice tone="bad" title="It cannot be shown" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
+        {error && !file && <Notice tone="bad" title="It cannot be shown" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
       </div>
-      {folder && <Browser key={search ? "search" : folder} path={folder} file={isFolder ? undefined : entry.path} search={search} found={found} spot={spot} query={route.query} />}
+      {folder && <Browser key={search ? "search" : folder} path={folder} file={file} search={search} found={found} spot={spot} query={route.query} />}
       {!entry && !error && <p className="soft" role="status">Loading…</p>}
     </div>
   );
@@ -133,6 +142,9 @@ function Location({ path }: { path: string }) {
   );
 }
 
+/** The files that have a text which is not saved: the one at a path, or all below it. */
+const unsavedIn = (all: ReadonlyMap<string, Draft>, path: string) => [...all].flatMap(([of, draft]) => (draft.dirty && (of === path || of.startsWith(`${path.replace(/\/+$/, "")}/`)) ? [of] : []));
+
 type Doing = { what: "new-folder" | "new-file" } | { what: "rename" | "move" | "delete"; entry: Entry } | { what: "overwrite"; files: File[] };
 
 function Browser({ path, file, search, found, spot, query }: { path: string; file: string | undefined; search: Search | undefined; found: Found; spot: Spot; query: Readonly<Record<string, string>> }) {
@@ -149,6 +161,10 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const [uploading, setUploading] = useState("");
   const picker = useRef<HTMLInputElement>(null);
   const unsaved = useStore(drafts);
+  const lost = useMemo(() => {
+    const there = new Set(state.entries.map((e) => e.path));
+    return state.more ? [] : unsavedIn(unsaved, path).filter((of) => parentOf(of) === path && !there.has(of) && (hidden || !baseName(of).startsWith(".")));
+  }, [unsaved, state, path, hidden]);
   const shownFile = useRef(file);
   shownFile.current = file;
   useEffect(() => folder.open((paths) => {
@@ -160,6 +176,11 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     const there: File[] = [];
     let done = 0;
     for (const [i, one] of files.entries()) {
+      const readable = await one.slice(0, 1).arrayBuffer().then(() => true, () => false);
+      if (!readable) {
+        toasts.show(`${one.name}: it cannot be read: a folder, or gone meanwhile`, "bad");
+        continue;
+      }
       setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
       try {
         await gateway.machine.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
@@ -210,6 +231,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
         {state.phase === "loading" && <p className="soft" role="status">Loading…</p>}
         {state.phase === "ready" && entries.length === 0 && <Empty icon="files" title={filter === "" ? "The folder is empty" : "No name fits"}>{filter === "" && "Drop files here to upload them."}</Empty>}
         {entries.length > 0 && <List entries={entries} marks={state.marks} unsaved={unsaved} chosen={file} items={items} />}
+        {state.phase !== "loading" && lost.length > 0 && <Notice tone="warn" title="Not saved, and not there any more"><ul className="plain-list">{lost.map((of) => <li key={of}><a href={hrefOfFile(of)}>{baseName(of)}</a></li>)}</ul></Notice>}
         {state.more && <p className="small soft">Only the first {state.entries.length} entries are shown.</p>}
       </section>}
       {file && <Splitter pane={listPane} label="Width of the folder" />}
@@ -221,9 +243,15 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       {doing?.what === "delete" && (
         <Confirm
           title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
-          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.machine.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { drafts.drop(doing.entry.path); void folder.reload(); if (file === doing.entry.path) go(path); })}
+          onConfirm={() => toasts.attempt("It is not deleted", async () => {
+            await gateway.machine.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" });
+            drafts.drop(doing.entry.path);
+            void folder.reload();
+            if (shownFile.current === doing.entry.path) go(path);
+          })}
         >
           <p>{doing.entry.type === "directory" ? "The folder and all that is in it is gone then." : "It is gone then."}</p>
+          {unsavedIn(unsaved, doing.entry.path).length > 0 && <p>What you have written and not saved goes with it: {unsavedIn(unsaved, doing.entry.path).map(baseName).join(", ")}.</p>}
         </Confirm>
       )}
       {doing?.what === "overwrite" && (

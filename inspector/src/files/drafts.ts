@@ -46,11 +46,17 @@ export class Drafts extends Store<ReadonlyMap<string, Draft>> {
     this.set(new Map(this.get()).set(path, draft));
   }
 
+  /** A text was written into its file, which is this now. What was typed meanwhile is not in it, and stays. */
+  saved(path: string, text: string, now: Draft["base"]): void {
+    const draft = this.get().get(path);
+    if (draft && draft.text !== text) this.put(path, { base: now, text: draft.text, dirty: true });
+    else this.drop(path);
+  }
+
+  /** Forgets the text of a file, or those of all files in a folder. */
   drop(path: string): void {
-    if (!this.get().has(path)) return;
-    const rest = new Map(this.get());
-    rest.delete(path);
-    this.set(rest);
+    const rest = [...this.get()].filter(([of]) => of !== path && !of.startsWith(`${path}/`));
+    if (rest.length < this.get().size) this.set(new Map(rest));
   }
 
   /** The editor of a file is left: what nobody has changed is not kept. */

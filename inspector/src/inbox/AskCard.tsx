@@ -7,11 +7,12 @@ import { Change, Diff } from "../conversation/Diff.js";
 import { Markdown } from "../conversation/Markdown.js";
 import { Code } from "../conversation/Code.js";
 import { contentsOf } from "../conversation/updates.js";
-import type { Ask } from "../state/inbox.js";
+import { placeOf, type Ask } from "../state/inbox.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useTyping } from "../app/typing.js";
-import { settings } from "../state/page.js";
+import { forms, settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
+import { useForm } from "../state/unsent.js";
 import { emptyForm, fieldsOf, formContent, type FormValues } from "./form.js";
 import { useDrive } from "../app/drive.js";
 
@@ -105,7 +106,7 @@ function commandOf(input: unknown): string | undefined {
 function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
   const drive = useDrive();
   const { questions } = ask.request;
-  const [answers, setAnswers] = useState<readonly { readonly chosen: readonly string[]; readonly own: string }[]>(() => questions.map(() => ({ chosen: [], own: "" })));
+  const [answers, setAnswers] = useForm<readonly { readonly chosen: readonly string[]; readonly own: string }[]>(forms, placeOf(ask), () => questions.map(() => ({ chosen: [], own: "" })), (all) => all.map((a) => a.own.trim()).filter(Boolean).join("\n\n"));
   const given = answers.map((a) => [...a.chosen, ...(a.own.trim() === "" ? [] : [a.own.trim()])]);
   const complete = given.every((a) => a.length > 0);
   const change = (i: number, part: Partial<(typeof answers)[number]>) => setAnswers(answers.map((a, k) => (k === i ? { ...a, ...part } : a)));
@@ -150,7 +151,7 @@ function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
   const drive = useDrive();
   const request = ask.request as { message: string; mode?: string; url?: string; requestedSchema?: unknown };
   const fields = fieldsOf(request.requestedSchema);
-  const [values, setValues] = useState<FormValues>(() => emptyForm(fields));
+  const [values, setValues] = useForm<FormValues>(forms, placeOf(ask), () => emptyForm(fields));
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => {

@@ -6,11 +6,11 @@ import type { HubSession } from "../nodes/hub.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/codes.js";
-import { explain, type Explanation } from "../state/explain.js";
-import { conversations, fleet, gateway, router, sessions } from "../state/page.js";
+import { explain, messageOf, type Explanation } from "../state/explain.js";
+import { conversations, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
-import { noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
+import { isWritten, noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
 import { useDrive } from "../app/drive.js";
 
 interface Choice {
@@ -87,14 +87,22 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const drive = useDrive();
   const { agents, agent: standard, hub, node } = useStore(gateway);
   const nodes = useSelected(fleet, (f) => f.nodes);
+  const place = `new session ${JSON.stringify(query)}`;
   const [wishes, setWishes] = useState<Wishes>(() => {
+    const kept = forms.get().get(place)?.value as Wishes | undefined;
+    if (kept) return kept;
     const last = lastSession();
     return { ...noWishes, agent: query.agent ?? last?.agent ?? standard ?? "", cwd: query.cwd ?? last?.cwd ?? "", prompt: query.prompt ?? "" };
   });
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [keys, setKeys] = useState(noKeys);
-  const [more, setMore] = useState(false);
+  const [more, setMore] = useState(() => isWritten({ ...wishes, prompt: "" }));
+  const shown = useRef(true); // whoever goes elsewhere while the agent starts stays there
+  useEffect(() => {
+    shown.current = true;
+    return () => void (shown.current = false);
+  }, []);
   const said = useRef<HTMLDivElement>(null);
   const first = useRef<HTMLFormElement>(null);
   useEffect(() => {
@@ -117,6 +125,10 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const inFolder = useRef(false); // somebody was in the field of the folder
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
+  useEffect(() => {
+    if (isWritten(wishes, query.prompt)) forms.put(place, { value: wishes, words: "" });
+    else forms.drop(place);
+  }, [place, wishes, query.prompt]);
 
   // At a hub a session is made at a node: the one that was looked at last, or the first that is there.
   useEffect(() => {
@@ -154,8 +166,11 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
-      router.go("sessions", [session.id], { replace: true });
+      forms.drop(place);
+      if (shown.current) router.go("sessions", [session.id], { replace: true });
+      else toasts.show(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "good");
     } catch (error) {
+      if (!shown.current) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
       setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
       setBusy(false);
     }

@@ -3,6 +3,7 @@ import type { SessionInfo } from "sandbox-agent";
 import { Button, Field, Input } from "../kit/controls.js";
 import { Dialog, type MenuItem } from "../kit/dialog.js";
 import { router, sessions, toasts } from "../state/page.js";
+import { messageOf } from "../state/explain.js";
 import { marksOf, nameOf } from "./marks.js";
 import type { Drive } from "../app/drive.js";
 
@@ -10,15 +11,21 @@ import type { Drive } from "../app/drive.js";
 export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => void }) {
   const [title, setTitle] = useState(nameOf(info));
   const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string>();
   const save = async () => {
     setBusy(true);
-    await toasts.attempt("It could not be renamed", () => sessions.mark(info, { title: title.trim() }));
-    onClose();
+    try {
+      await sessions.mark(info, { title: title.trim() });
+      onClose();
+    } catch (problem) {
+      setError(messageOf(problem));
+      setBusy(false);
+    }
   };
   return (
     <Dialog title="Rename the session" onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} onClick={() => void save()}>Rename</Button></>}>
       <form onSubmit={(event) => { event.preventDefault(); void save(); }}>
-        <Field label="Title" hint="Empty is the title that its agent finds.">{(props) => <Input {...props} value={title} onChange={(e) => setTitle(e.target.value)} autoFocus />}</Field>
+        <Field label="Title" hint="Empty is the title that its agent finds." {...(error ? { error } : {})}>{(props) => <Input {...props} value={title} onChange={(e) => setTitle(e.target.value)} autoFocus />}</Field>
       </form>
     </Dialog>
   );

@@ -41,6 +41,9 @@ export const noWishes: Wishes = {
   agent: "", cwd: "", title: "", model: "", mode: "", variant: "", permissionMode: "", instructions: "", appendSystemPrompt: "", skills: "", env: "", mcp: [], directories: "", own: false, record: false, prompt: "",
 };
 
+/** Whether somebody has written something that they would miss; prompt is what the link to the form had. */
+export const isWritten = (w: Wishes, prompt = ""): boolean => w.prompt !== prompt || w.mcp.length > 0 || [w.title, w.instructions, w.appendSystemPrompt, w.skills, w.env, w.directories].some((text) => text !== "");
+
 const lines = (text: string) => text.split("\n").map((l) => l.trim()).filter((l) => l !== "");
 
 /** Servers as a version of ACP has them: in version 1 those that are commands have no type. */

@@ -45,6 +45,9 @@ const targetKey = "sandbox-agent:target";
 const nodeKey = (endpoint: string) => `sandbox-agent:node:${endpoint}`;
 const tokenKey = (endpoint: string) => `sandbox-agent:token:${new URL(endpoint).origin}`;
 
+/** How long the first connection is tried before somebody is told what is wrong. */
+const patienceMs = 120_000;
+
 /** The versions of ACP that this page speaks, the best one first. */
 const versions = [2, 1] as const;
 
@@ -222,13 +225,20 @@ export class GatewayStore extends Store<GatewayState> {
   }
 
   #newClient(make: new (options: SandboxAgentClientOptions<2>) => Client, acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
+    let been = false; // connected: then it is tried for as long as the page is open, through a night with the lid closed, too
     const client: Client = new make({
-      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope, retry: { giveUpAfterMs: 120_000 },
+      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope,
+      retry: {
+        get giveUpAfterMs() {
+          return been ? Infinity : patienceMs;
+        },
+      },
       // Version 2 has all of this without being asked.
       ...(acpVersion === 1 ? { capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } } as object } : {}),
       ...(this.onElicitation ? { onElicitation: this.onElicitation } : {}),
     });
     client.onState((state) => {
+      been ||= state === "open";
       if (client !== this.#client) return;
       if (state === "open") this.patch({ phase: "open", problem: undefined });
       else if (state === "reconnecting") this.patch({ phase: "reconnecting" });

@@ -168,6 +168,9 @@ function seqOf(request: unknown): number | undefined {
   return typeof seq === "number" ? seq : undefined;
 }
 
+/** Where the answer to it is written. The same thing that is asked once more, on another connection, has the same place. */
+export const placeOf = (ask: Ask): string => `${ask.sessionId ?? ""} ${seqOf(ask.request) ?? `#${ask.id}`}`;
+
 /** Whether the session is not there any more. */
 const isGone = (error: unknown) => error instanceof AcpRpcError && error.code === -32002;
 

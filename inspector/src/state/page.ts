@@ -5,10 +5,11 @@ import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
 import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
-import { Inbox } from "./inbox.js";
+import { Inbox, placeOf } from "./inbox.js";
 import { Notifier } from "./notify.js";
 import { Router, takeToken } from "./router.js";
 import { SettingsStore } from "./settings.js";
+import { Unsent, type Form } from "./unsent.js";
 import { Toasts } from "./toasts.js";
 import { Traffic } from "./traffic.js";
 
@@ -44,7 +45,9 @@ export const settings = new SettingsStore(storage("localStorage"));
 export const traffic = new Traffic();
 export const toasts = new Toasts();
 export const gateway = new GatewayStore(origin, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
-export const conversations = new Conversations();
+export const conversations = new Conversations(new Unsent(storage("sessionStorage"), "sandbox-agent:drafts"));
+/** Forms that are filled in. They are in no storage: there can be secrets in them. */
+export const forms = new Unsent<Form>();
 export const sessions = new SessionsStore();
 /** The nodes, where the page is connected to a hub. */
 export const fleet = new FleetStore();
@@ -63,7 +66,15 @@ inbox.onAsk = (ask) => {
   conversations.peek(ask.sessionId ?? "")?.asked(ask);
   notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
 };
-inbox.onAnswer = (ask, response) => conversations.peek(ask.sessionId ?? "")?.answered(ask, response);
+inbox.onAnswer = (ask, response) => {
+  conversations.peek(ask.sessionId ?? "")?.answered(ask, response);
+  const form = forms.get().get(placeOf(ask));
+  forms.drop(placeOf(ask));
+  if (response !== undefined || form === undefined) return;
+  const kept = form.words !== "" && ask.sessionId !== undefined;
+  if (kept) conversations.write(ask.sessionId!, [{ type: "text", text: form.words }]);
+  toasts.show(`What you were answering is not asked any more.${kept ? " Your words are in the prompt of its session." : ""}`);
+};
 let generation = 0;
 gateway.subscribe(() => {
   const state = gateway.get();
@@ -94,10 +105,13 @@ sessions.onChange((all, anew) => {
   if (anew) conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
-// Prompts that wait for their turn, and texts that are not saved, are the page's own: the browser asks before it forgets them.
+// Prompts that wait for their turn, forms, and files that are not saved, are the page's own: the browser asks before it forgets them.
 addEventListener("beforeunload", (event) => {
-  if (conversations.unsent || drafts.unsaved) event.preventDefault();
+  const kept = [conversations.drafts.save(), forms.save()].every(Boolean);
+  if (!kept || conversations.unsent || drafts.unsaved) event.preventDefault();
 });
+// A browser that needs the memory ends a page in silence, once it is out of sight.
+document.addEventListener("visibilitychange", () => document.hidden && conversations.drafts.save());
 
 // A file that is dropped beside the places that take files would replace the page.
 for (const type of ["dragover", "drop"] as const) {

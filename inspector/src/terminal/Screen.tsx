@@ -21,7 +21,8 @@ export function Screen({ feed, label }: { feed: Feed; label: string }) {
     const screen = new Xterm({
       theme: themeOf(element), fontFamily: getComputedStyle(element).fontFamily, fontSize: 13, lineHeight: 1.2, scrollback: 10_000, cursorBlink: false,
       disableStdin: !feed.input, convertEol: !feed.resize, screenReaderMode: true, macOptionIsMeta: true,
-      minimumContrastRatio: 4.5, // programs choose colours for a dark screen ...(feed.input ? {} : { cursorInactiveStyle: "none" as const }),
+      minimumContrastRatio: 4.5, // programs choose colours for a dark screen
+      ...(feed.input ? {} : { cursorInactiveStyle: "none" as const }),
     });
     const fit = new FitAddon();
     screen.loadAddon(fit);

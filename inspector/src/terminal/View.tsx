@@ -24,6 +24,7 @@ export default function View({ id, name }: { id: string; name: string }) {
         {phase === "open" && <span>Connected. <Kbd keys="Ctrl Shift Esc" /> leaves the terminal by keyboard.</span>}
         {phase === "reconnecting" && "The connection is broken. Trying again. If the gateway still runs, so does the program, and what you type is sent to it then."}
         {phase === "ended" && <span>The program has {words}.</span>}
+        {(phase === "opening" || phase === "open" || phase === "reconnecting") && words !== "" && <span className="bad-text">{words}</span>}
         {phase === "failed" && <><span className="bad-text">{words}</span> <Button small onClick={() => setAgain(again + 1)}>Try again</Button></>}
       </div>
     </section>

@@ -9,16 +9,19 @@ type Terminal = Awaited<ReturnType<Client["terminal"]>>;
 
 export interface ViewerState {
   readonly phase: "opening" | "open" | "reconnecting" | "ended" | "failed";
+  /** How it ended or failed; otherwise what of the typing was left out. */
   readonly words: string;
 }
 
 /** What a screen sends by itself when a program asks: what it is, where its cursor is, its modes, its colours. */
 const answer = /^\x1b(?:\[[?>]?[\d;]*(?:[cnRt]|\$y)|\[\?\d+u|\[[IO]|[P\]][^]*\x1b\\)$/;
 
-/** Characters that are kept while there is no connection. */
-const mostEarly = 4096;
+/** Characters that are kept while there is no connection. What is typed or pasted beyond that is left out as a whole, which is said. */
+const mostEarly = 1 << 20;
+const tooMuch = "The last that you typed or pasted was not sent: it was too much to keep until the connection was there.";
 
-const patienceMs = [200, 500, 1000, 2000, 4000, 8000];
+/** Between two tries to connect; the last one again and again, as long as somebody looks. */
+const waitsMs = [200, 500, 1000, 2000, 4000, 8000] as const;
 
 /** Shows a terminal of the gateway's machine. A broken connection is taken up right where it ended. */
 export class Viewer extends Store<ViewerState> implements Feed {
@@ -47,7 +50,9 @@ export class Viewer extends Store<ViewerState> implements Feed {
     // While output is shown again, the screen answers what programs asked another one long ago.
     if (phase === "open" && this.#replaying && answer.test(data)) return;
     if (phase === "open" && this.#toTerminal((terminal) => terminal.write(data))) return;
-    if (phase !== "ended" && phase !== "failed" && this.#early.length + data.length <= mostEarly) this.#early += data;
+    if (phase === "ended" || phase === "failed") return;
+    if (this.#early.length + data.length <= mostEarly) this.#early += data;
+    else this.patch({ words: tooMuch });
   }
 
   resize(cols: number, rows: number): void {
@@ -75,7 +80,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
         terminal.exited.catch(() => {});
         failures = 0;
         this.#replaying = terminal.position < terminal.shown;
-        this.set({ phase: "open", words: "" });
+        this.set({ phase: "open", words: this.get().words === tooMuch ? tooMuch : "" });
         if (this.#size) terminal.resize(this.#size.cols, this.#size.rows);
         if (this.#early !== "") terminal.write(this.#early);
         this.#early = "";
@@ -93,9 +98,9 @@ export class Viewer extends Store<ViewerState> implements Feed {
       } catch (error) {
         after = this.#terminal?.position ?? after;
         if (this.#stopped) return;
-        const wait = patienceMs[failures++];
-        if (error instanceof ProblemError || wait === undefined) return this.set({ phase: "failed", words: messageOf(error) });
-        this.set({ phase: "reconnecting", words: "" });
+        if (error instanceof ProblemError) return this.set({ phase: "failed", words: messageOf(error) });
+        this.set({ phase: "reconnecting", words: this.get().words });
+        const wait = waitsMs[failures++] ?? waitsMs.at(-1);
         await new Promise((resolve) => setTimeout(resolve, wait));
       }
     }

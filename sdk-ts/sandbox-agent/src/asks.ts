@@ -2,6 +2,8 @@ import type { Answer, PermissionHandler, QuestionHandler, QuestionRequest, Quest
 import { metaOf } from "./meta.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
+type ElicitationHandler<V extends AcpVersion> = (request: Acp<V, "CreateElicitationRequest">, context: { signal: AbortSignal }) => Promise<Acp<V, "CreateElicitationResponse">>;
+
 /** Asks that are remembered, those without an answer included. */
 const maxKept = 1024;
 
@@ -83,15 +85,23 @@ export class Asks<V extends AcpVersion> {
     return this.#ask(request, signal, closing, { outcome: "cancelled", answers: [] }, async (inner) => this.#question?.(request, { signal: inner }));
   }
 
-  async #ask<T>(request: { sessionId: string }, signal: AbortSignal, closing: () => boolean, cancelled: T, run: (signal: AbortSignal) => Promise<Answer<T>>): Promise<T> {
+  /** A form, which the client takes from its beginning. */
+  elicitation(request: Acp<V, "CreateElicitationRequest">, signal: AbortSignal, closing: () => boolean, handler: ElicitationHandler<V>): Promise<Acp<V, "CreateElicitationResponse">> {
+    type Response = Acp<V, "CreateElicitationResponse">;
+    return this.#ask(request as { sessionId?: string }, signal, closing, { action: "cancel" } as Response, (inner) => handler(request, { signal: inner }));
+  }
+
+  /** A form can be asked outside of sessions. */
+  async #ask<T>(request: { sessionId?: string }, signal: AbortSignal, closing: () => boolean, cancelled: T, run: (signal: AbortSignal) => Promise<Answer<T>>): Promise<T> {
     const seq = metaOf(request).seq;
-    const key = `${request.sessionId} ${seq === undefined ? `without ${++this.#unnumbered}` : String(seq)}`;
+    const sessionId = request.sessionId ?? "";
+    const key = `${sessionId} ${seq === undefined ? `without ${++this.#unnumbered}` : String(seq)}`;
     const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     for (;;) {
       let mine = this.#running.get(key);
       if (mine === undefined) {
         const controller = new AbortController();
-        const own: Asked = (mine = { key, sessionId: request.sessionId, seq, answer: run(controller.signal), controller });
+        const own: Asked = (mine = { key, sessionId, seq, answer: run(controller.signal), controller });
         this.#running.set(key, own);
         // An answer is kept: if the connection breaks before it arrives, it is asked for again.
         own.answer.then((answer) => (answer === undefined || seq === undefined ? this.#drop(own) : this.#forgetOld()), () => this.#drop(own));

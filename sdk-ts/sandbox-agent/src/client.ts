@@ -234,7 +234,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
       question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
-      elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
+      elicitation: o.onElicitation && ((params, signal) => this.#asks.elicitation(params, signal, () => live?.stream.state === "closed", o.onElicitation!)),
     }));
     wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;

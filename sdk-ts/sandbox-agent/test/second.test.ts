@@ -5,6 +5,7 @@ import { ProtocolVersionError, SandboxAgentClient, type Acp, type SandboxAgentCl
 import { SandboxAgentClient as LocalClient } from "sandbox-agent/local";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
+import { Proxy } from "../../test/proxy.js";
 
 type Update = Acp<2, "SessionUpdate">;
 
@@ -172,6 +173,32 @@ test("a form is filled in", async () => {
   const { text } = await session.prompt("form");
   expect(asked).toEqual(["Where should it be **deployed**?", "form", session.id]);
   expect(JSON.parse(text.replace("form: ", ""))).toEqual({ action: "accept", content: { region: "eu", replicas: 2 } });
+});
+
+test("a form that the gateway sends again is filled in once", async () => {
+  const proxy = await Proxy.to(gateway.port);
+  const asked: AbortSignal[] = [];
+  let answer!: (region: string) => void;
+  const answered = new Promise<string>((resolve) => (answer = resolve));
+  await using c = connect({
+    baseUrl: proxy.url, agent: "story", retry: { firstDelayMs: 1, maxDelayMs: 20 },
+    onElicitation: async (_, { signal }) => {
+      asked.push(signal);
+      return { action: "accept", content: { region: await answered, replicas: 2 } };
+    },
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("form");
+  await expect.poll(() => asked.length).toBe(1);
+  await c.resumeSession({ sessionId: session.id, cwd: "/tmp" }); // as another part of the same program
+  const again = new Promise<void>((resolve) => c.onState((state) => state === "open" && resolve()));
+  proxy.cut();
+  await again;
+  await c.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  expect(asked.map((signal) => signal.aborted)).toEqual([false]);
+  answer("us");
+  expect(JSON.parse((await turn).text.replace("form: ", ""))).toEqual({ action: "accept", content: { region: "us", replicas: 2 } });
+  await proxy.stop();
 });
 
 test("a call can be cancelled by itself", async () => {

@@ -1,0 +1,173 @@
+// What a person has written and not sent, and what may happen to it.
+import { SandboxAgentClient } from "sandbox-agent";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { chat, inaccessible, newSession, picture, settled, storyAgent, World, type Page } from "./world.js";
+
+let world: World;
+beforeAll(async () => {
+  world = await World.start(["--no-token", ...storyAgent]);
+});
+afterEach(async ({ task }) => world?.closeWindows(task));
+afterAll(async () => world?.stop());
+
+const log = (page: Page) => page.getByRole("log");
+const ask = (page: Page) => page.getByRole("region", { name: "The agent asks" });
+const prompt = (page: Page) => page.getByRole("textbox", { name: "Prompt", exact: true });
+const holds = (page: Page, text: string) => expect.poll(() => prompt(page).inputValue()).toBe(text);
+const go = (page: Page, hash: string) => page.evaluate((to) => void (location.hash = to), hash);
+const elsewhere = async (page: Page) => {
+  await go(page, "#/wire");
+  await page.getByRole("heading", { name: "Wire" }).waitFor();
+};
+/** Another program that uses the gateway. */
+const other = () => new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+
+test("a prompt outlives a reload and other sessions", async () => {
+  const page = await world.open();
+  const id = await newSession(page);
+  await prompt(page).fill("half a thought");
+  await page.locator("input[type=file]").setInputFiles({ name: "100% sure.txt", mimeType: "text/plain", buffer: Buffer.from("sure") });
+  await page.getByRole("list", { name: "Attachments" }).getByText("100% sure.txt").waitFor();
+  await page.reload();
+  await holds(page, "half a thought");
+  await page.getByRole("list", { name: "Attachments" }).getByText("100% sure.txt").waitFor();
+  for (let i = 0; i < 7; i++) await newSession(page); // more than are followed at once
+  await go(page, `#/sessions/${id}`);
+  await holds(page, "half a thought");
+  await page.keyboard.press("i");
+  await page.keyboard.press("Enter");
+  await log(page).getByText("half a thought").first().waitFor();
+  await settled(page);
+  await page.reload();
+  await log(page).getByText("half a thought").first().waitFor();
+  await holds(page, "");
+});
+
+test("a prompt stays to be seen when its session takes no more", async () => {
+  await using client = other();
+  for (const [way, words] of [["deleteSession", "It was deleted."], ["terminateSession", "This session has ended"]] as const) {
+    const page = await world.open();
+    const id = await newSession(page);
+    await prompt(page).fill(`written before: ${way}`);
+    await client[way](id);
+    await page.getByText(words).first().waitFor();
+    await prompt(page).waitFor({ state: "detached" });
+    const kept = page.locator(".notice").filter({ hasText: "What you have written is not sent" });
+    await kept.getByText(`written before: ${way}`).waitFor();
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `not-sent-${way}`);
+    await page.reload();
+    await kept.getByText(`written before: ${way}`).waitFor();
+    await kept.getByRole("button", { name: "Discard it" }).click();
+    await kept.waitFor({ state: "detached" });
+  }
+});
+
+test("prompts that wait become what is being written when one lets go of the session, or changes them", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "slow" });
+  await log(page).getByText("tick 3 ").waitFor();
+  await chat(page, "the first that waits");
+  await chat(page, "the second that waits");
+  await prompt(page).fill("and a thought");
+  const waiting = page.getByRole("region", { name: "Prompts that wait" });
+  await waiting.getByRole("listitem").filter({ hasText: "second" }).getByRole("button", { name: "Edit" }).click();
+  await holds(page, "the second that waits\n\nand a thought");
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  await page.getByRole("menuitem", { name: "Detach" }).click();
+  await go(page, `#/sessions/${id}`);
+  await holds(page, "the first that waits\n\nthe second that waits\n\nand a thought");
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+});
+
+test("a form of an agent that is half filled in is there again, and the browser asks before it forgets it", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { agent: "story", prompt: "form" });
+  await ask(page).getByLabel("Replicas").fill("7");
+  await elsewhere(page);
+  await go(page, "#/inbox");
+  await expect.poll(() => ask(page).getByLabel("Replicas").inputValue()).toBe("7");
+  await go(page, `#/sessions/${id}`);
+  await expect.poll(() => ask(page).getByLabel("Replicas").inputValue()).toBe("7");
+  const asked = page.waitForEvent("dialog");
+  await page.close({ runBeforeUnload: true });
+  const dialog = await asked;
+  expect(dialog.type()).toBe("beforeunload");
+  await dialog.dismiss();
+  await ask(page).getByLabel("Region").selectOption("eu");
+  await ask(page).getByRole("button", { name: "Send" }).click();
+  await log(page).getByText('"replicas":7').waitFor();
+  await page.reload(); // it is sent: nothing is asked
+  await log(page).getByText('"replicas":7').waitFor();
+});
+
+test("an answer in own words goes into the prompt when somebody else has answered", async () => {
+  const [page, another] = [await world.open(), await world.open("#/inbox")];
+  await newSession(page, { prompt: "question" });
+  await ask(page).getByRole("textbox", { name: /Which color/ }).fill("none of these, since the wall is brick");
+  await elsewhere(page);
+  await ask(another).getByRole("radio", { name: /Blue/ }).check();
+  await ask(another).getByRole("button", { name: "Answer" }).click();
+  await page.getByText("Your words are in the prompt of its session.").waitFor();
+  await page.goBack();
+  await holds(page, "none of these, since the wall is brick");
+});
+
+test("what is written into the form for a new session is there when one comes back, and who has left it stays where they are", async () => {
+  const page = await world.open("#/sessions/new");
+  const first = page.getByLabel("First prompt");
+  await first.fill("echo from the form");
+  await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption("mock");
+  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await elsewhere(page);
+  await page.goBack();
+  await expect.poll(() => first.inputValue()).toBe("echo from the form");
+  await page.waitForFunction(() => !document.querySelector(".new-session [aria-busy=true]"));
+  // The agent takes its time; meanwhile the person looks at something else.
+  let start!: () => void;
+  const held = new Promise<void>((resolve) => (start = resolve));
+  await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
+    const gateway = socket.connectToServer();
+    socket.onMessage((message) => void (String(message).includes('"session/new"') ? held.then(() => gateway.send(message)) : gateway.send(message)));
+  });
+  page.once("dialog", (dialog) => void dialog.accept());
+  await page.reload();
+  await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption("mock");
+  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await first.fill("echo from the form");
+  await page.waitForFunction(() => !document.querySelector(".new-session [aria-busy=true]"));
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await elsewhere(page);
+  start();
+  await page.getByText("The session has started: echo from the form").waitFor();
+  expect(new URL(page.url()).hash).toBe("#/wire");
+  await page.goBack();
+  await expect.poll(() => first.inputValue()).toBe("");
+});
+
+test("a title that could not be given stays in its field", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await page.route(/\/v2\/sessions\//, (route) => route.abort());
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  await page.getByRole("menuitem", { name: /^Rename/ }).click();
+  const dialog = page.getByRole("dialog", { name: "Rename the session" });
+  await dialog.getByLabel("Title").fill("A name that took long to find");
+  await dialog.getByRole("button", { name: "Rename" }).click();
+  await dialog.getByText(/Failed to fetch/).waitFor();
+  await page.unrouteAll();
+  await dialog.getByRole("button", { name: "Rename" }).click();
+  await dialog.waitFor({ state: "detached" });
+  await page.getByRole("heading", { level: 1, name: "A name that took long to find" }).waitFor();
+});
+
+test("files of other clients whose names are no URIs go along with a prompt that is sent again", async () => {
+  const page = await world.open();
+  const id = await newSession(page);
+  await using client = other();
+  const session = await client.loadSession({ sessionId: id, cwd: "/tmp" });
+  await session.prompt([{ type: "text", text: "echo look" }, { type: "resource", resource: { uri: "file:///100%.txt", mimeType: "text/plain", text: "sure" } }]);
+  await log(page).locator(".user").getByText("echo look").hover();
+  await page.getByRole("button", { name: "Write it again" }).first().click();
+  await page.getByRole("list", { name: "Attachments" }).getByText("100%.txt").waitFor();
+});
