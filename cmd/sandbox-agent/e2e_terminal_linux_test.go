@@ -37,12 +37,14 @@ func TestCommands_LeaveTheTerminalAlone(t *testing.T) {
 		{"no-such-command"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
-			const shell = `stty -g; read -r start; "$@"; stty -g; read -r rest; echo "left: $rest"`
+			// The shell stays until all is seen: now and then its last line did not come when it ended at once.
+			const shell = `stty -g; read -r start; "$@"; stty -g; read -r rest; echo "left: $rest"; read -r seen`
 			cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", shell, "sh", bin}, args...)...)
 			cmd.Env = env
 			k := startTerminal(t, cmd, pty.Winsize{Rows: 24, Cols: 80})
 			k.types("start\ntyped ahead\n")
 			k.sees(`left: `)
+			k.types("seen\n")
 			k.ends()
 			out := k.seen.String()
 			if asked := queries.FindString(out); asked != "" {
