@@ -2,14 +2,11 @@ package lasting
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
@@ -248,29 +245,5 @@ func TestConn_GivesToAFunction(t *testing.T) {
 		if _, err := c.Read(t.Context()); err == nil {
 			t.Error("Read goes on behind the end")
 		}
-	})
-}
-
-// A token that allows less than before is no better than one that is not taken.
-func TestConn_TheTokenAllowsLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one := newWire()
-		first := dials(one)
-		began := false
-		c := New(Options{GiveUp: time.Minute, Dial: func(ctx context.Context) (acp.Conn, error) {
-			if began {
-				return nil, problem.New(problem.PermissionDenied, "it may only read")
-			}
-			began = true
-			return first(ctx)
-		}})
-		begin(t, c, one)
-		one.breakRead()
-		at := time.Now()
-		_, err := everything(c)
-		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.PermissionDenied || time.Since(at) > time.Second {
-			t.Errorf("it ended after %v with %v", time.Since(at), err)
-		}
-		_ = c.Close()
 	})
 }

@@ -261,26 +261,28 @@ func TestConn_AGatewayThatIsEnding(t *testing.T) {
 	})
 }
 
-// One that does not take the token any more is not asked for minutes.
+// One that does not take the token any more, or lets it do less, is not asked for minutes.
 func TestConn_TheTokenIsNotTakenAnyMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &gateway{scripts: []func(*peer){(*peer).welcome}}
-		first := g.dial(t)
-		refused := false
-		c := New(Options{GiveUp: time.Minute, Dial: func(ctx context.Context) (acp.Conn, error) {
-			if refused {
-				return nil, problem.New(problem.TokenInvalid, "another one is needed")
+	for _, kind := range []problem.Kind{problem.TokenInvalid, problem.PermissionDenied} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &gateway{scripts: []func(*peer){(*peer).welcome}}
+			first := g.dial(t)
+			refused := false
+			c := New(Options{GiveUp: time.Minute, Dial: func(ctx context.Context) (acp.Conn, error) {
+				if refused {
+					return nil, problem.New(kind, "another one is needed")
+				}
+				refused = true
+				return first(ctx)
+			}})
+			write(t, c, hello)
+			began := time.Now()
+			_, err := everything(c)
+			if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != kind || time.Since(began) > 0 {
+				t.Errorf("%s: it ended after %v with %v", kind, time.Since(began), err)
 			}
-			refused = true
-			return first(ctx)
-		}})
-		write(t, c, hello)
-		began := time.Now()
-		_, err := everything(c)
-		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.TokenInvalid || time.Since(began) > 0 {
-			t.Errorf("it ended after %v with %v", time.Since(began), err)
-		}
-		_ = c.Close()
-		g.work.Wait()
-	})
+			_ = c.Close()
+			g.work.Wait()
+		})
+	}
 }
