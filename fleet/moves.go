@@ -174,7 +174,7 @@ func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Desti
 	if err := n.h.movesSessions(); err != nil {
 		return nil, err
 	}
-	s, state, err := n.h.findSession(t, id, "", 0)
+	s, state, err := n.h.findSession(ctx, t, id, "", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -173,7 +173,7 @@ func (c *nodeConn) Close() error {
 
 // Find implements [relay.Fleet].
 func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
-	s, state, err := n.h.findSession(t, id, node, 0)
+	s, state, err := n.h.lookUp(t, id, node, 0)
 	if err != nil {
 		return relay.Found{}, err
 	}
@@ -192,7 +192,7 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 
 // Copy implements [relay.Fleet].
 func (n nodes) Copy(ctx context.Context, t store.Token, id, node string, after uint64) (relay.Copy, error) {
-	s, state, err := n.h.findSession(t, id, node, 0)
+	s, state, err := n.h.findSession(ctx, t, id, node, 0)
 	if err != nil {
 		return relay.Copy{}, err
 	}

@@ -256,6 +256,89 @@ func TestRPC_TwoNodes(t *testing.T) {
 	}
 }
 
+// slowToTell is a gateway that tells of its sessions when it is let.
+func slowToTell(box http.Handler, let <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2/sessions/changes" {
+			select {
+			case <-let:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		box.ServeHTTP(w, r)
+	})
+}
+
+// Who has made a session can ask for it, though its node has not told the hub of it yet.
+func TestRPC_MadeAndAskedForAtOnce(t *testing.T) {
+	h := startCopier(t)
+	let := make(chan struct{})
+	h.join("one", h.joinToken(), nil, slowToTell(newBox(t), let))
+	h.awaitState("one", fleet.StateOnline)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	type answer struct {
+		what string
+		ok   bool
+		text string
+	}
+	asks := map[string]func() (bool, string){
+		"session": func() (bool, string) {
+			status, b := h.ask(http.MethodGet, "/v2/sessions/"+s, adminToken, nil)
+			return status == http.StatusOK, string(b)
+		},
+		"events": func() (bool, string) {
+			status, b := h.ask(http.MethodGet, "/v2/sessions/"+s+"/events?node=one", adminToken, nil)
+			return status == http.StatusOK, string(b)
+		},
+		"transcript": func() (bool, string) {
+			status, b := h.ask(http.MethodGet, "/v2/sessions/"+s+"/transcript", adminToken, nil)
+			return status == http.StatusOK, string(b)
+		},
+		"move": func() (bool, string) {
+			status, b := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "one"})
+			return status == http.StatusConflict && strings.Contains(string(b), "is at one already"), string(b)
+		},
+		"its move": func() (bool, string) {
+			m := h.hello(adminToken).call("_sandboxagent/session/move", fmt.Sprintf(`{"sessionId":%q,"node":"one"}`, s))
+			return errorKind(m) == "conflict", string(m.Frame())
+		},
+		"load": func() (bool, string) {
+			m := h.hello(adminToken).call("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+			return m.Err() == nil, string(m.Frame())
+		},
+	}
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/mock-2/events", adminToken, nil); status != http.StatusNotFound {
+		t.Errorf("a session that nobody has: %d %s", status, body)
+	}
+	for _, other := range []string{h.token(fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"team": "b"}}), h.token(fleet.NewToken{Kind: store.KindClient, Node: "two"})} {
+		if status, body := h.ask(http.MethodGet, "/v2/sessions/"+s, other, nil); status != http.StatusNotFound {
+			t.Errorf("with a token for others: %d %s", status, body)
+		}
+	}
+	answers := make(chan answer)
+	for what, ask := range asks {
+		go func() {
+			ok, text := ask()
+			answers <- answer{what, ok, text}
+		}()
+	}
+	soon := time.After(200 * time.Millisecond) // by then whoever waits for nothing has answered
+	for range asks {
+		var got answer
+		select {
+		case got = <-answers:
+		case <-soon:
+			close(let)
+			got = <-answers
+		}
+		if !got.ok {
+			t.Errorf("%s: %s", got.what, got.text)
+		}
+	}
+}
+
 // Where a session is made is what the client says, and else where the least is going on.
 func TestRPC_NewSessionChoosesItsNode(t *testing.T) {
 	h := startHub(t)

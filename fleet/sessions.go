@@ -368,11 +368,40 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	if err != nil {
 		return nil, "", err
 	}
-	return h.findSession(c.token, id, node, epoch)
+	return h.findSession(r.Context(), c.token, id, node, epoch)
 }
 
-// findSession is sessionOf for the nodes that a token is for.
-func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
+// hearFor is how long the hub waits to hear of a session that one of its clients has open.
+const hearFor = 5 * time.Second
+
+// findSession is sessionOf for the nodes that a token is for. The node answers who makes a session a
+// moment before the store has its record: who asks for it at once waits that moment.
+func (h *Hub) findSession(ctx context.Context, t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
+	var late <-chan time.Time
+	for {
+		news := h.o.Store.SessionNews()
+		found, state, err := h.lookUp(t, id, node, epoch)
+		if err == nil || problem.From(err).Kind != problem.SessionNotFound || epoch != 0 || !h.o.Replicate {
+			return found, state, err
+		}
+		if at := h.relay.Opened(t, id); at == "" || node != "" && node != at {
+			return nil, "", err
+		}
+		if late == nil {
+			late = time.After(hearFor)
+		}
+		select {
+		case <-news:
+		case <-late:
+			return nil, "", err
+		case <-ctx.Done():
+			return nil, "", endOf(ctx)
+		}
+	}
+}
+
+// lookUp is findSession as the store is now.
+func (h *Hub) lookUp(t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
 	var found *store.Session
 	var state runtime.State
 	var nodes []string // of those that are as good

@@ -207,9 +207,9 @@ func (g *Gateway) Open() map[string]int {
 	return n
 }
 
-// opened returns the node at which a client of this hub has the session open, "" for
+// Opened returns the node at which a client of this hub has the session open, "" for
 // none. The store hears of a new session a moment later.
-func (g *Gateway) opened(t store.Token, id string) string {
+func (g *Gateway) Opened(t store.Token, id string) string {
 	for _, c := range g.all() {
 		c.mu.Lock()
 		s := c.sessions[id]

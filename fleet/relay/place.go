@@ -153,7 +153,7 @@ func (g *Gateway) find(t store.Token, id, node string) (Found, error) {
 	if err == nil || problem.From(err).Kind != problem.SessionNotFound {
 		return found, err
 	}
-	if at := g.opened(t, id); at != "" && (node == "" || node == at) {
+	if at := g.Opened(t, id); at != "" && (node == "" || node == at) {
 		return Found{Node: at}, nil
 	}
 	if node != "" && t.Scope.Allows(store.ScopeDrive) {
