@@ -91,7 +91,11 @@ func (h *Hub) authorize(r *http.Request, route *Route, c *call) error {
 	if t.Kind == store.KindClient {
 		need := route.Scope
 		if need == "" {
-			need = scopeAtNode(r, c.params["rest"])
+			at := c.params["rest"]
+			if !route.OfNode { // what it is at a node, it is here
+				at = strings.TrimPrefix(r.URL.EscapedPath(), "/")
+			}
+			need = scopeAtNode(r, at)
 		}
 		if !t.Scope.Allows(need) {
 			return problem.New(problem.PermissionDenied, "this needs a token with the scope %s, and this one has %s", need, t.Scope)

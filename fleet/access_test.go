@@ -35,6 +35,9 @@ func who(t *testing.T) map[string]string {
 		"read /nodes/{name}/v2/sessions":    "read drive admin own",
 		"socket /nodes/{name}/v2/sessions":  "drive admin own",
 		"dots /nodes/{name}/v2/x/../health": "drive admin own",
+		" /v2/sessions/{id}/{rest...}":      "drive admin own",
+		"read /v2/sessions/{id}/raw":        "read drive admin own",
+		"dots /v2/sessions/{id}/x/../raw":   "drive admin own",
 	}
 	for key, a := range described(t) {
 		switch a.Token {

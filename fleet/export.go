@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"net/url"
 
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
@@ -20,8 +19,8 @@ func (h *Hub) exportSession(w http.ResponseWriter, r *http.Request, c call) erro
 	if err != nil {
 		return err
 	}
-	if state != SessionOffline && state != SessionGone && h.online(h.node(s.Node)) {
-		return problem.New(problem.Conflict, "%s has the session and is connected: export it there, with GET /nodes/%s/v2/sessions/%s/export", s.Node, s.Node, url.PathEscape(s.Session))
+	if h.atNode(s, state) {
+		return h.toNodeOf(s, w, r, c)
 	}
 	select {
 	case h.reading <- struct{}{}:

@@ -67,9 +67,10 @@ type Moved struct {
 //  3. it is closed here, and says where it went      nobody: whoever finds it so does step 4
 //  4. its owner is noted, with the next term         there
 //  5. it is opened there                             there
+//  6. the note of the move is taken away             there
 //
 // A failure before 3 leaves it here as it was. The node that has it decides 3 alone, and refuses
-// when something was said meanwhile.
+// when something was said meanwhile. What clients ask waits until 6: closed before 5, it would be open again.
 type move struct {
 	h      *Hub
 	caller store.Token
@@ -260,20 +261,27 @@ func (m *move) claim(ctx context.Context) error {
 var errTaken = errors.New("another move has begun meanwhile")
 
 // settle takes the note of the move away, and changes the owner in the same step if change is not
-// nil. It is done also when whoever wanted the move is gone.
+// nil.
 func (m *move) settle(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
+	return m.note(ctx, func(o store.Owner) *store.Owner {
+		next := &o
+		if change != nil {
+			next = change(o)
+		}
+		next.Moving = nil
+		return next
+	})
+}
+
+// note changes the owner as long as the move is noted. It is done also when whoever wanted the move is gone.
+func (m *move) note(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
 	return m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
 		if had == nil || had.Moving == nil || had.Moving.ID != m.id {
 			return nil, errTaken
 		}
-		next := *had
-		if change != nil {
-			next = *change(next)
-		}
-		next.Moving = nil
-		return &next, nil
+		return change(*had), nil
 	})
 }
 
@@ -301,7 +309,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	// A move that nobody has finished may have come to its third step.
 	if went := nodeIn(here); went != m.to && m.h.o.Store.Owner(m.line).Other(went) != nil {
-		if m.finish(ctx, went, here.EventCount, "") == nil {
+		if m.finish(ctx, went, here.EventCount) == nil {
 			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
 		}
 	}
@@ -316,21 +324,24 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
-	if err := m.finish(ctx, m.to, got.Session.EventCount, got.Session.Cwd); err != nil {
+	if err := m.pass(ctx, got.Session.EventCount, false, 0, got.Session.Cwd); err != nil {
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
 	}
-	if here.State == runtime.StateClosed && nodeIn(here) == "" {
-		return m.arrived(ctx, to, got) // somebody had closed it: so it stays
+	if here.State == runtime.StateClosed && nodeIn(here) == "" { // somebody had closed it: so it stays
+		m.over(ctx)
+		return m.arrived(ctx, to, got)
 	}
 	if err := m.open(ctx, got.Session); err != nil {
 		switch now, asked := to.Session(ctx, here.ID); {
 		case isNotFound(asked): // to take it back would undo that
+			m.over(ctx)
+			m.forget(ctx)
 			return Moved{}, problem.New(problem.SessionNotFound, "session %s went to %s, and was deleted there", here.ID, m.to)
-		case asked == nil && now.State == runtime.StateEnded:
-			return m.arrived(ctx, to, got)
+		case asked != nil || now.State != runtime.StateEnded:
+			return Moved{}, m.takeBack(ctx, here, err)
 		}
-		return Moved{}, m.takeBack(ctx, here, err)
 	}
+	m.over(ctx)
 	return m.arrived(ctx, to, got)
 }
 
@@ -478,13 +489,40 @@ func (m *move) deleted(ctx context.Context, to *client.Client) error {
 	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from).With("sessionId", m.line.Session)
 }
 
-// finish notes who has the session now.
-func (m *move) finish(ctx context.Context, node string, last uint64, cwd string) error {
-	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, false, 0, cwd) })
+// finish ends a move to a node that nobody has ended, and notes that it has the session.
+func (m *move) finish(ctx context.Context, node string, last uint64) error {
+	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, false, 0, "") })
 	if err == nil {
 		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", node, "last_seq", last, "by", m.caller.ID)
 	}
 	return err
+}
+
+// pass notes that the next node has the session. The note of the move stays until it is over.
+func (m *move) pass(ctx context.Context, last uint64, lost bool, missing uint64, cwd string) error {
+	_, err := m.note(ctx, func(o store.Owner) *store.Owner {
+		next := handOver(o, m.to, last, lost, missing, cwd)
+		next.Moving = o.Moving
+		return next
+	})
+	if err == nil {
+		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", m.to, "away", lost, "last_seq", last, "missing", missing, "by", m.caller.ID)
+	}
+	return err
+}
+
+// over takes the note of a move away that is done.
+func (m *move) over(ctx context.Context) {
+	if _, err := m.settle(ctx, nil); err != nil {
+		m.h.log.Warn("that a move is over could not be noted; it counts as over when its hub does not say otherwise", "session", m.line.Session, "err", err)
+	}
+}
+
+// forget removes the owner of a session that was deleted while the note kept its owner.
+func (m *move) forget(ctx context.Context) {
+	if err := m.h.o.Store.ForgetOwner(context.WithoutCancel(ctx), m.line); err != nil {
+		m.h.log.Warn("what is left of a session that was deleted", "session", m.line.Session, "err", err)
+	}
 }
 
 // handOver returns the record of a session with the next owner.
@@ -514,7 +552,7 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 	}
 	// Noted as a move back, so that nobody takes what the node still says of itself for the end of one.
 	_, err := m.h.o.Store.UpdateOwner(within, m.line, func(had *store.Owner) (*store.Owner, error) {
-		if had == nil || had.Node != m.to || had.Moving != nil {
+		if had == nil || had.Node != m.to || had.Moving == nil || had.Moving.ID != m.id {
 			return nil, errTaken
 		}
 		next := handOver(*had, m.from, here.EventCount, false, 0, here.Cwd)
@@ -542,8 +580,11 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 
 // arrived says what the session is now.
 func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Imported) (Moved, error) {
-	if now, err := to.Session(ctx, got.Session.ID); err == nil { // else as it came
+	switch now, err := to.Session(ctx, got.Session.ID); {
+	case err == nil: // else as it came
 		got.Session = now
+	case isNotFound(err):
+		m.forget(ctx)
 	}
 	m.awaitListed(ctx, to, got.Session)
 	o := m.h.o.Store.Owner(m.line)

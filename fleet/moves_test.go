@@ -581,29 +581,48 @@ func TestMove_DeletedMeanwhile(t *testing.T) {
 
 // Who closes a session that is on its way closes it where it goes: it is not open again there.
 func TestMove_ClosedMeanwhile(t *testing.T) {
-	h := startCopier(t)
-	source := &meddler{box: newBox(t)}
-	h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
-	c := h.hello(adminToken)
-	s := c.session("one")
-	c.says(s, "first")
-	h.bundled(s, "one")
-	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Query().Has("movedTo") {
-			c.send(`{"jsonrpc":"2.0","id":"closing","method":"session/close","params":{"sessionId":"` + s + `"}}`)
-			c.must("session/list", `{}`) // behind it
-		}
-		return false
-	})
-	h.move(s, fleet.MoveRequest{Node: "two"})
-	if m := c.response(`"closing"`); m.Err() != nil {
-		t.Errorf("%s", m.Frame())
+	for _, over := range []string{"ACP", "HTTP"} {
+		t.Run(over, func(t *testing.T) {
+			h := startCopier(t)
+			source := &meddler{box: newBox(t)}
+			h.join("one", h.joinToken(), nil, source)
+			h.box("two", nil)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			closed := make(chan string, 1)
+			if over == "HTTP" {
+				c.stop() // who has it open follows it, and that opens it
+			}
+			source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case !r.URL.Query().Has("movedTo"):
+				case over == "HTTP":
+					go func() {
+						status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+						closed <- strings.TrimPrefix(fmt.Sprintf("%d %s", status, body), "204 ")
+					}()
+				default:
+					c.send(`{"jsonrpc":"2.0","id":"closing","method":"session/close","params":{"sessionId":"` + s + `"}}`)
+					c.must("session/list", `{}`) // behind it
+					go func() {
+						m := c.response(`"closing"`)
+						closed <- errorKind(m)
+					}()
+				}
+				return false
+			})
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			if wrong := <-closed; wrong != "" {
+				t.Error(wrong)
+			}
+			h.await("it is closed where it went", func() bool {
+				at := h.session(s)
+				return at.Node == "two" && at.State == runtime.StateClosed
+			})
+		})
 	}
-	h.await("it is closed where it went", func() bool {
-		at := h.session(s)
-		return at.Node == "two" && at.State == runtime.StateClosed
-	})
 }
 
 // A session is deleted in the moment in which it has gone to another node: it is not taken back.
@@ -799,9 +818,6 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	s := c.session("one")
 	c.says(s, "first")
 	h.bundled(s, "one")
-	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+s+"/export", adminToken, nil); status != http.StatusConflict || !strings.Contains(string(body), "/nodes/one/v2/sessions/"+s+"/export") {
-		t.Errorf("while the node is there: %d %s", status, body)
-	}
 	bare := c.session("one") // nothing is said in it, and nothing is kept
 	h.knows(bare, "one", 0)
 	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {

@@ -62,7 +62,7 @@ func described(t *testing.T) map[string]openapi.Access {
 // beside are the routes that are no operations of the hub's own API: the pages before nodes, what
 // nodes answer, and what hubs ask each other.
 var beside = []string{
-	" /", " /ui", " /ui/{rest...}", " /v2/peer/nodes/{name}/{rest...}", " /nodes/{name}", " /nodes/{name}/", " /nodes/{name}/ui", " /nodes/{name}/ui/{rest...}", " /nodes/{name}/{rest...}",
+	" /", " /ui", " /ui/{rest...}", " /v2/peer/nodes/{name}/{rest...}", " /nodes/{name}", " /nodes/{name}/", " /nodes/{name}/ui", " /nodes/{name}/ui/{rest...}", " /nodes/{name}/{rest...}", " /v2/sessions/{id}/{rest...}",
 }
 
 func TestOpenAPI_RoutesBothWays(t *testing.T) {

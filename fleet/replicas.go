@@ -61,20 +61,23 @@ func unreadable(ctx context.Context, err error) error {
 
 // getEvents answers with a page of the events that the hub has of a session.
 func (h *Hub) getEvents(w http.ResponseWriter, r *http.Request, c call) error {
-	s, _, err := h.sessionOf(r, c)
+	s, state, err := h.sessionOf(r, c)
 	if err != nil {
 		return err
 	}
-	if accept := strings.ToLower(r.Header.Get("Accept")); strings.Contains(accept, sse.ContentType) && !strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*") {
-		return problem.New(problem.NotSupported, "the hub gives pages of what it has: to follow a session, ask its node at /nodes/%s/v2/sessions/%s/events", s.Node, c.params["id"])
-	}
+	accept := strings.ToLower(r.Header.Get("Accept"))
+	follows := strings.Contains(accept, sse.ContentType) && !strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*")
 	q := r.URL.Query()
 	version, err := numberParam(q, "acp", 1, 1, 2)
 	if err != nil {
 		return err
 	}
-	if version != 1 {
-		return problem.New(problem.NotSupported, "what the hub has is in version 1 of ACP: for version %d ask the session's node at /nodes/%s/v2/sessions/%s/events", version, s.Node, c.params["id"])
+	switch {
+	case !follows && version == 1:
+	case h.atNode(s, state):
+		return h.toNodeOf(s, w, r, c)
+	default:
+		return problem.New(problem.NotSupported, "%s is not there, and of what the hub has it gives pages, in version 1 of ACP", s.Node)
 	}
 	after, err := numberParam(q, "after", 0, 0, 1<<62)
 	if err != nil {

@@ -60,11 +60,12 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 	if !lost && m.h.online(m.h.node(m.from)) {
 		return Moved{}, m.giveUp(ctx, problem.New(problem.Conflict, "%s has come back meanwhile: move it again", m.from))
 	}
-	if _, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, m.to, p.last, true, p.missing, got.Session.Cwd) }); err != nil {
+	if err := m.pass(ctx, p.last, true, p.missing, got.Session.Cwd); err != nil {
 		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
 	}
-	m.h.log.Info("a session has moved from a node that is away", "session", m.line.Session, "from", m.from, "to", m.to, "last_seq", p.last, "missing", p.missing, "by", m.caller.ID)
-	if err := m.open(ctx, got.Session); err != nil {
+	err = m.open(ctx, got.Session)
+	m.over(ctx)
+	if err != nil {
 		return Moved{}, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
 	}
 	out, err := m.arrived(ctx, to, got)

@@ -52,11 +52,12 @@ func Routes() []Route {
 		{Method: del, Path: "/v2/nodes/{name}", Kind: client, Scope: admin, OfNode: true, serve: (*Hub).removeNode},
 		{Method: get, Path: "/v2/sessions", Kind: client, Scope: read, serve: (*Hub).listSessions},
 		{Method: get, Path: "/v2/sessions/{id}", Kind: client, Scope: read, serve: (*Hub).getSession},
-		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: admin, serve: (*Hub).removeSession},
+		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: drive, serve: (*Hub).deleteSession},
 		{Method: post, Path: "/v2/sessions/{id}/move", Kind: client, Scope: drive, serve: (*Hub).moveSession},
 		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, serve: (*Hub).getEvents},
 		{Method: get, Path: "/v2/sessions/{id}/transcript", Kind: client, Scope: read, serve: (*Hub).getTranscript},
 		{Method: get, Path: "/v2/sessions/{id}/export", Kind: client, Scope: drive, serve: (*Hub).exportSession},
+		{Path: "/v2/sessions/{id}/{rest...}", Kind: client, serve: (*Hub).askNode},
 		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},
 		{Method: post, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).createToken},
 		{Method: del, Path: "/v2/tokens/{id}", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).revokeToken},
@@ -138,6 +139,9 @@ func (h *Hub) find(r *http.Request) (*Route, map[string]string, error) {
 }
 
 func nothingAt(r *http.Request) error {
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/v2/"); ok {
+		return problem.New(problem.NotFound, "a hub has nothing at /v2/%s; what a gateway has there is at /nodes/NAME/v2/%s, and for commands of sandbox-agent with --node NAME", rest, rest)
+	}
 	return problem.New(problem.NotFound, "there is nothing at %s", r.URL.Path)
 }
 

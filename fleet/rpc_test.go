@@ -278,6 +278,7 @@ func TestRPC_MadeAndAskedForAtOnce(t *testing.T) {
 	h.awaitState("one", fleet.StateOnline)
 	c := h.hello(adminToken)
 	s := c.session("one")
+	c.stop() // as the command prompt
 	type answer struct {
 		what string
 		ok   bool

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
@@ -155,7 +156,7 @@ func (h *Hub) movesOf(s *store.Session) *Moves {
 		return nil
 	}
 	out := &Moves{Term: o.Term, Node: o.Node, Since: o.Since, Before: []MovedFrom{}}
-	if h.underWay(o.Moving) {
+	if h.underWay(o.Moving) && o.Moving.To != o.Node {
 		out.To = o.Moving.To
 	}
 	copied := map[string]uint64{}
@@ -371,9 +372,6 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	return h.findSession(r.Context(), c.token, id, node, epoch)
 }
 
-// hearFor is how long the hub waits to hear of a session that one of its clients has open.
-const hearFor = 5 * time.Second
-
 // findSession is sessionOf for the nodes that a token is for. The node answers who makes a session a
 // moment before the store has its record: who asks for it at once waits that moment.
 func (h *Hub) findSession(ctx context.Context, t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
@@ -388,7 +386,7 @@ func (h *Hub) findSession(ctx context.Context, t store.Token, id, node string, e
 			return nil, "", err
 		}
 		if late == nil {
-			late = time.After(hearFor)
+			late = time.After(relay.HearFor)
 		}
 		select {
 		case <-news:
@@ -462,15 +460,77 @@ func (h *Hub) getSession(w http.ResponseWriter, r *http.Request, c call) error {
 	return writeJSON(w, http.StatusOK, shown)
 }
 
-// removeSession removes what the hub has of a session that its node has no more, or cannot be
-// asked to delete.
-func (h *Hub) removeSession(w http.ResponseWriter, r *http.Request, c call) error {
-	s, state, err := h.sessionOf(r, c)
+// atNode reports whether a session is at its node, and that can be asked.
+func (h *Hub) atNode(s *store.Session, state runtime.State) bool {
+	return state != SessionOffline && state != SessionGone && h.online(h.node(s.Node))
+}
+
+// toNodeOf passes a request about a session on to the node that has it.
+func (h *Hub) toNodeOf(s *store.Session, w http.ResponseWriter, r *http.Request, c call) error {
+	c.node = h.node(s.Node)
+	c.params = map[string]string{"rest": strings.TrimPrefix(r.URL.EscapedPath(), "/")}
+	if q := r.URL.Query(); q.Has("node") || q.Has("epoch") { // by which the hub has found the session
+		q.Del("node")
+		q.Del("epoch")
+		u := *r.URL
+		u.RawQuery = q.Encode()
+		r = r.WithContext(r.Context())
+		r.URL = &u
+	}
+	return h.proxy(w, r, c)
+}
+
+// askNode answers what only the node of a session can, such as to close it.
+func (h *Hub) askNode(w http.ResponseWriter, r *http.Request, c call) error {
+	s, state, err := h.settledSession(r, c)
 	if err != nil {
 		return err
 	}
-	if state != SessionGone && state != SessionOffline && !(state == SessionMoved && !h.online(h.node(s.Node))) {
-		return problem.New(problem.Conflict, "%s has the session and is connected: delete it there, with DELETE /nodes/%s/v2/sessions/%s, and its replica goes, too", s.Node, s.Node, url.PathEscape(s.Session))
+	if state == SessionGone {
+		return problem.New(problem.SessionNotFound, "%s has session %q no more; what the hub has of it is at /v2/sessions/%s/events", s.Node, s.Session, c.params["id"])
+	}
+	return h.toNodeOf(s, w, r, c)
+}
+
+// settledSession is sessionOf for what changes a session: while it is on its way to another node it waits,
+// a minute at most, as what clients ask over ACP does.
+func (h *Hub) settledSession(r *http.Request, c call) (*store.Session, runtime.State, error) {
+	late := time.NewTimer(relay.HoldFor)
+	defer late.Stop()
+	for {
+		owners, sessions := h.o.Store.OwnerNews(), h.o.Store.SessionNews()
+		s, state, err := h.sessionOf(r, c)
+		if err != nil {
+			return nil, "", err
+		}
+		o := h.o.Store.Owner(store.LineOf(s.Info))
+		arriving := state == SessionMoved && time.Since(o.Since) < settleFor && !r.URL.Query().Has("node") // where it is was not heard yet
+		if !arriving && (o == nil || !h.underWay(o.Moving)) {
+			return s, state, nil
+		}
+		select {
+		case <-owners:
+		case <-sessions:
+		case <-late.C:
+			return s, state, nil
+		case <-r.Context().Done():
+			return nil, "", endOf(r.Context())
+		}
+	}
+}
+
+// deleteSession has the node of a session delete it, and its copy goes with it. Of one that its node has
+// no more, or cannot be asked to delete, the copy is all that is left of somebody's work: an
+// administrator removes it.
+func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) error {
+	s, state, err := h.settledSession(r, c)
+	switch {
+	case err != nil:
+		return err
+	case h.atNode(s, state):
+		return h.toNodeOf(s, w, r, c)
+	case !c.token.Scope.Allows(store.ScopeAdmin):
+		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}
 	if err := h.o.Store.RemoveSession(r.Context(), s.ReplicaID); err != nil {
 		return err

@@ -41,6 +41,7 @@ The log goes to the standard error, or to --log-file.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "agent", Usage: "the agent, for clients that name none", EnvVars: []string{"SANDBOX_AGENT_DEFAULT_AGENT"}},
 			&cli.StringFlag{Name: "endpoint", Usage: "use the agents of this gateway; the flags that say how agents run are its own then", EnvVars: []string{"SANDBOX_AGENT_ENDPOINT"}},
+			nodeFlag(),
 			&cli.StringFlag{Name: "token", Usage: "that gateway's token; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: []string{"SANDBOX_AGENT_TOKEN"}},
 			&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: []string{"SANDBOX_AGENT_TOKEN_FILE"}},
 			&cli.DurationFlag{Name: "give-up", Usage: "end when that gateway could not be reached for this time", Value: 10 * time.Minute},

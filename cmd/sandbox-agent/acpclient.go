@@ -114,7 +114,7 @@ func sessionCwd(ctx context.Context, t target, id, named string) (cwd, agent str
 	}
 	if named == "" {
 		agents, failed := api.Agents(ctx)
-		if failed != nil {
+		if failed != nil && !isGone(failed) { // a hub has none
 			return "", "", failed
 		}
 		if !slices.ContainsFunc(agents, func(a runtime.AgentInfo) bool { return a.Default }) {

@@ -396,6 +396,7 @@ func TestCompletion_OtherShells(t *testing.T) {
 			"sandbox-agent chat --endpoint=http://127.0.0.1:1 --token-file f --session ": "asked for completion sessions --endpoint",
 			"sandbox-agent sessions show --endpoint http://127.0.0.1:1 ":                 "asked for completion sessions --endpoint http://127.0.0.1:1",
 			"sandbox-agent prompt --agent mock --endpoint http://127.0.0.1:1 --model ":   "asked for completion models mock --endpoint http://127.0.0.1:1",
+			"sandbox-agent chat --endpoint http://127.0.0.1:1 --node box --session ":     "asked for completion sessions --endpoint http://127.0.0.1:1 --node box",
 			"sandbox-agent --token-file show sessions sho":                               "show",
 		} {
 			cmd := exec.CommandContext(t.Context(), path, "-c", "source "+file+"\n"+completed[shell](line))

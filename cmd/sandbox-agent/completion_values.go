@@ -106,7 +106,7 @@ func builtinAgents() ([]string, error) {
 }
 
 // targetPattern matches the flags that say which gateway is asked, in shells.
-const targetPattern = "--endpoint|--token|--token-file"
+const targetPattern = "--endpoint|--node|--token|--token-file"
 
 // offeredFlags are the flags whose values are offered.
 var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "model": "models", "mode": "modes"}

@@ -20,6 +20,9 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 		return "", err
 	}
 	agents, err := api.Agents(ctx)
+	if isGone(err) {
+		return "", nil // a hub lists none: its nodes have them, and one that has a default agent takes the session
+	}
 	if err != nil {
 		return "", err
 	}

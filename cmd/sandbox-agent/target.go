@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
@@ -27,10 +29,15 @@ const (
 func targetFlags(more ...cli.Flag) []cli.Flag {
 	return append(more,
 		&cli.StringFlag{Name: "endpoint", Usage: "address of the gateway; that of daemon start when it runs", Value: defaultEndpoint, EnvVars: []string{"SANDBOX_AGENT_ENDPOINT"}},
+		nodeFlag(),
 		&cli.StringFlag{Name: "token", Usage: "the gateway's token; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: []string{"SANDBOX_AGENT_TOKEN"}},
 		&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: []string{"SANDBOX_AGENT_TOKEN_FILE"}},
 		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 	)
+}
+
+func nodeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "node", Usage: "the gateway that has this name at the hub whose address --endpoint is", EnvVars: []string{"SANDBOX_AGENT_NODE"}}
 }
 
 func timeoutFlag(standard time.Duration) cli.Flag {
@@ -48,13 +55,31 @@ func targetOf(c *cli.Context) (target, error) {
 		return target{}, err
 	}
 	t := target{c.String("endpoint"), token}
-	if !atGateway(c) {
-		t.endpoint = defaultEndpoint
-		if err := t.ofDaemon(); err != nil {
-			return target{}, err
+	node := c.String("node")
+	switch {
+	case atGateway(c):
+		if err := cmdline.Endpoint(c, "endpoint", t.endpoint); err != nil || node == "" {
+			return t, err
 		}
+		t.endpoint, err = atNode(c, t.endpoint, node)
+		return t, err
+	case node != "":
+		return target{}, cmdline.Usagef(c, "--node %s: name the hub that it has joined with --endpoint", node)
 	}
-	return t, cmdline.Endpoint(c, "endpoint", t.endpoint)
+	t.endpoint = defaultEndpoint
+	return t, t.ofDaemon()
+}
+
+// atNode returns the address of a node at its hub.
+func atNode(c *cli.Context, hub, node string) (string, error) {
+	u, err := url.Parse(hub)
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(u.Path, "/nodes/") {
+		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", hub)
+	}
+	return acphttp.Address(u, "nodes", node).String(), nil
 }
 
 // ofDaemon takes the address of the gateway that daemon start left running, and

@@ -85,15 +85,18 @@ func teleportCommand(std stdio) *cli.Command {
 
 // sourceOf returns the gateway that has the session.
 func sourceOf(c *cli.Context) (target, *client.Client, error) {
+	if from := c.String("from"); from != "" {
+		err := cmdline.Endpoint(c, "from", from)
+		if err == nil {
+			err = c.Set("endpoint", from)
+		}
+		if err != nil {
+			return target{}, nil, err
+		}
+	}
 	t, err := targetOf(c)
 	if err != nil {
 		return t, nil, err
-	}
-	if from := c.String("from"); from != "" {
-		if err := cmdline.Endpoint(c, "from", from); err != nil {
-			return t, nil, err
-		}
-		t.endpoint = from
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {

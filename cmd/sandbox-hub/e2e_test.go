@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,52 @@ func TestCommands_AtANode(t *testing.T) {
 	out, err := f.agent("box", "the-nodes-own-token", "sessions", "list")
 	if err == nil || !strings.Contains(out, "token") {
 		t.Errorf("the node's own token is good at the hub: %s", out)
+	}
+}
+
+// At the hub's own address the commands about sessions work as at a gateway, and all of them with --node.
+func TestCommands_AtTheHub(t *testing.T) {
+	f := startHub(t)
+	f.startNode("box", "")
+	f.startNode("other", "")
+	at := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), args...)
+		cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := at("prompt", "echo somewhere") // by an agent that nobody names
+	said := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(out)
+	if err != nil || said == nil || !strings.Contains(out, "somewhere") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s := said[1]
+	file := filepath.Join(t.TempDir(), "session")
+	for _, tt := range []struct {
+		args  []string
+		want  string
+		fails bool
+	}{
+		{[]string{"prompt", "--session", s, "echo again"}, "again", false},
+		{[]string{"prompt", "--node", "other", "echo there"}, "there", false},
+		{[]string{"rpc", "call", "session/list"}, `"node"`, false},
+		{[]string{"sessions", "list"}, s, false},
+		{[]string{"sessions", "show", s}, s, false},
+		{[]string{"sessions", "events", s}, "somewhere", false},
+		{[]string{"sessions", "export", s, "-o", file}, "", false},
+		{[]string{"sessions", "close", s}, "", false},
+		{[]string{"sessions", "delete", s}, "", false},
+		{[]string{"sessions", "import", file, "--node", "other"}, s, false},
+		{[]string{"agents", "list"}, "--node NAME", true},
+		{[]string{"agents", "list", "--node", "box"}, "mock", false},
+		{[]string{"process", "run", "--node", "box", "--", "echo", "ran"}, "ran", false},
+		{[]string{"process", "ls", "--node", "nobody"}, "there is no node nobody", true},
+		{[]string{"health", "--ready", "--node", "box"}, "ready", false},
+	} {
+		out, err := at(tt.args...)
+		if (err != nil) != tt.fails || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: %v\n%s", strings.Join(tt.args, " "), err, out)
+		}
 	}
 }
 

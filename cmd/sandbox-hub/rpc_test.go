@@ -281,31 +281,3 @@ func TestKilled_TurnOfVersionTwo(t *testing.T) {
 	f.command("node", "remove", "box")
 	ends("error")
 }
-
-// The gateway's commands work at the hub as at a gateway, as far as they speak ACP.
-func TestCommands_AtTheHub(t *testing.T) {
-	f := startHub(t)
-	f.startNode("box", "")
-	run := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), args...)
-		cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	out, err := run("prompt", "--agent", "mock", "echo at the hub")
-	if err != nil || !strings.Contains(out, "at the hub") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var id string
-	for line := range strings.Lines(out) {
-		if _, rest, ok := strings.Cut(line, "session "); ok {
-			id = strings.TrimSpace(rest)
-		}
-	}
-	if out, err := run("prompt", "--session", id, "echo once more"); err != nil || !strings.Contains(out, "once more") {
-		t.Errorf("go on with %q: %v\n%s", id, err, out)
-	}
-	if out, err := run("rpc", "call", "session/list"); err != nil || !strings.Contains(out, id) || !strings.Contains(out, `"node"`) {
-		t.Errorf("rpc: %v\n%s", err, out)
-	}
-}

@@ -178,8 +178,9 @@ func hubSessionOperations() []operation {
 		},
 		{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", access: readsIt, params: which(), responses: one(200, jsonResponse("The session.", "Session")), problems: problems()},
 		{
-			method: del, path: "/v2/sessions/{id}", id: "removeSession", summary: "Remove the copy of a session that its node has no more, or whose node is not connected", access: adminOfIt,
-			params: which(), responses: one(204, openapi3.NewResponse().WithDescription("Done.")), problems: problems(),
+			method: del, path: "/v2/sessions/{id}", id: "deleteSession", summary: "Delete a session at its node, and the hub's copy", access: drivesIt,
+			description: "Of a session that its node has no more, or whose node is not connected, the copy is removed, which needs a token with the scope admin.",
+			params:      which(), responses: one(204, openapi3.NewResponse().WithDescription("Done.")), problems: problems(),
 		},
 		{
 			method: post, path: "/v2/sessions/{id}/move", id: "moveSession", summary: "Move a session to another node", access: drivesIt,
@@ -200,7 +201,7 @@ func hubSessionOperations() []operation {
 			description: transcript.description, params: which(transcript.params[1:]...), responses: transcript.responses, problems: problems(problem.TooManyRequests),
 		},
 		{
-			method: get, path: "/v2/sessions/{id}/export", id: "exportSession", summary: "What the hub has of a session whose node is away, in one file for a gateway", access: drivesIt,
+			method: get, path: "/v2/sessions/{id}/export", id: "exportSession", summary: "A session in one file for a gateway: from its node, or what the hub has of it while that is away", access: drivesIt,
 			description: "The file that a gateway's POST /v2/sessions/import takes. Nothing is taken out of it that looks like a key. A body that is cut is not a whole file.",
 			params:      which(), responses: one(200, openapi3.NewResponse().WithDescription("The file.").WithContent(sessionFile())), problems: problems(problem.TooManyRequests, problem.NotSupported),
 		},

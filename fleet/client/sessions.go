@@ -97,15 +97,15 @@ func (c *Client) MoveSession(ctx context.Context, id SessionID, to fleet.MoveReq
 	return m, err
 }
 
-// ExportSession writes what the hub has of a session whose node is away, for ImportSession of a
-// gateway's client. What was written with an error is not whole.
+// ExportSession writes a session, or what the hub has of it while its node is away, for ImportSession of
+// a gateway's client. What was written with an error is not whole.
 func (c *Client) ExportSession(ctx context.Context, id SessionID, to io.Writer) error {
 	u, q := id.at(c, "export")
 	return c.do(ctx, http.MethodGet, u, q, nil, to)
 }
 
-// RemoveSession removes what the hub has of a session whose node has it no more, or is not
-// connected.
+// RemoveSession deletes a session at its node, or removes what the hub has of one whose node has it no
+// more, or is not connected.
 func (c *Client) RemoveSession(ctx context.Context, id SessionID) error {
 	u, q := id.at(c)
 	return c.do(ctx, http.MethodDelete, u, q, nil, nil)

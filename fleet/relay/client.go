@@ -282,6 +282,10 @@ var errEnded = problem.New(problem.ClientNotFound, "the connection has ended: in
 func (c *Client) begin(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.beginLocked(f)
+}
+
+func (c *Client) beginLocked(f func()) bool {
 	if c.closed {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,8 +118,21 @@ type Gateway struct {
 	mu      sync.Mutex
 	closed  bool
 	clients map[string]*Client
-	placing map[string]int // sessions that nodes are asked for, by node
+	placing map[string]int  // sessions that nodes are asked for, by node
+	made    map[string]made // sessions of which the store may not have heard yet, by id; at most maxMade
 }
+
+// made is a session that a client has made.
+type made struct {
+	node string
+	at   time.Time
+}
+
+const (
+	// HearFor is how long the store may take to hear of a session that a client has made.
+	HearFor = 5 * time.Second
+	maxMade = 1000 // beyond that who made one waits for it
+)
 
 var _ acp.Gateway = (*Gateway)(nil)
 
@@ -137,7 +151,7 @@ type Options struct {
 
 // New returns a Gateway without connections.
 func New(fleet Fleet, o Options) *Gateway {
-	return &Gateway{fleet: fleet, version: o.Version, observer: o.Observer, log: o.Logger, unread: viewer.NewUnread(maxUnread), clients: map[string]*Client{}, placing: map[string]int{}}
+	return &Gateway{fleet: fleet, version: o.Version, observer: o.Observer, log: o.Logger, unread: viewer.NewUnread(maxUnread), clients: map[string]*Client{}, placing: map[string]int{}, made: map[string]made{}}
 }
 
 // Connect implements [acp.Gateway].
@@ -207,21 +221,44 @@ func (g *Gateway) Open() map[string]int {
 	return n
 }
 
-// Opened returns the node at which a client of this hub has the session open, "" for
-// none. The store hears of a new session a moment later.
+// noteMade notes that a client has made a session.
+func (g *Gateway) noteMade(id, node string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.made, func(_ string, m made) bool { return time.Since(m.at) > HearFor })
+	if len(g.made) < maxMade {
+		g.made[id] = made{node, time.Now()}
+	}
+}
+
+func (g *Gateway) forgetMade(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.made, id)
+}
+
+// Opened returns the node at which a client of this hub has the session open, or has made it just now,
+// "" for none. The store hears of a new session a moment later.
 func (g *Gateway) Opened(t store.Token, id string) string {
+	may := func(node string) bool {
+		_, err := g.fleet.Node(t, node)
+		return err == nil
+	}
 	for _, c := range g.all() {
 		c.mu.Lock()
 		s := c.sessions[id]
 		c.mu.Unlock()
-		if s == nil {
-			continue
-		}
-		if _, err := g.fleet.Node(t, s.at().node); err == nil {
+		if s != nil && may(s.at().node) {
 			return s.at().node
 		}
 	}
-	return ""
+	g.mu.Lock()
+	m := g.made[id]
+	g.mu.Unlock()
+	if m.node == "" || time.Since(m.at) > HearFor || !may(m.node) {
+		return ""
+	}
+	return m.node
 }
 
 func (g *Gateway) all() []*Client {

@@ -390,6 +390,7 @@ func (l *line) made(q *viewer.Request, res *acp.Message) {
 	case full:
 		q.Fail(nil, problem.New(problem.TooManyRequests, "%s has made the session %q, and this connection has %d open: open it on another one", l.node, id, maxSessions))
 	default:
+		c.g.noteMade(id, l.node)
 		c.Created(q, s, l.signed(res.Result()))
 	}
 }
@@ -441,6 +442,9 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		if res.Err() != nil {
 			break
+		}
+		if q.Method() == acp.MethodSessionDelete {
+			c.g.forgetMade(id)
 		}
 		c.mu.Lock()
 		s := c.sessions[id]

@@ -21,9 +21,9 @@ const (
 	// is among the session's events, at the place of what is missing.
 	MethodMoved = "_sandboxagent/session/moved"
 
-	// holdFor is how long requests about a session wait that is being moved. Then they go where it
+	// HoldFor is how long requests about a session wait that is being moved. Then they go where it
 	// is, and the node says whether it takes them.
-	holdFor = time.Minute
+	HoldFor = time.Minute
 )
 
 // moveSession has the hub move a session.
@@ -71,30 +71,31 @@ func (c *Client) owned(o *store.Owner) {
 		c.mu.Unlock()
 		return
 	}
-	switch node := s.at().node; {
-	case o.Other(node) != nil && o.Other(node).Term > 0:
-		c.mu.Unlock()
-		c.begin(func() { c.follow(s, o) })
-	case node == o.Node && o.Moving != nil:
-		id := o.Moving.ID
-		fresh := s.moving != id
-		s.moving = id
-		c.mu.Unlock()
-		if fresh {
-			c.begin(func() { c.stopHolding(s, id) })
-		}
-	case node == o.Node && s.moving != "":
-		s.moving = ""
-		c.mu.Unlock()
-		c.begin(func() { c.releaseUnlessOpening(s) })
-	default:
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	node, move := s.at().node, ""
+	if o.Moving != nil {
+		move = o.Moving.ID
+	}
+	went := o.Other(node) != nil && o.Other(node).Term > 0
+	if !went && node != o.Node {
+		return
+	}
+	was := s.moving
+	s.moving = move
+	if move != "" && move != was {
+		c.beginLocked(func() { c.stopHolding(s, move) })
+	}
+	switch {
+	case went:
+		c.beginLocked(func() { c.follow(s, o) })
+	case was != "" && move == "":
+		c.beginLocked(func() { c.releaseUnlessOpening(s) })
 	}
 }
 
 // stopHolding lets requests go on that have waited for a move for long.
 func (c *Client) stopHolding(s *session, move string) {
-	late := time.NewTimer(holdFor)
+	late := time.NewTimer(HoldFor)
 	defer late.Stop()
 	select {
 	case <-late.C:
@@ -146,7 +147,7 @@ func (c *Client) follow(s *session, o *store.Owner) {
 		return // somebody was faster
 	}
 	s.line.Store(to)
-	s.opening, s.moving = true, ""
+	s.opening = true
 	delete(c.lost, s.id)
 	c.sessions[s.id] = s
 	c.mu.Unlock()

@@ -42,6 +42,42 @@ func (w *wire) resumed() string {
 	return string(after)
 }
 
+// A move is over when its hub says so, and not when the session has another owner: until then it may be opened there.
+func TestMoved_RequestsWaitForItsEnd(t *testing.T) {
+	for name, early := range map[string]bool{"before the client follows": true, "behind that": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				w.g.Owned(stays("a", "b"))
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/close","params":{"sessionId":"s"}}`)
+				synctest.Wait()
+				over := went("a", "b", 0, 0)
+				on := *over
+				on.Moving = stays("a", "b").Moving
+				w.g.Owned(&on)
+				if early {
+					w.g.Owned(over)
+				}
+				a.takes("_sandboxagent/session/detach")
+				b := w.dialed("b")
+				b.resumed()
+				if !early {
+					synctest.Wait()
+					select {
+					case m := <-b.toNode:
+						t.Fatalf("before the end of the move the node was sent %s", m.Frame())
+					default:
+					}
+					w.g.Owned(over)
+				}
+				b.answers(b.takes("session/close"), `{}`)
+			})
+		})
+	}
+}
+
 // What a client asks while a session is moved waits, and goes where the session is then.
 func TestMoved_RequestsWait(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -51,7 +87,7 @@ func TestMoved_RequestsWait(t *testing.T) {
 	}{
 		"it arrives":        {went("a", "b", 0, 0), 0, "b"},
 		"it stays":          {stays("a", ""), 0, "a"},
-		"nobody ends it":    {nil, holdFor, "a"},
+		"nobody ends it":    {nil, HoldFor, "a"},
 		"it begins anew":    {stays("a", "c"), 0, ""},
 		"another session's": {&store.Owner{Line: store.Line{Session: "other"}, Node: "a"}, 0, ""},
 	} {

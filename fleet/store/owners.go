@@ -98,6 +98,9 @@ func (s *Store) Owner(l Line) *Owner {
 // Owners returns all owners, in no order.
 func (s *Store) Owners() []*Owner { return s.owners.all() }
 
+// OwnerNews returns a channel that is closed when an owner changes.
+func (s *Store) OwnerNews() <-chan struct{} { return s.owners.news() }
+
 // OnOwner has f told of each change of an owner, in the order of the changes. It must not wait.
 func (s *Store) OnOwner(f func(*Owner)) { s.owned.Store(&f) }
 
