@@ -143,6 +143,9 @@ func (w *world) on(e event) bool {
 		if what := missing(eff); what != "" {
 			w.fault = what
 		}
+		if (eff.do == endTurn || eff.do == joinTurn) && eff.turn.phase != over {
+			w.fault = "a turn is answered that is not over"
+		}
 		switch eff.do {
 		case recordPrompt:
 			if w.recorded[eff.turn] {
@@ -192,6 +195,9 @@ func (w *world) on(e event) bool {
 			}
 			if (eff.turn == nil) == (eff.req == nil) {
 				w.fault = "a start is for one turn, or for one request"
+			}
+			if eff.attempt != w.m.attempt {
+				w.fault = "a start does not know which it is"
 			}
 			w.begun, w.given = true, false
 		case giveUpStart:
