@@ -305,6 +305,14 @@ func TestRPC_MadeAndAskedForAtOnce(t *testing.T) {
 			m := h.hello(adminToken).call("_sandboxagent/session/move", fmt.Sprintf(`{"sessionId":%q,"node":"one"}`, s))
 			return errorKind(m) == "conflict", string(m.Frame())
 		},
+		"list": func() (bool, string) {
+			status, b := h.ask(http.MethodGet, "/v2/sessions", adminToken, nil)
+			return status == http.StatusOK && strings.Contains(string(b), s), string(b)
+		},
+		"its list": func() (bool, string) {
+			b := h.hello(adminToken).must("session/list", `{}`)
+			return strings.Contains(string(b), s), string(b)
+		},
 		"load": func() (bool, string) {
 			m := h.hello(adminToken).call("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
 			return m.Err() == nil, string(m.Frame())

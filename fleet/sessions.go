@@ -268,8 +268,38 @@ func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error
 	return writeJSON(w, http.StatusOK, list)
 }
 
+// hear waits until the hub has heard of the sessions that its clients have just made: who lists them at
+// once finds them. It does not wait long for a node that says nothing.
+func (h *Hub) hear(ctx context.Context, t store.Token) error {
+	if !h.o.Replicate {
+		return nil
+	}
+	var late <-chan time.Time
+	for {
+		news := h.o.Store.SessionNews()
+		if !h.relay.Unheard(t, func(id, node string) bool {
+			return slices.ContainsFunc(h.o.Store.Sessions(), func(s *store.Session) bool { return s.Session == id && s.Node == node })
+		}) {
+			return nil
+		}
+		if late == nil {
+			late = time.After(time.Second)
+		}
+		select {
+		case <-news:
+		case <-late:
+			return nil
+		case <-ctx.Done():
+			return endOf(ctx)
+		}
+	}
+}
+
 // sessionPage returns a page of the sessions of the nodes that a token is for.
 func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (SessionList, error) {
+	if err := h.hear(ctx, t); err != nil {
+		return SessionList{}, err
+	}
 	list := SessionList{Sessions: []Session{}}
 	type row struct {
 		s     *store.Session
@@ -528,6 +558,7 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 	case err != nil:
 		return err
 	case h.atNode(s, state):
+		h.relay.ForgetMade(s.Session)
 		return h.toNodeOf(s, w, r, c)
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)

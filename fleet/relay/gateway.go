@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -231,10 +232,24 @@ func (g *Gateway) noteMade(id, node string) {
 	}
 }
 
-func (g *Gateway) forgetMade(id string) {
+// ForgetMade is told that a session was deleted.
+func (g *Gateway) ForgetMade(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.made, id)
+}
+
+// Unheard reports whether a client has just made a session for whose node the token is, and of which
+// the store has not heard yet.
+func (g *Gateway) Unheard(t store.Token, heard func(id, node string) bool) bool {
+	g.mu.Lock()
+	maps.DeleteFunc(g.made, func(id string, m made) bool { return time.Since(m.at) > HearFor || heard(id, m.node) })
+	left := slices.Collect(maps.Values(g.made))
+	g.mu.Unlock()
+	return slices.ContainsFunc(left, func(m made) bool {
+		_, err := g.fleet.Node(t, m.node)
+		return err == nil
+	})
 }
 
 // Opened returns the node at which a client of this hub has the session open, or has made it just now,

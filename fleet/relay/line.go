@@ -444,7 +444,7 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 			break
 		}
 		if q.Method() == acp.MethodSessionDelete {
-			c.g.forgetMade(id)
+			c.g.ForgetMade(id)
 		}
 		c.mu.Lock()
 		s := c.sessions[id]
