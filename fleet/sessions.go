@@ -393,6 +393,9 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	if err != nil {
 		return nil, "", problem.Wrap(problem.InvalidRequest, err, "the path cannot be read")
 	}
+	if id == "changes" { // what a gateway has beside its sessions
+		return nil, "", nothingAt(r)
+	}
 	q := r.URL.Query()
 	node := q.Get("node")
 	epoch, err := numberParam(q, "epoch", 0, 1, 1<<62)

@@ -121,6 +121,7 @@ func TestCommands_AtTheHub(t *testing.T) {
 		{[]string{"sessions", "delete", s}, "", false},
 		{[]string{"sessions", "import", file, "--node", "other"}, s, false},
 		{[]string{"agents", "list"}, "--node NAME", true},
+		{[]string{"sessions", "watch"}, "--node NAME", true},
 		{[]string{"agents", "list", "--node", "box"}, "mock", false},
 		{[]string{"process", "run", "--node", "box", "--", "echo", "ran"}, "ran", false},
 		{[]string{"process", "ls", "--node", "nobody"}, "there is no node nobody", true},
