@@ -264,3 +264,20 @@ func TestCommands_LeftRunningKeepTheProcess(t *testing.T) {
 		}
 	})
 }
+
+// A hundred sessions in which nothing goes on leave as much garbage as one: how still the program is
+// says whether memory is given back.
+func TestLookAfter_SessionsAtRestLeaveNoGarbage(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{})
+	tc := connect(t, r, "")
+	garbage := func(sessions int) float64 {
+		for len(r.sessions.All()) < sessions {
+			s := tc.session()
+			tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		}
+		return testing.AllocsPerRun(100, r.lookAfter)
+	}
+	if one, hundred := garbage(1), garbage(100); hundred > one {
+		t.Errorf("%v allocations with a hundred sessions, %v with one", hundred, one)
+	}
+}

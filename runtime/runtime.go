@@ -232,20 +232,26 @@ func (r *Runtime) upkeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, c := range r.allClients() {
-				if c.Abandoned(r.o.ConnectionGrace) {
-					r.log.Info("connection ended after its client was gone", "client", c.ID())
-					c.Close()
-				}
-			}
-			for _, s := range r.sessions.All() {
-				s.Tidy(session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
-			}
-			r.sessions.Shrink()
-			r.boundIdle()
-			r.agents.EndUnused()
+			r.lookAfter()
 		}
 	}
+}
+
+// lookAfter is done each second, also when nothing goes on: then it must leave no garbage for each session,
+// or the program never seems to be still and keeps the memory that it does not need.
+func (r *Runtime) lookAfter() {
+	for _, c := range r.allClients() {
+		if c.Abandoned(r.o.ConnectionGrace) {
+			r.log.Info("connection ended after its client was gone", "client", c.ID())
+			c.Close()
+		}
+	}
+	for _, s := range r.sessions.All() {
+		s.Tidy(session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
+	}
+	r.sessions.Shrink()
+	r.boundIdle()
+	r.agents.EndUnused()
 }
 
 // Shutdown refuses new work, cancels turns, ends every agent process, makes the

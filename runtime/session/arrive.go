@@ -281,8 +281,7 @@ func (set *Set) readmit(old *Session) error {
 	s.list()
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	set.byID[s.id] = s
-	set.changes.note(s.id, s)
+	set.noteLocked(s.id, s)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func (set *Set) Retain(ctx context.Context, r Retention) {
 }
 
 func (set *Set) retain(ctx context.Context, r Retention) {
-	all := set.All()
+	all := slices.Clone(set.All())
 	var total int64
 	sizes := make(map[*Session]int64, len(all))
 	for _, s := range all {

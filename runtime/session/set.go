@@ -78,6 +78,7 @@ type Set struct {
 
 	mu       sync.Mutex // is held while the records of all sessions are read at the start
 	byID     map[string]*Session
+	all      []*Session      // those of byID, nil when that has changed
 	reserved map[string]bool // ids of sessions that are being created
 	removing map[string]bool // ids of deleted sessions whose files are still there
 }
@@ -174,7 +175,7 @@ func (set *Set) closeFiles(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		all := set.All()
+		all := slices.Clone(set.All())
 		slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.stirred.Load(), b.stirred.Load()) })
 		for _, s := range all {
 			if set.counts.Open.Load() <= int64(set.o.LogFiles)*3/4 {
@@ -226,11 +227,27 @@ func (set *Set) Find(id string) *Session {
 	return set.byID[id]
 }
 
-// All returns the sessions, in no order.
+// All returns the sessions, in no order. The list is not to be changed: until there is another session,
+// everybody is given the same one. Each second all are looked at, and ten thousand need not be collected for
+// that.
 func (set *Set) All() []*Session {
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	return slices.Collect(maps.Values(set.byID))
+	if set.all == nil {
+		set.all = slices.Collect(maps.Values(set.byID))
+	}
+	return set.all
+}
+
+// noteLocked notes that s is a session of the set, or none any more; mu is held.
+func (set *Set) noteLocked(id string, s *Session) {
+	set.all = nil
+	if s == nil {
+		delete(set.byID, id)
+	} else {
+		set.byID[id] = s
+	}
+	set.changes.note(id, s)
 }
 
 func (set *Set) forget(s *Session) {
@@ -240,16 +257,14 @@ func (set *Set) forget(s *Session) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if set.byID[s.id] == s {
-		delete(set.byID, s.id)
-		set.changes.note(s.id, nil)
+		set.noteLocked(s.id, nil)
 	}
 }
 
 // enterLocked makes s, which is listed, a session of the set; mu is held.
 func (set *Set) enterLocked(s *Session) {
 	delete(set.reserved, s.id)
-	set.byID[s.id] = s
-	set.changes.note(s.id, s)
+	set.noteLocked(s.id, s)
 }
 
 // Persist writes down what all sessions know.
