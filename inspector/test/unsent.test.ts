@@ -113,6 +113,49 @@ test("an answer in own words goes into the prompt when somebody else has answere
   await holds(page, "none of these, since the wall is brick");
 });
 
+test("what was typed into a form goes into the prompt when somebody else has answered, without secrets", async () => {
+  const [page, another] = [await world.open(), await world.open("#/inbox")];
+  await newSession(page, { agent: "story", prompt: "form" });
+  await ask(page).getByLabel("Replicas").fill("7");
+  await ask(page).getByLabel("Page").fill("https://example.com/a-long-address");
+  await ask(another).getByRole("button", { name: "Decline" }).click();
+  await page.getByText("Your words are in the prompt of its session.").waitFor();
+  await holds(page, "Replicas: 7\nPage: https://example.com/a-long-address");
+});
+
+test("what the page puts into the prompt is undone like what was typed, and so is sending", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await prompt(page).focus();
+  const press = async (keys: string, text: string) => {
+    await page.keyboard.press(keys);
+    await holds(page, text);
+  };
+  await page.keyboard.type("echo some words");
+  await press("Control+z", "");
+  await press("Control+y", "echo some words");
+  await page.keyboard.press("Enter");
+  await log(page).locator(".agent").getByText("some words").waitFor();
+  await settled(page);
+  await holds(page, "");
+  await press("ArrowUp", "echo some words");
+  await press("Control+z", "");
+  await press("Control+z", "echo some words");
+  await press("Control+y", "");
+  await page.keyboard.type("sent by mistake");
+  await page.getByRole("button", { name: "Send", exact: true }).click();
+  await holds(page, "");
+  await press("Control+z", "sent by mistake");
+});
+
+test("files that are too many are told of once", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await page.locator("input[type=file]").setInputFiles(Array.from({ length: 50 }, (_, i) => ({ name: `file-${i}.txt`, mimeType: "text/plain", buffer: Buffer.from("some") })));
+  await page.locator(".toast").getByText("file-10.txt and 39 other files: a prompt carries at most 10 files").waitFor();
+  expect(await page.locator(".toast").count()).toBe(1);
+});
+
 test("what is written into the form for a new session is there when one comes back, and who has left it stays where they are", async () => {
   const page = await world.open("#/sessions/new");
   const first = page.getByLabel("First prompt");

@@ -7,7 +7,7 @@ import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/codes.js";
 import { explain, messageOf, type Explanation } from "../state/explain.js";
-import { conversations, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
+import { conversations, departing, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
 import { isWritten, noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
@@ -159,6 +159,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     setProblem(undefined);
     if (!params) return;
     setBusy(true);
+    const lead = departing();
     try {
       // Better than the folder's name, which many sessions share; the agent may find another one.
       const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
@@ -167,8 +168,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
       forms.drop(place);
-      if (shown.current) router.go("sessions", [session.id], { replace: true });
-      else toasts.show(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "good");
+      lead(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "sessions", [session.id], { replace: true });
     } catch (error) {
       if (!shown.current) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
       setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
