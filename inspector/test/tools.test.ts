@@ -236,8 +236,9 @@ test("an agent is installed before everybody's eyes, and removed", async () => {
   await page.evaluate(() => void (location.hash = "#/agents/goose"));
   await goose.getByRole("progressbar").waitFor();
   // It would end with the page: the browser asks.
-  page.once("dialog", (dialog) => void dialog.dismiss());
-  await Promise.all([page.waitForEvent("dialog"), page.reload().catch(() => {})]);
+  const asked = page.waitForEvent("dialog");
+  await page.close({ runBeforeUnload: true });
+  await (await asked).dismiss();
   await goose.getByRole("button", { name: "Cancel" }).click();
   await goose.getByRole("progressbar").waitFor({ state: "detached" });
   await goose.getByRole("button", { name: "Install", exact: true }).click();

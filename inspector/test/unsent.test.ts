@@ -123,6 +123,37 @@ test("what was typed into a form goes into the prompt when somebody else has ans
   await holds(page, "Replicas: 7\nPage: https://example.com/a-long-address");
 });
 
+test("of two people who answer at once both see the answer that counts", async () => {
+  for (const [asks, later, first, words] of [["guarded", "Keep them", /^Allow this one/, "Allow this one time"], ["form", "Decline", "Send", "Sent: region: eu"]] as const) {
+    const page = await world.open("about:blank");
+    let go!: () => void;
+    let held = Promise.resolve();
+    await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
+      const gateway = socket.connectToServer();
+      let order = Promise.resolve();
+      socket.onMessage((message) => void (order = order.then(() => held).then(() => gateway.send(message))));
+    });
+    await page.goto(world.url());
+    const id = await newSession(page, { agent: "story", prompt: asks });
+    const another = await world.open(`#/sessions/${id}`);
+    await ask(page).waitFor();
+    if (asks === "form") {
+      await ask(another).getByLabel("Region").selectOption("eu");
+      await ask(another).getByLabel("Replicas").fill("3");
+    }
+    held = new Promise<void>((resolve) => (go = resolve));
+    await ask(page).getByRole("button", { name: later }).click();
+    await ask(another).getByRole("button", { name: first }).click();
+    await page.getByText("Somebody else had answered already, and that counts").waitFor();
+    for (const one of [page, another]) await log(one).getByText(words).first().waitFor();
+    await log(page).getByText(later === "Decline" ? "The form was declined" : later).waitFor({ state: "detached" });
+    go();
+    await settled(page);
+    await page.close();
+    await another.close();
+  }
+});
+
 test("what the page puts into the prompt is undone like what was typed, and so is sending", async () => {
   const page = await world.open();
   await newSession(page);

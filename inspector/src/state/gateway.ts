@@ -1,4 +1,4 @@
-import { Api, ProblemError, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import { Api, ProblemError, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type Envelope, type SandboxAgentClientOptions } from "sandbox-agent";
 import type { HubClient } from "../nodes/hub.js";
 import type { Scope } from "./fleet.js";
 import { explain, explainAddress, explainSilence, withSlash, WrongVersion, type Explanation } from "./explain.js";
@@ -63,6 +63,8 @@ export class GatewayStore extends Store<GatewayState> {
   #options: { token?: string; fetch?: typeof fetch } = {};
   /** Answers forms of agents; set before connecting. */
   onElicitation: Elicit | undefined;
+  /** Sees each message; set before connecting. */
+  onFrame: ((envelope: Envelope) => void) | undefined;
 
   constructor(private readonly origin: string, private readonly storages: Storages, readonly traffic: Traffic) {
     const kept = parse(storages.browser?.getItem(targetKey));
@@ -227,7 +229,10 @@ export class GatewayStore extends Store<GatewayState> {
   #newClient(make: new (options: SandboxAgentClientOptions<2>) => Client, acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
     let been = false; // connected: then it is tried for as long as the page is open, through a night with the lid closed, too
     const client: Client = new make({
-      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope,
+      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: (envelope) => {
+        this.traffic.envelope(envelope);
+        this.onFrame?.(envelope);
+      },
       retry: {
         get giveUpAfterMs() {
           return been ? Infinity : patienceMs;

@@ -6,7 +6,7 @@ import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
 import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
-import { Inbox, placeOf } from "./inbox.js";
+import { Inbox, placeOf, titleOf } from "./inbox.js";
 import { Notifier } from "./notify.js";
 import { hrefOf, Router, takeToken, type Route } from "./router.js";
 import { SettingsStore } from "./settings.js";
@@ -83,6 +83,7 @@ export const inboxCount = inbox.count;
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
 gateway.onElicitation = inbox.elicit;
+gateway.onFrame = inbox.frame;
 inbox.onAsk = (ask) => {
   conversations.peek(ask.sessionId ?? "")?.asked(ask);
   notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
@@ -95,6 +96,10 @@ inbox.onAnswer = (ask, response) => {
   const kept = form.words !== "" && ask.sessionId !== undefined;
   if (kept) conversations.write(ask.sessionId!, [{ type: "text", text: form.words }]);
   toasts.show(`What you were answering is not asked any more.${kept ? " Your words are in the prompt of its session." : ""}`, "info", kept ? hrefOf("sessions", [ask.sessionId!]) : undefined);
+};
+inbox.onLate = (ask) => {
+  void conversations.peek(ask.sessionId ?? "")?.again(); // the log has the answer that counts
+  toasts.show(`Somebody else had answered already, and that counts: ${titleOf(ask)}`, "info", ask.sessionId === undefined ? undefined : hrefOf("sessions", [ask.sessionId]));
 };
 let generation = 0;
 gateway.subscribe(() => {
