@@ -177,7 +177,7 @@ export class GatewayStore extends Store<GatewayState> {
     await before?.disconnect();
     try {
       const token = this.#token;
-      const options = { ...(token === undefined ? {} : { token }), fetch: this.traffic.fetch };
+      const options = { ...(token === undefined ? {} : { token }), fetch: this.#fetch };
       const api = new Api(endpoint, options);
       const version: components["schemas"]["Version"] & { readonly role?: string; readonly scope?: Scope } = await api.version();
       const hub = version.role === "hub" ? { scope: version.scope ?? "read" } : undefined;
@@ -203,6 +203,25 @@ export class GatewayStore extends Store<GatewayState> {
       const problem = error instanceof TypeError ? explainSilence({ endpoint, pageOrigin: new URL(this.origin).origin, answers: await answers(endpoint) }) : explain(error, endpoint, this.#token !== undefined, error instanceof ProblemError && error.status === 401 && (await isHub(endpoint)));
       if (attempt === this.#attempt) this.patch({ phase: "failed", problem });
     }
+  }
+
+  readonly #fetch: typeof fetch = async (input, init) => {
+    const response = await this.traffic.fetch(input, init);
+    if (response.status === 401 && (this.get().phase === "open" || this.get().phase === "reconnecting")) void this.#refused();
+    return response;
+  };
+
+  /**
+   * A token that was taken and is not any more: it was revoked, or the gateway has another one since. A browser does not say
+   * so of a broken connection, and what a node answers says it of the node alone. The client tries on.
+   */
+  async #refused(): Promise<void> {
+    const client = this.#client;
+    const { endpoint, hub } = this.get();
+    const error: unknown = await new Api(endpoint, { ...this.#options, fetch: this.traffic.fetch }).version().then(() => undefined, (e: unknown) => e);
+    const { phase } = this.get();
+    if (!(error instanceof ProblemError) || error.status !== 401 || client !== this.#client || (phase !== "open" && phase !== "reconnecting")) return;
+    this.patch({ phase: "failed", problem: { ...explain(error, endpoint, true, hub !== undefined), title: "The token is not taken any more" } });
   }
 
   /** Connects a client of the best version that the gateway has, too. */
