@@ -179,6 +179,24 @@ test("a token to read sees sessions and cannot act, and one of a node sees no ot
   }
 });
 
+test("a form for a node that goes away stays one for this node", async () => {
+  const page = await open("#/sessions/new?node=box-2");
+  const form = page.locator(".new-session");
+  const start = form.getByRole("button", { name: "Start", exact: true });
+  await expect.poll(() => form.getByLabel("Node", { exact: true }).inputValue()).toBe("box-2");
+  await expect.poll(() => start.isEnabled()).toBe(true);
+  await form.getByLabel("First prompt").fill("for this machine alone");
+  await hub.nodes.get("box-2")!.kill("SIGKILL");
+  await form.getByText("It is away. Wait for it, or choose another one.").waitFor();
+  expect(await form.getByLabel("Node", { exact: true }).inputValue()).toBe("box-2");
+  expect(await start.isDisabled()).toBe(true);
+  expect(await inaccessible(page)).toEqual([]);
+  await hub.nodes.get("box-2")!.restart();
+  await expect.poll(() => start.isEnabled()).toBe(true);
+  expect(await form.getByLabel("First prompt").inputValue()).toBe("for this machine alone");
+  world.complaints.splice(0); // of the browser, about a node that is not there
+});
+
 test("a token that is revoked while the page is open is asked for anew", async () => {
   const { id, token } = await hub.ask<{ id: string; token: string }>("POST", "/v2/tokens", { kind: "client", scope: "drive" });
   const page = await open("#/nodes", token);

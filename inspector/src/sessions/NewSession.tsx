@@ -130,10 +130,14 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     else forms.drop(place);
   }, [place, wishes, query.prompt]);
 
-  // At a hub a session is made at a node: the one that was looked at last, or the first that is there.
+  // At a hub a session is made at a node: the one that was looked at last, or the first that is there. One that goes away
+  // while the form is shown stays chosen: nothing is to run on another machine unasked.
+  const away = nodes.some((n) => n.name === node && n.state === "offline");
+  const chosen = useRef(false);
   useEffect(() => {
     const first = nodes.find((n) => n.state === "online");
-    if (hub && first && !nodes.some((n) => n.name === node && n.state === "online")) gateway.visit(first.name);
+    if (hub && first && !nodes.some((n) => n.name === node && (n.state === "online" || chosen.current))) gateway.visit(first.name);
+    chosen.current ||= nodes.some((n) => n.name === node && n.state === "online");
   }, [hub, node, nodes]);
   useEffect(() => {
     if (!hub || agents.length === 0 || agents.some((a) => a.id === wishes.agent)) return;
@@ -181,7 +185,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
       <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
         {hub && (
-          <Field label="Node" hint="The machine that the agent works on.">
+          <Field label="Node" hint="The machine that the agent works on." error={away ? "It is away. Wait for it, or choose another one." : undefined}>
             {(props) => (
               <Select {...props} value={node ?? ""} onChange={(e) => {
                 gateway.visit(e.target.value);
@@ -256,7 +260,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           </div>
         )}
         <div className="row">
-          <Button type="submit" tone="primary" busy={busy} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
+          <Button type="submit" tone="primary" busy={busy} disabled={away} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
           <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
           {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}
         </div>
