@@ -117,6 +117,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     return () => sizes.disconnect();
   }, [problem]);
   const [busy, setBusy] = useState(false);
+  const stop = useRef<AbortController>(undefined); // of what is starting
   const listId = useId();
   useEffect(() => {
     if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
@@ -163,20 +164,28 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     setProblem(undefined);
     if (!params) return;
     setBusy(true);
+    const over = (stop.current = new AbortController());
     const lead = departing();
+    // Whoever looks elsewhere and comes back does not begin the same once more.
+    const kept = forms.get().get(place);
+    forms.drop(place);
+    if (kept) forms.put(`${place} starting`, kept);
     try {
       // Better than the folder's name, which many sessions share; the agent may find another one.
       const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
       const credentials = credentialsOf(keys);
-      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) });
+      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) }, { signal: over.signal });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
-      forms.drop(place);
       lead(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "sessions", [session.id], { replace: true });
     } catch (error) {
+      if (kept && !forms.get().has(place)) forms.put(place, kept);
+      setBusy(false);
+      if (over.signal.aborted) return;
       if (!shown.current) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
       setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
-      setBusy(false);
+    } finally {
+      forms.drop(`${place} starting`);
     }
   };
 
@@ -261,7 +270,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
         )}
         <div className="row">
           <Button type="submit" tone="primary" busy={busy} disabled={away} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
-          <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
+          <Button tone="quiet" onClick={() => (busy ? stop.current?.abort() : router.go("sessions"))}>Cancel</Button>
           {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}
         </div>
       </form>

@@ -65,8 +65,15 @@ export const notifier = new Notifier(settings, (id) => router.go(id === undefine
 export function departing(): (done: string, area: string, parts?: readonly string[], options?: { replace?: boolean }) => void {
   const placeOf = ({ area, parts }: Route) => hrefOf(area, parts);
   const from = placeOf(router.get());
+  let there = true; // also who has come back since writes something else
+  const off = router.subscribe(() => {
+    if (placeOf(router.get()) === from) return;
+    there = false;
+    off();
+  });
   return (done, area, parts, options) => {
-    if (placeOf(router.get()) === from) router.go(area, parts, options);
+    off();
+    if (there) router.go(area, parts, options);
     else toasts.show(done, "good", hrefOf(area, parts));
   };
 }
