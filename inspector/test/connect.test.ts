@@ -1,5 +1,8 @@
 import { createServer } from "node:http";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { connected, desktop, inaccessible, newSession, phone, picture, theme, World } from "./world.js";
 
 const token = "a-token-of-the-tests";
@@ -42,6 +45,32 @@ test("a gateway with a token is let in with the right one, and says so with a wr
   await connected(page);
   expect(new URL(page.url()).hash).toBe("#/wire");
   expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token); // this tab's, no other's
+});
+
+test("a gateway that comes back with another token says so, and nothing that was written is lost", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "inspector-token-"));
+  const file = join(dir, "token");
+  writeFileSync(file, "the-first-token-of-it", { mode: 0o600 });
+  const other = await World.start([], { SANDBOX_AGENT_TOKEN_FILE: file });
+  onTestFinished(async () => {
+    await other.stop();
+    rmSync(dir, { recursive: true, force: true });
+  });
+  const page = await other.open("#/sessions&token=the-first-token-of-it");
+  const id = await newSession(page);
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await prompt.fill("half a thought");
+  await other.gateway.kill("SIGKILL");
+  await page.getByText("The connection is broken").waitFor();
+  writeFileSync(file, "the-second-token-of-it");
+  await other.gateway.restart();
+  await page.getByRole("alert").getByText("The token is not taken any more").waitFor();
+  await page.getByRole("button", { name: "Give another token" }).click();
+  await page.getByLabel("Token").first().fill("the-second-token-of-it");
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
+  await connected(page);
+  await page.evaluate((to) => void (location.hash = to), `#/sessions/${id}`);
+  await expect.poll(() => prompt.inputValue()).toBe("half a thought");
 });
 
 test("a token in the address is taken out of it, and kept only when that is asked for", async () => {

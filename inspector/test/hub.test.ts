@@ -179,6 +179,38 @@ test("a token to read sees sessions and cannot act, and one of a node sees no ot
   }
 });
 
+test("a form for a node that goes away stays one for this node", async () => {
+  const page = await open("#/sessions/new?node=box-2");
+  const form = page.locator(".new-session");
+  const start = form.getByRole("button", { name: "Start", exact: true });
+  await expect.poll(() => form.getByLabel("Node", { exact: true }).inputValue()).toBe("box-2");
+  await expect.poll(() => start.isEnabled()).toBe(true);
+  await form.getByLabel("First prompt").fill("for this machine alone");
+  await hub.nodes.get("box-2")!.kill("SIGKILL");
+  await form.getByText("It is away. Wait for it, or choose another one.").waitFor();
+  expect(await form.getByLabel("Node", { exact: true }).inputValue()).toBe("box-2");
+  expect(await start.isDisabled()).toBe(true);
+  expect(await inaccessible(page)).toEqual([]);
+  await hub.nodes.get("box-2")!.restart();
+  await expect.poll(() => start.isEnabled()).toBe(true);
+  expect(await form.getByLabel("First prompt").inputValue()).toBe("for this machine alone");
+  world.complaints.splice(0); // of the browser, about a node that is not there
+});
+
+test("a token that is revoked while the page is open is asked for anew", async () => {
+  const { id, token } = await hub.ask<{ id: string; token: string }>("POST", "/v2/tokens", { kind: "client", scope: "drive" });
+  const page = await open("#/nodes", token);
+  await page.getByText("2 of 2 online").waitFor();
+  await hub.ask("DELETE", `/v2/tokens/${id}`);
+  await page.getByRole("alert").getByText("The token is not taken any more").waitFor();
+  await page.getByRole("button", { name: "Give another token" }).click();
+  await page.getByLabel("Token", { exact: true }).fill(hub.token);
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
+  await connected(page);
+  await page.getByText("2 of 2 online").waitFor();
+  world.complaints.splice(0); // of the browser, about 401
+});
+
 // Buttons that look again at what a reader may not see, say why, and what would hide other buttons.
 const looks = /^(Try again|Load again|Look again|Connect again|Disconnect|Hide the list|Send a request)$/;
 
@@ -204,7 +236,7 @@ test("nothing that a token for reading may not do is offered", async () => {
   const button = (name: string) => page.locator("main").getByRole("button", { name, exact: true });
   // Each place, and what is there when all of it is.
   const places: readonly (readonly [string, ReturnType<Page["locator"]>])[] = [
-    [`sessions/${asks}`, button("Copy the prompt")], [`sessions/${works}`, log(page).locator(".agent").getByText(/tick/)], ["sessions/new?node=box-1", button("Cancel")], ["inbox", page.locator("main").getByText("Nobody asks anything")],
+    [`sessions/${asks}`, button("Copy the prompt")], [`sessions/${works}`, log(page).locator(".agent").getByText(/tick/)], ["sessions/new?node=box-1", button("Cancel")], ["inbox", page.locator("main").getByText(/session waits for an answer/)],
     ["files?node=box-1", button("Type a path")], ["processes?node=box-1", button("Start a program")], ["terminal?node=box-1", button("New terminal")], ["agents?node=box-1", page.locator("main").getByText("Mock agent").first()],
     ["agents/mock?node=box-1", button("Install again")], ["nodes", page.locator("main").getByText("box-1", { exact: true })], ["nodes/box-1", page.locator("main").getByText("Labels", { exact: true })], ["usage", button("Load again")],
   ];

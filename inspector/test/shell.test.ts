@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, theme, World } from "./world.js";
+import { connected, inaccessible, phone, picture, settled, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -32,6 +32,39 @@ test("keys go to areas, and ? lists them", async () => {
   expect(await inaccessible(page)).toEqual([]);
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
+});
+
+test("by keyboard alone a session is begun, its agent answered, and each dialog gives the focus back", async () => {
+  const page = await world.open("#/sessions");
+  const at = (name: string) => page.waitForFunction((label) => document.activeElement?.getAttribute("aria-label")?.startsWith(label), name);
+  await page.getByText("No sessions yet").first().waitFor();
+  await page.keyboard.press("n");
+  await expect.poll(() => page.getByLabel("Folder", { exact: true }).inputValue()).not.toBe("");
+  await page.waitForFunction(() => document.activeElement?.tagName === "TEXTAREA" && !document.querySelector(".new-session [aria-busy=true]"));
+  await page.keyboard.type("permission");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  await at("Prompt");
+  await page.keyboard.press("Escape"); // out of the text, where letters are keys
+  await at("Conversation: permission");
+  await page.keyboard.press("y");
+  await settled(page);
+  for (const keys of ["?", "Control+k", "c", "Control+f"]) {
+    await page.keyboard.press(keys);
+    await page.waitForFunction(() => document.activeElement?.closest("dialog, .find"));
+    await page.keyboard.press("Escape");
+    await at("Conversation: permission");
+  }
+  const menu = page.getByRole("button", { name: "What can be done with this session" });
+  for (const item of ["Rename", "End for good", "Delete"]) {
+    await menu.focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("menuitem", { name: item }).focus();
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.activeElement?.closest("dialog"));
+    await page.keyboard.press("Escape");
+    await at("What can be done");
+  }
 });
 
 test("two keys that were pressed one after the other belong together, however late the page gets to them", async () => {

@@ -12,7 +12,10 @@ beforeAll(async () => {
   const command = join(dir, "story-login");
   writeFileSync(command, `#!/bin/sh\necho "Logging in $1, found as $(command -v story-login)"\nread -r name\necho "welcome $name"\ntouch "${join(dir, "logged-in")}"\n`);
   chmodSync(command, 0o755);
-  world = await World.start(["--no-token", "--host-tools", ...storyAgent], { STORY_LOGIN: join(dir, "logged-in"), STORY_LOGIN_COMMAND: command });
+  const hangs = join(dir, "hangs");
+  writeFileSync(hangs, "#!/bin/sh\ncat >/dev/null\nexit\n");
+  chmodSync(hangs, 0o755);
+  world = await World.start(["--no-token", "--host-tools", "--agent-command", `hangs=${hangs}`, ...storyAgent], { STORY_LOGIN: join(dir, "logged-in"), STORY_LOGIN_COMMAND: command });
 });
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => {
@@ -46,6 +49,35 @@ test("an agent that wants a login is given its own, right where it refused", asy
   await form.getByLabel("First prompt").fill("hello");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await log(page).getByText("text: hello").waitFor();
+});
+
+test("an agent that never answers is given up, and what was written goes to another one, once", async () => {
+  const page = await world.open("#/sessions/new");
+  await connected(page);
+  const form = page.locator(".new-session");
+  const prompt = form.getByLabel("First prompt");
+  await form.getByLabel("Agent", { exact: true }).selectOption("hangs");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await prompt.fill("echo this took long to write");
+  // By keys: what the form is told of the agent moves its buttons.
+  const start = async () => {
+    await prompt.press("Control+Enter");
+    await form.getByRole("button", { name: "Starting the agent" }).waitFor();
+  };
+  await start();
+  await form.getByRole("button", { name: "Cancel" }).press("Enter");
+  await form.getByRole("button", { name: "Start", exact: true }).waitFor();
+  await start();
+  // Who comes back while it starts does not begin it once more.
+  await page.evaluate(() => void (location.hash = "#/wire"));
+  await page.getByRole("heading", { name: "Wire" }).waitFor();
+  await page.goBack();
+  await expect.poll(() => prompt.inputValue()).toBe("");
+  await prompt.fill("echo this took long to write");
+  await form.getByLabel("Agent", { exact: true }).selectOption("mock");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await prompt.press("Control+Enter");
+  await log(page).locator(".agent").getByText("this took long to write").waitFor();
 });
 
 test("a key is given to a session, kept nowhere, and given again when the gateway has forgotten it", async () => {

@@ -113,6 +113,80 @@ test("an answer in own words goes into the prompt when somebody else has answere
   await holds(page, "none of these, since the wall is brick");
 });
 
+test("what was typed into a form goes into the prompt when somebody else has answered, without secrets", async () => {
+  const [page, another] = [await world.open(), await world.open("#/inbox")];
+  await newSession(page, { agent: "story", prompt: "form" });
+  await ask(page).getByLabel("Replicas").fill("7");
+  await ask(page).getByLabel("Page").fill("https://example.com/a-long-address");
+  await ask(another).getByRole("button", { name: "Decline" }).click();
+  await page.getByText("Your words are in the prompt of its session.").waitFor();
+  await holds(page, "Replicas: 7\nPage: https://example.com/a-long-address");
+});
+
+test("of two people who answer at once both see the answer that counts", async () => {
+  for (const [asks, later, first, words] of [["guarded", "Keep them", /^Allow this one/, "Allow this one time"], ["form", "Decline", "Send", "Sent: region: eu"]] as const) {
+    const page = await world.open("about:blank");
+    let go!: () => void;
+    let held = Promise.resolve();
+    await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
+      const gateway = socket.connectToServer();
+      let order = Promise.resolve();
+      socket.onMessage((message) => void (order = order.then(() => held).then(() => gateway.send(message))));
+    });
+    await page.goto(world.url());
+    const id = await newSession(page, { agent: "story", prompt: asks });
+    const another = await world.open(`#/sessions/${id}`);
+    await ask(page).waitFor();
+    if (asks === "form") {
+      await ask(another).getByLabel("Region").selectOption("eu");
+      await ask(another).getByLabel("Replicas").fill("3");
+    }
+    held = new Promise<void>((resolve) => (go = resolve));
+    await ask(page).getByRole("button", { name: later }).click();
+    await ask(another).getByRole("button", { name: first }).click();
+    await page.getByText("Somebody else had answered already, and that counts").waitFor();
+    for (const one of [page, another]) await log(one).getByText(words).first().waitFor();
+    await log(page).getByText(later === "Decline" ? "The form was declined" : later).waitFor({ state: "detached" });
+    go();
+    await settled(page);
+    await page.close();
+    await another.close();
+  }
+});
+
+test("what the page puts into the prompt is undone like what was typed, and so is sending", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await prompt(page).focus();
+  const press = async (keys: string, text: string) => {
+    await page.keyboard.press(keys);
+    await holds(page, text);
+  };
+  await page.keyboard.type("echo some words");
+  await press("Control+z", "");
+  await press("Control+y", "echo some words");
+  await page.keyboard.press("Enter");
+  await log(page).locator(".agent").getByText("some words").waitFor();
+  await settled(page);
+  await holds(page, "");
+  await press("ArrowUp", "echo some words");
+  await press("Control+z", "");
+  await press("Control+z", "echo some words");
+  await press("Control+y", "");
+  await page.keyboard.type("sent by mistake");
+  await page.getByRole("button", { name: "Send", exact: true }).click();
+  await holds(page, "");
+  await press("Control+z", "sent by mistake");
+});
+
+test("files that are too many are told of once", async () => {
+  const page = await world.open();
+  await newSession(page);
+  await page.locator("input[type=file]").setInputFiles(Array.from({ length: 50 }, (_, i) => ({ name: `file-${i}.txt`, mimeType: "text/plain", buffer: Buffer.from("some") })));
+  await page.locator(".toast").getByText("file-10.txt and 39 other files: a prompt carries at most 10 files").waitFor();
+  expect(await page.locator(".toast").count()).toBe(1);
+});
+
 test("what is written into the form for a new session is there when one comes back, and who has left it stays where they are", async () => {
   const page = await world.open("#/sessions/new");
   const first = page.getByLabel("First prompt");

@@ -5,14 +5,11 @@ import { Button, Segmented, Spinner } from "../kit/controls.js";
 import { AreaHead, Badge, Dot, Empty } from "../kit/show.js";
 import { useLoad } from "../kit/load.js";
 import { plural } from "../kit/text.js";
-import { gateway, router } from "../state/page.js";
+import { gateway, installs, router } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { AgentDetail, Checks } from "./Detail.js";
 import { featuresOf, levels, type Support } from "./features.js";
-import { Installs } from "./installs.js";
 import "./agents.css";
-
-const installs = new Installs();
 
 const views = [{ value: "list", label: "Agents" }, { value: "matrix", label: "Features" }, { value: "doctor", label: "Doctor" }] as const;
 
@@ -20,6 +17,7 @@ const views = [{ value: "list", label: "Agents" }, { value: "matrix", label: "Fe
 export default function Agents({ route }: AreaProps) {
   const agents = useSelected(gateway, (g) => g.agents);
   const running = useStore(installs);
+  const placeOf = (agent: string) => `${gateway.machineUrl} ${agent}`;
   const [id] = route.parts;
   const view = route.query.view === "matrix" || route.query.view === "doctor" ? route.query.view : "list";
   const chosen = agents.find((a) => a.id === id);
@@ -47,12 +45,12 @@ export default function Agents({ route }: AreaProps) {
                       <strong>{a.name}</strong> {a.default && <Badge>default</Badge>}
                       <span className="soft small clip">{stateOf(a)}</span>
                     </span>
-                    {running[a.id]?.state === "running" ? <Spinner /> : <Dot tone={toneOf(a)} />}
+                    {running[placeOf(a.id)]?.state === "running" ? <Spinner /> : <Dot tone={toneOf(a)} />}
                   </a>
                 </li>
               ))}
             </ul>
-            {chosen ? <AgentDetail key={chosen.id} agent={chosen} install={running[chosen.id]} installs={installs} />
+            {chosen ? <AgentDetail key={chosen.id} agent={chosen} place={placeOf(chosen.id)} install={running[placeOf(chosen.id)]} />
               : id ? <Empty icon="agents" title={`There is no agent ${id}`} action={<a className="button" href="#/agents">All agents</a>} />
               : <Empty icon="agents" title="Choose an agent">{plural(agents.filter((a) => a.installed).length, "agent")} of {agents.length} can be used now. The others are installed when they are first used, or here.</Empty>}
           </div>

@@ -8,17 +8,17 @@ import { Badge, Command, Dot, Notice } from "../kit/show.js";
 import { age, bytes, duration, plural } from "../kit/text.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { messageOf } from "../state/explain.js";
-import { gateway, toasts } from "../state/page.js";
+import { gateway, installs, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { featuresOf, levels } from "./features.js";
-import { fraction, type Install, type Installs } from "./installs.js";
+import { fraction, type Install } from "./installs.js";
 
-export function AgentDetail({ agent, install, installs }: { agent: Agent; install: Install | undefined; installs: Installs }) {
+export function AgentDetail({ agent, place, install }: { agent: Agent; /** Of its installation. */ place: string; install: Install | undefined }) {
   const drive = useDrive();
   const [removing, setRemoving] = useState(false);
   const [version, setVersion] = useState("");
   const running = install?.state === "running";
-  const begin = (options: { reinstall?: boolean } = {}) => void installs.begin(gateway.machine.api, agent.id, { ...options, ...(version === "" ? {} : { agentVersion: version }) });
+  const begin = (options: { reinstall?: boolean } = {}) => void installs.begin(gateway.machine.api, place, agent.id, { ...options, ...(version === "" ? {} : { agentVersion: version }) });
   return (
     <article className="agent-detail stack" aria-label={agent.name}>
       <header className="row">
@@ -44,7 +44,7 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
             {agent.installed && <Button busy={running} {...drive} onClick={() => begin({ reinstall: true })}>Install again</Button>}
             {agent.installed && agent.source !== "path" && <Button tone="danger" icon="trash" disabled={running} {...drive} onClick={() => setRemoving(true)}>Remove</Button>}
           </form>
-          {install && <InstallState install={install} onDismiss={() => installs.dismiss(agent.id)} />}
+          {install && <InstallState install={install} onCancel={() => installs.cancel(place)} onDismiss={() => installs.dismiss(place)} />}
         </section>
       )}
       <Processes agent={agent} />
@@ -82,7 +82,8 @@ const verified: Record<string, string> = {
 };
 const logins = { unknown: "nobody has looked yet", authenticated: "logged in", required: "needed" };
 
-function InstallState({ install, onDismiss }: { install: Install; onDismiss: () => void }) {
+function InstallState({ install, onCancel, onDismiss }: { install: Install; onCancel: () => void; onDismiss: () => void }) {
+  const drive = useDrive();
   const part = fraction(install.progress);
   if (install.state !== "running") {
     return <Notice tone={install.state === "done" ? "good" : "bad"} title={install.state === "done" ? install.words : "It could not be installed"} actions={<Button small tone="quiet" onClick={onDismiss}>Dismiss</Button>}>{install.state === "failed" && <p className="pre">{install.words}</p>}</Notice>;
@@ -92,6 +93,7 @@ function InstallState({ install, onDismiss }: { install: Install; onDismiss: () 
     <div className="install" role="status" aria-label="Installation">
       <progress aria-label="Progress" {...(part === undefined ? {} : { value: part, max: 1 })} />
       <p className="small soft">{install.words}{p && p.step === "download" ? ` · ${bytes(p.done)}${p.total > 0 ? ` of ${bytes(p.total)}` : ""}` : ""}</p>
+      <Button small tone="quiet" {...drive} onClick={onCancel}>Cancel</Button>
     </div>
   );
 }

@@ -16,30 +16,50 @@ const steps: Record<Progress["step"], string> = {
   package: "installs the package", verify: "checks who signed it", prove: "starts it to see that it works", land: "puts it in its place",
 };
 
-/** The installations that this page began. They go on when another area is shown. */
+/**
+ * The installations that this page began, by machine and agent. They go on when another area is shown. One for which nobody
+ * waits any more, no other client either, is ended by the gateway.
+ */
 export class Installs extends Store<Readonly<Record<string, Install>>> {
+  readonly #stops = new Map<string, AbortController>();
+
   constructor() {
     super({});
   }
 
-  async begin(api: Api, agent: string, options: { agentVersion?: string; reinstall?: boolean } = {}): Promise<void> {
-    if (this.get()[agent]?.state === "running") return;
-    this.#put(agent, { state: "running", progress: undefined, words: "begins" });
+  /** Whether something would end with the page. */
+  get running(): boolean {
+    return this.#stops.size > 0;
+  }
+
+  async begin(api: Api, place: string, agent: string, options: { agentVersion?: string; reinstall?: boolean } = {}): Promise<void> {
+    if (this.#stops.has(place)) return;
+    const stop = new AbortController();
+    this.#stops.set(place, stop);
+    this.#put(place, { state: "running", progress: undefined, words: "begins" });
     try {
-      const result = await api.installAgent(agent, options, { onProgress: (progress) => this.#put(agent, { state: "running", progress, words: wordsOf(progress) }) });
-      this.#put(agent, { state: "done", progress: undefined, words: `${result.already ? "It was installed already" : "Installed"}: ${[result.version, `from ${result.source}`].filter((w) => w !== "").join(" ")}` });
+      const result = await api.installAgent(agent, options, { signal: stop.signal, onProgress: (progress) => this.#put(place, { state: "running", progress, words: wordsOf(progress) }) });
+      this.#put(place, { state: "done", progress: undefined, words: `${result.already ? "It was installed already" : "Installed"}: ${[result.version, `from ${result.source}`].filter((w) => w !== "").join(" ")}` });
     } catch (error) {
-      this.#put(agent, { state: "failed", progress: undefined, words: messageOf(error) });
+      if (stop.signal.aborted) this.dismiss(place);
+      else this.#put(place, { state: "failed", progress: undefined, words: messageOf(error) });
+    } finally {
+      this.#stops.delete(place);
     }
   }
 
-  dismiss(agent: string): void {
-    const { [agent]: _, ...rest } = this.get();
+  /** Waits no longer for it. */
+  cancel(place: string): void {
+    this.#stops.get(place)?.abort();
+  }
+
+  dismiss(place: string): void {
+    const { [place]: _, ...rest } = this.get();
     this.set(rest);
   }
 
-  #put(agent: string, install: Install): void {
-    this.set({ ...this.get(), [agent]: install });
+  #put(place: string, install: Install): void {
+    this.set({ ...this.get(), [place]: install });
   }
 }
 

@@ -21,8 +21,8 @@ export function ConnectionBar() {
           <strong>{problem?.title ?? "Not connected"}.</strong> {problem?.detail}
         </span>
         <span className="row">
-          <Button small onClick={() => void gateway.connect()}>Connect again</Button>
-          <Button small tone="quiet" onClick={() => router.go("connect")}>Details</Button>
+          {problem?.kind !== "token" && <Button small onClick={() => void gateway.connect()}>Connect again</Button>}
+          <Button small tone="quiet" onClick={() => router.go("connect")}>{problem?.kind === "token" ? "Give another token" : "Details"}</Button>
         </span>
       </div>
     );

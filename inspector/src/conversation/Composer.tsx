@@ -31,6 +31,7 @@ export function Composer({ conversation, attach }: { conversation: Conversation;
   const chosen = useRef(new Set<string>()); // files that were chosen by @
   const recalled = useRef(-1); // of the prompts before, from the newest; -1 is what is being written
   const area = useRef<HTMLTextAreaElement>(null);
+  const [begun] = useState(text); // the browser has what follows: were each letter put into it once more, it could not undo words
   const files = useRef<HTMLInputElement>(null);
   const listId = useId();
 
@@ -42,6 +43,7 @@ export function Composer({ conversation, attach }: { conversation: Conversation;
   useLayoutEffect(() => {
     const element = area.current;
     if (!element) return;
+    if (element.value !== text) element.value = text;
     element.style.height = "auto";
     element.style.height = `${Math.min(element.scrollHeight, 260)}px`;
   }, [text]);
@@ -66,39 +68,34 @@ export function Composer({ conversation, attach }: { conversation: Conversation;
     if (trimmed === "" && attachments.length === 0) return;
     const blocks: ContentBlock[] = [...attachments, ...linksIn(trimmed, chosen.current, cwd ?? "/"), ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
     if (!conversation.send(blocks)) return void toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
-    conversation.draft = { ...conversation.draft, text: "", attachments: [] };
     chosen.current.clear();
-    recalled.current = -1;
+    write("", 0, text.length);
+    conversation.draft = { ...conversation.draft, text: "", attachments: [] };
   };
-  const write = (next: string, at: number) => {
-    setText(next);
-    setCaret(at);
-    setPicked(0);
+  /** Puts words in the place of others, as if they were typed: then the browser can undo it, and what was typed before. */
+  const write = (words: string, from: number, to: number) => {
+    if (words === "" && from === to) return;
     area.current?.focus();
-    requestAnimationFrame(() => area.current?.setSelectionRange(at, at));
+    area.current?.setSelectionRange(from, to);
+    document.execCommand(words === "" ? "delete" : "insertText", false, words);
   };
   const insert = (where: { from: number; to: number }, path: string) => {
     const whole = !path.endsWith("/");
     if (whole) chosen.current.add(path);
     const put = `@${path}${whole ? " " : ""}`; // in a folder one goes on
-    write(text.slice(0, where.from) + put + text.slice(where.to), where.from + put.length);
+    write(put, where.from, where.to);
   };
   /** Takes a prompt of before into the text, to be sent again or changed. */
   const recall = (direction: 1 | -1): boolean => {
     const prompts = [...new Set(conversation.rows.get().rows.flatMap((r) => (r.item.kind === "user" ? [r.item.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n")] : [])).filter((p) => p !== "").reverse())];
     const next = recalled.current + direction;
     if (next < -1 || next >= prompts.length) return false;
+    write(next < 0 ? "" : prompts[next]!, 0, text.length);
     recalled.current = next;
-    const put = next < 0 ? "" : prompts[next]!;
-    write(put, put.length);
     setClosed(true);
     return true;
   };
-  const complete = (name: string) => {
-    setText(`/${name} `);
-    setPicked(0);
-    area.current?.focus();
-  };
+  const complete = (name: string) => write(`/${name} `, 0, text.length);
 
   const onKey = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing) return;
@@ -172,7 +169,7 @@ export function Composer({ conversation, attach }: { conversation: Conversation;
         </ul>
       )}
       <textarea
-        ref={area} rows={1} value={text} placeholder={state.running ? "Write the next prompt" : "Write to the agent"} aria-label="Prompt"
+        ref={area} rows={1} defaultValue={begun} placeholder={state.running ? "Write the next prompt" : "Write to the agent"} aria-label="Prompt"
         aria-haspopup="listbox" aria-controls={listed ? listId : undefined} aria-autocomplete="list" aria-activedescendant={listed ? `${listId}-${at}` : undefined}
         onChange={(event) => {
           setText(event.target.value);

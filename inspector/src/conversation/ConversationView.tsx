@@ -14,7 +14,7 @@ import { titleOf, type Ask } from "../state/inbox.js";
 import type { BackgroundItem, PlanItem, Row, UserItem } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { shownState } from "../sessions/states.js";
-import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
+import { conversations, departing, gateway, inbox, leave, router, sessions, toasts } from "../state/page.js";
 import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { attach, nameOf as nameOfBlock } from "./attachments.js";
@@ -113,6 +113,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
     );
   }
 
+  const earlier = (label: string) => state.earlier > 0 && <Button small busy={state.loadingEarlier} onClick={() => void toasts.attempt("Earlier events could not be read", () => conversation.readEarlier())}>{label}</Button>;
   const drop = {
     onDragOver: (event: DragEvent) => {
       if (!event.dataTransfer.types.includes("Files") || state.phase === "reading") return;
@@ -153,7 +154,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
           <Icon name="warning" /> <span><strong>The gateway cannot write this conversation.</strong> Nothing of it is shown until it can; the agent waits. {state.unwritable}</span>
         </p>
       )}
-      {finding && <Find rows={rows} version={version} onFind={(next) => {
+      {finding && <Find rows={rows} version={version} earlier={earlier("Look further back")} onFind={(next) => {
         setFinding(next);
         if (next.row !== undefined) control.current?.show(next.row, "center");
       }} onClose={() => {
@@ -166,11 +167,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
-            {state.earlier > 0 && (
-              <div className="earlier">
-                <Button small busy={state.loadingEarlier} onClick={() => void toasts.attempt("Earlier events could not be read", () => conversation.readEarlier())}>Show what was before ({plural(state.earlier, "event")})</Button>
-              </div>
-            )}
+            {state.earlier > 0 && <div className="earlier">{earlier(`Show what was before (${plural(state.earlier, "event")})`)}</div>}
             {state.unsupported.length > 0 && (
               <div className="earlier"><Notice tone="warn" title="Not everything that was asked for had an effect"><ul className="plain-list">{state.unsupported.map((u) => <li key={u.field}><strong>{u.field}</strong>: {u.reason}</li>)}</ul></Notice></div>
             )}
@@ -209,12 +206,14 @@ function usePrompts(conversation: Conversation, title: string, write: PromptActi
       if (!conversation.send(item.blocks)) toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     },
     sendInCopy: forks ? (item) => void toasts.attempt("A copy could not be made", async () => {
+      const lead = departing();
       const copy = await forkOf(conversation);
       copy.send(item.blocks);
-      router.go("sessions", [copy.id]);
+      lead(`Sent in a copy of ${title}`, "sessions", [copy.id]);
     }) : undefined,
     startFrom: (item) => void toasts.attempt("The session could not be made", async () => {
-      router.go("sessions", [(await startFrom(conversation, item, title)).id]);
+      const lead = departing();
+      lead(`The new session is ready: ${title}`, "sessions", [(await startFrom(conversation, item, title)).id]);
     }),
   }), [conversation, title, write, forks]);
 }
@@ -278,7 +277,8 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         items={[
           ...(info ? markItems(info, drive, () => ask("rename")) : []),
           { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, ...drive, run: () => attempt("It could not be forked", async () => {
-            router.go("sessions", [(await forkOf(conversation)).id]);
+            const lead = departing();
+            lead(`The copy is made: ${title}`, "sessions", [(await forkOf(conversation)).id]);
           }) },
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
@@ -293,7 +293,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
           } },
           { label: "Close", hint: "can be opened again", disabled: state.phase === "reading", ...drive, run: () => attempt("It could not be closed", async () => {
             await gateway.client.closeSession(id);
-            router.go("sessions");
+            leave("sessions", id);
             await conversations.forget(id);
             toasts.show("The session is closed", "good");
           }) },
@@ -308,7 +308,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
           onConfirm={() => toasts.attempt("It did not work", async () => {
             if (asking === "delete") await gateway.client.deleteSession(id);
             else await gateway.client.terminateSession(id);
-            router.go("sessions", [], { replace: true });
+            leave("sessions", id);
             await conversations.forget(id);
             if (asking === "delete") conversation.draft = noDraft;
           })}

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { IconButton, Input } from "../kit/controls.js";
 import type { Row } from "./items.js";
 import { wordsOf } from "./words.js";
@@ -10,7 +10,7 @@ export interface Finding {
 }
 
 /** Finds words in all rows of a conversation, also those that are not on the page. */
-export function Find({ rows, version, onFind, onClose }: { rows: readonly Row[]; version: number; onFind: (finding: Finding) => void; onClose: () => void }) {
+export function Find({ rows, version, earlier, onFind, onClose }: { rows: readonly Row[]; version: number; /** What reads more of the past, where there is more than these rows. */ earlier: ReactNode; onFind: (finding: Finding) => void; onClose: () => void }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(-1); // of the hits, from the end
   const input = useRef<HTMLInputElement>(null);
@@ -30,7 +30,7 @@ export function Find({ rows, version, onFind, onClose }: { rows: readonly Row[];
   useEffect(() => {
     setAt(-1);
     onFind({ words, row: hits.at(-1) });
-  }, [words]);
+  }, [words, hits.length === 0]); // more of the past can have the first one
   return (
     <div
       className="find" role="search" aria-label="Find in the conversation"
@@ -44,6 +44,7 @@ export function Find({ rows, version, onFind, onClose }: { rows: readonly Row[];
     >
       <Input ref={input} type="search" aria-label="Find" placeholder="Find in the conversation" value={text} onChange={(event) => setText(event.target.value)} />
       <span className="soft small" role="status">{words === "" ? "" : hits.length === 0 ? "Not found" : `${now + 1} of ${hits.length}`}</span>
+      {words !== "" && earlier}
       <IconButton label="Before" icon="up" disabled={hits.length === 0} onClick={() => go(now - 1)} />
       <IconButton label="Behind" icon="down" disabled={hits.length === 0} onClick={() => go(now + 1)} />
       <IconButton label="Close the search" icon="close" onClick={onClose} />

@@ -107,6 +107,19 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
       return Math.max(0, (virtual.getVirtualItems().find((item) => item.end > top)?.index ?? 1) - 1);
     },
   }), [virtual, rows]);
+  // What is read keeps its place when rows come before it. The list holds on to what is at the top: where that is the head, to the row behind it.
+  const began = useRef<readonly string[]>([]);
+  useLayoutEffect(() => {
+    const before = began.current;
+    began.current = rows.slice(0, 10).map((row) => row.key);
+    if (before[0] === began.current[0] || stuck.current || (scroller.current?.scrollTop ?? 0) >= (virtual.measurementsCache[0]?.end ?? 0)) return;
+    // The first one can be a part of a longer one now.
+    const kept = rows.findIndex((row) => before.includes(row.key));
+    const at = kept < 0 ? 0 : kept - before.indexOf(rows[kept]!.key);
+    if (at <= 0) return;
+    aim.current = rows[at]?.key;
+    virtual.scrollToIndex(at + 1, { align: "start" });
+  }, [virtual, rows, version]);
   useMarks(scroller, marked, version, virtual.range?.startIndex, virtual.range?.endIndex);
   useEffect(() => {
     if (sent > 0) toEnd();
@@ -133,21 +146,31 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     const element = scroller.current;
     if (!element) return;
     const onScroll = () => look(element);
+    // The browser goes there in steps, to where the ends were when it began: rows that come into sight on the way move them.
+    const onKey = (event: KeyboardEvent) => {
+      if (event.target !== element || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || (event.key !== "Home" && event.key !== "End")) return;
+      event.preventDefault();
+      if (event.key === "End") return toEnd();
+      stuck.current = false;
+      virtual.scrollToIndex(0);
+    };
     const onMove = (event: Event) => {
       if (!(event instanceof KeyboardEvent && event.altKey)) aim.current = undefined; // not what goes from prompt to prompt
     };
     const moves = ["wheel", "touchmove", "keydown", "pointerdown"] as const;
     element.addEventListener("scroll", onScroll, { passive: true });
+    element.addEventListener("keydown", onKey);
     for (const type of moves) element.addEventListener(type, onMove, { passive: true });
     // The window got smaller or larger, the keyboard of a phone came up.
     const sizes = new ResizeObserver(() => stuck.current && toEnd());
     sizes.observe(element);
     return () => {
       element.removeEventListener("scroll", onScroll);
+      element.removeEventListener("keydown", onKey);
       for (const type of moves) element.removeEventListener(type, onMove);
       sizes.disconnect();
     };
-  }, [toEnd, look]);
+  }, [toEnd, look, virtual]);
 
   const items = virtual.getVirtualItems();
   return (

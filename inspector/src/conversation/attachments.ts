@@ -1,5 +1,5 @@
 import type { ContentBlock } from "sandbox-agent";
-import { bytes } from "../kit/text.js";
+import { bytes, plural } from "../kit/text.js";
 
 /** What a prompt may carry. The gateway takes 32 MiB in one message, and pictures grow by a third on the way. */
 export const limits = { count: 10, image: 5_000_000, text: 1_000_000, total: 18_000_000 } as const;
@@ -8,25 +8,26 @@ const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 const sizeOf = (block: ContentBlock) => (block.type === "image" ? block.data.length : block.type === "resource" && "text" in block.resource ? block.resource.text.length : 0);
 
-/** Turns files into blocks of a prompt; for those that cannot be, says why. */
+/** Turns files into blocks of a prompt; for those that cannot be, says why: each reason once. */
 export async function attach(files: readonly File[], already: readonly ContentBlock[]): Promise<{ blocks: ContentBlock[]; problems: string[] }> {
   const blocks: ContentBlock[] = [];
-  const problems: string[] = [];
+  const problems = new Map<string, string[]>(); // names of files, by what is wrong
+  const refuse = (file: File, why: string) => void problems.set(why, [...(problems.get(why) ?? []), file.name]);
   let total = already.reduce((n, b) => n + sizeOf(b), 0);
   for (const file of files) {
     if (already.length + blocks.length >= limits.count) {
-      problems.push(`${file.name}: a prompt carries at most ${limits.count} files`);
+      refuse(file, `a prompt carries at most ${limits.count} files`);
       continue;
     }
     const result = await one(file);
-    if (typeof result === "string") problems.push(`${file.name}: ${result}`);
-    else if (total + sizeOf(result) > limits.total) problems.push(`${file.name}: all files of a prompt together have at most ${bytes(limits.total)}`);
+    if (typeof result === "string") refuse(file, result);
+    else if (total + sizeOf(result) > limits.total) refuse(file, `all files of a prompt together have at most ${bytes(limits.total)}`);
     else {
       total += sizeOf(result);
       blocks.push(result);
     }
   }
-  return { blocks, problems };
+  return { blocks, problems: [...problems].map(([why, [name, ...others]]) => `${name}${others.length > 0 ? ` and ${plural(others.length, "other file")}` : ""}: ${why}`) };
 }
 
 async function one(file: File): Promise<ContentBlock | string> {

@@ -227,6 +227,19 @@ test("the page's own prompt is not shown again when the session tells of it", ()
   expect(kinds(t)).toEqual(["user", "text", "turn"]);
 });
 
+test("what comes before the session tells of the page's own prompt stands before it", () => {
+  const t = play(user("first"), say("one"), ended);
+  t.prompt([text("mine") as never], 1);
+  t.note("warn", "forgotten", undefined, 1);
+  t.apply(call("other"), 1);
+  t.apply(user("mine"), 1);
+  t.apply(say("two", "m2"), 1);
+  t.apply(call("other", { title: "Changed" }), 1);
+  expect(kinds(t)).toEqual(["user", "text", "turn", "note", "tool", "user", "text"]);
+  expect((t.rows[4]!.item as ToolItem).title).toBe("Changed");
+  expect(words(t)).toEqual(["one", "two"]);
+});
+
 test("a prompt that never began has its end from the page", () => {
   const t = new Transcript("S");
   t.prompt([{ type: "text", text: "hello" }], 1);

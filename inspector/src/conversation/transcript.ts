@@ -285,7 +285,12 @@ export class Transcript {
     if (wanted && before) { // the session tells of this page's own prompt
       if (whole) this.#own = undefined;
       this.#turnBegan ??= at;
-      return this.#replace(row, { ...before, messageId: id });
+      const item: UserItem = { ...before, messageId: id };
+      if (row === this.rows.length - 1) return this.#replace(row, item);
+      this.#settleLast();
+      this.rows.splice(row, 1); // what came meanwhile was said before it
+      this.#findRows(row);
+      return this.#add(item);
     }
     if (before) {
       if (update.content === undefined || update.content === null) return;

@@ -13,7 +13,7 @@ import { useTyping } from "../app/typing.js";
 import { forms, settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 import { useForm } from "../state/unsent.js";
-import { emptyForm, fieldsOf, formContent, type FormValues } from "./form.js";
+import { emptyForm, fieldsOf, formContent, wordsIn, type FormValues } from "./form.js";
 import { useDrive } from "../app/drive.js";
 
 /** Something that an agent asks, to be answered here. Keys work for one card at a time. */
@@ -151,7 +151,7 @@ function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
   const drive = useDrive();
   const request = ask.request as { message: string; mode?: string; url?: string; requestedSchema?: unknown };
   const fields = fieldsOf(request.requestedSchema);
-  const [values, setValues] = useForm<FormValues>(forms, placeOf(ask), () => emptyForm(fields));
+  const [values, setValues] = useForm<FormValues>(forms, placeOf(ask), () => emptyForm(fields), (filled) => wordsIn(fields, filled));
   const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => {

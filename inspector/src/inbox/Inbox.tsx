@@ -1,10 +1,11 @@
 import { Empty, AreaHead } from "../kit/show.js";
-import { age } from "../kit/text.js";
+import { age, plural } from "../kit/text.js";
 import { Checkbox } from "../kit/controls.js";
-import { inbox, notifier, sessions, settings, toasts } from "../state/page.js";
+import { gateway, inbox, notifier, sessions, settings, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { nameOf } from "../sessions/marks.js";
+import { away } from "../sessions/states.js";
 import { AskCard } from "./AskCard.js";
 import "../conversation/conversation.css";
 import "../sessions/sessions.css";
@@ -22,10 +23,14 @@ function NotifyToggle() {
 export default function Inbox() {
   const asks = useStore(inbox);
   const all = useSelected(sessions, (s) => s.sessions);
+  const reader = useSelected(gateway, (g) => g.hub?.scope === "read");
+  const waiting = reader ? all.filter((s) => s.pending > 0 && !away.has(s.state)).length : 0;
   return (
     <div className="area inbox">
       <AreaHead title="Inbox" lead="Permissions and questions of agents, in all sessions of the gateway. The first answer counts, from here or from another client." actions={<NotifyToggle />} />
-      {asks.length === 0 ? (
+      {waiting > 0 ? (
+        <Empty icon="inbox" title={`${plural(waiting, "session")} ${waiting === 1 ? "waits" : "wait"} for an answer`}><p>Your token is for reading: what is asked is shown to those who may answer it.</p></Empty>
+      ) : asks.length === 0 ? (
         <Empty icon="inbox" title="Nobody asks anything"><p>When an agent needs a decision, it stands here, whichever client started its session.</p></Empty>
       ) : (
         <div className="stack">

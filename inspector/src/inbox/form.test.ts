@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { emptyForm, fieldsOf, formContent } from "./form.js";
+import { emptyForm, fieldsOf, formContent, wordsIn } from "./form.js";
 
 const schema = {
   required: ["site"],
@@ -27,4 +27,11 @@ test("objects and lists are sent as what they are, and nothing chosen is nothing
   expect(filled({ site, labels: ["b"], names: '["x", "y"]', settings: '{"depth": 3}' }).content).toEqual({ site, labels: ["b"], names: ["x", "y"], settings: { depth: 3 } });
   expect(Object.keys(filled({ site, names: "{}", settings: "[]" }).problems)).toEqual(["names", "settings"]);
   expect(filled({ site, settings: "{" }).problems.settings).toMatch(/not JSON/);
+});
+
+test("what was typed can be said without the form, but for what was there before, chosen, or secret", () => {
+  const asked = fieldsOf({ properties: { name: { type: "string", title: "Name", default: "me" }, count: { type: "integer" }, apiKey: { type: "string" }, login: { type: "string", title: "Your password" }, size: { type: "string", enum: ["s", "m"] } } });
+  const typed = { ...emptyForm(asked), count: "3", apiKey: "abc", login: "abc", size: "m" };
+  expect(wordsIn(asked, typed)).toBe("count: 3");
+  expect(wordsIn(asked, { ...typed, name: "you " })).toBe("Name: you\ncount: 3");
 });

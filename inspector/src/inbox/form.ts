@@ -70,6 +70,18 @@ export function emptyForm(fields: readonly FormField[]): FormValues {
   return Object.fromEntries(fields.map((f) => [f.name, f.type === "boolean" ? f.standard === true : f.type === "many" ? (Array.isArray(f.standard) ? f.standard.map(String) : []) : f.type === "json" && f.standard !== undefined && f.standard !== null ? JSON.stringify(f.standard, null, 2) : f.standard === undefined || f.standard === null ? "" : String(f.standard)]));
 }
 
+/** A field that asks for a secret says so by its name. */
+const secret = /pass|secret|token|key|\bpin\b/i;
+
+/** What somebody has typed into a form, to be said without it: not what is chosen, nor what may be a secret. */
+export function wordsIn(fields: readonly FormField[], values: FormValues): string {
+  const empty = emptyForm(fields);
+  return fields
+    .filter((f) => ["text", "number", "integer", "json"].includes(f.type) && !secret.test(`${f.name} ${f.label}`))
+    .flatMap((f) => (String(values[f.name] ?? "").trim() === "" || values[f.name] === empty[f.name] ? [] : [`${f.label}: ${String(values[f.name]).trim()}`]))
+    .join("\n");
+}
+
 /** What was filled in, with the types the agent asked for, or what is wrong with it. */
 export function formContent(fields: readonly FormField[], values: FormValues): { content: Record<string, unknown>; problems: Record<string, string> } {
   const content: Record<string, unknown> = {};

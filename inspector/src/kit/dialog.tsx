@@ -1,16 +1,16 @@
-import { useEffect, useId, useRef, useState, type ReactNode } from "react";
+import { useEffect, useId, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 import { Button, IconButton } from "./controls.js";
 
 /** A dialog over the page. The browser keeps the focus in it and gives it back. */
 export function Dialog({ title, onClose, children, footer, wide }: { title: string; onClose: () => void; children: ReactNode; footer?: ReactNode; wide?: boolean }) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = ref.current;
     dialog?.showModal();
     // Where there is something to write, writing comes first; the browser would choose the button that closes.
     dialog?.querySelector<HTMLElement>(".dialog-body :is(input:not([type=checkbox], [type=radio]), textarea)")?.focus();
-    return () => dialog?.close();
+    return () => dialog?.close(); // while it is in the document: then the focus goes back
   }, []);
   return (
     <dialog

@@ -8,7 +8,7 @@ import { AreaHead, Badge, Command, Dot, Empty, Notice, type Tone } from "../kit/
 import { age, plural } from "../kit/text.js";
 import { stateTone } from "../sessions/states.js";
 import type { Node } from "../state/fleet.js";
-import { fleet, gateway, router, toasts } from "../state/page.js";
+import { fleet, gateway, leave, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useStore } from "../state/store.js";
 import { nodeUrl } from "./hub.js";
@@ -146,7 +146,7 @@ function Detail({ node: n }: { node: Node }) {
           onConfirm={() => toasts.attempt("It is not forgotten", async () => {
             await gateway.api.fetch("DELETE", `v2/nodes/${encodeURIComponent(n.name)}`);
             await fleet.refresh();
-            router.go("nodes", [], { replace: true });
+            leave("nodes", n.name);
           })}
         >
           <p>The hub keeps the copies of its sessions; they count as gone. A gateway that joins by this name is a new node.</p>

@@ -9,7 +9,7 @@ import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { age, bytes, duration, plural } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
-import { gateway, router, toasts } from "../state/page.js";
+import { departing, gateway, leave, toasts } from "../state/page.js";
 import { Screen } from "../terminal/Screen.js";
 import { LogFeed } from "./log.js";
 import { commandOf, wordsOf } from "./words.js";
@@ -54,7 +54,7 @@ export default function Processes({ route }: AreaProps) {
           )}
         {chosen ? <Detail key={chosen.id} process={chosen} onChange={reload} /> : id && value && <Empty icon="processes" title="This program is not there any more" action={<a className="button" href="#/processes">All programs</a>} />}
       </div>
-      {starting && <Start onClose={() => setStarting(false)} onStarted={(p) => { setStarting(false); reload(); router.go(p.tty ? "terminal" : "processes", [p.id]); }} />}
+      {starting && <Start onClose={() => setStarting(false)} onStarted={() => { setStarting(false); reload(); }} />}
     </div>
   );
 }
@@ -102,7 +102,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
         </form>
       )}
       {deleting && (
-        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.machine.processes.delete(p.id)).then(() => router.go("processes", []))}>
+        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.machine.processes.delete(p.id)).then(() => leave("processes", p.id))}>
           <p>It is killed at once, with everything that it has started.</p>
         </Confirm>
       )}
@@ -110,7 +110,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
   );
 }
 
-function Start({ onClose, onStarted }: { onClose: () => void; onStarted: (p: HostProcess) => void }) {
+function Start({ onClose, onStarted }: { onClose: () => void; onStarted: () => void }) {
   const [line, setLine] = useState("");
   const [cwd, setCwd] = useState("");
   const [env, setEnv] = useState("");
@@ -123,12 +123,15 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: (p: Hos
   const start = async () => {
     if (line.trim() === "" || "error" in parsed || badVariable !== undefined) return;
     setState({ busy: true });
+    const lead = departing();
     try {
       const [command = "", ...args] = parsed.words;
-      onStarted(await gateway.machine.processes.start({
+      const started = await gateway.machine.processes.start({
         command, args, tty, ...(cwd.trim() === "" ? {} : { cwd: cwd.trim() }),
         ...(variables.length === 0 ? {} : { env: Object.fromEntries(variables.map((l) => [l.slice(0, l.indexOf("=")), l.slice(l.indexOf("=") + 1)])) }),
-      }));
+      });
+      onStarted();
+      lead(`It has started: ${line.trim()}`, tty ? "terminal" : "processes", [started.id]);
     } catch (error) {
       setState({ busy: false, error: messageOf(error) });
     }

@@ -4,7 +4,7 @@ import { Button, Field, Select } from "../kit/controls.js";
 import { AreaHead, Empty, Notice } from "../kit/show.js";
 import { age, baseName } from "../kit/text.js";
 import { explain, type Explanation } from "../state/explain.js";
-import { conversations, gateway, router, sessions, toasts, traffic } from "../state/page.js";
+import { conversations, departing, gateway, sessions, toasts, traffic } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 
 interface Found {
@@ -45,9 +45,10 @@ export default function Elsewhere() {
   const open = async (one: Found) => {
     setOpening(one.sessionId);
     await toasts.attempt("It could not be opened", async () => {
+      const lead = departing();
       const session = await gateway.client.loadSession({ sessionId: one.sessionId, cwd: one.cwd, agent });
       conversations.made(session);
-      router.go("sessions", [session.id]);
+      lead(`It is here now: ${one.title || baseName(one.cwd)}`, "sessions", [session.id]);
     });
     setOpening(undefined);
   };

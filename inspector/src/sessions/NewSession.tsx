@@ -7,7 +7,7 @@ import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/codes.js";
 import { explain, messageOf, type Explanation } from "../state/explain.js";
-import { conversations, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
+import { conversations, departing, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
 import { isWritten, noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
@@ -117,6 +117,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     return () => sizes.disconnect();
   }, [problem]);
   const [busy, setBusy] = useState(false);
+  const stop = useRef<AbortController>(undefined); // of what is starting
   const listId = useId();
   useEffect(() => {
     if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
@@ -130,10 +131,14 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     else forms.drop(place);
   }, [place, wishes, query.prompt]);
 
-  // At a hub a session is made at a node: the one that was looked at last, or the first that is there.
+  // At a hub a session is made at a node: the one that was looked at last, or the first that is there. One that goes away
+  // while the form is shown stays chosen: nothing is to run on another machine unasked.
+  const away = nodes.some((n) => n.name === node && n.state === "offline");
+  const chosen = useRef(false);
   useEffect(() => {
     const first = nodes.find((n) => n.state === "online");
-    if (hub && first && !nodes.some((n) => n.name === node && n.state === "online")) gateway.visit(first.name);
+    if (hub && first && !nodes.some((n) => n.name === node && (n.state === "online" || chosen.current))) gateway.visit(first.name);
+    chosen.current ||= nodes.some((n) => n.name === node && n.state === "online");
   }, [hub, node, nodes]);
   useEffect(() => {
     if (!hub || agents.length === 0 || agents.some((a) => a.id === wishes.agent)) return;
@@ -159,20 +164,28 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     setProblem(undefined);
     if (!params) return;
     setBusy(true);
+    const over = (stop.current = new AbortController());
+    const lead = departing();
+    // Whoever looks elsewhere and comes back does not begin the same once more.
+    const kept = forms.get().get(place);
+    forms.drop(place);
+    if (kept) forms.put(`${place} starting`, kept);
     try {
       // Better than the folder's name, which many sessions share; the agent may find another one.
       const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
       const credentials = credentialsOf(keys);
-      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) });
+      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) }, { signal: over.signal });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
-      forms.drop(place);
-      if (shown.current) router.go("sessions", [session.id], { replace: true });
-      else toasts.show(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "good");
+      lead(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "sessions", [session.id], { replace: true });
     } catch (error) {
+      if (kept && !forms.get().has(place)) forms.put(place, kept);
+      setBusy(false);
+      if (over.signal.aborted) return;
       if (!shown.current) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
       setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
-      setBusy(false);
+    } finally {
+      forms.drop(`${place} starting`);
     }
   };
 
@@ -181,7 +194,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
       <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
         {hub && (
-          <Field label="Node" hint="The machine that the agent works on.">
+          <Field label="Node" hint="The machine that the agent works on." error={away ? "It is away. Wait for it, or choose another one." : undefined}>
             {(props) => (
               <Select {...props} value={node ?? ""} onChange={(e) => {
                 gateway.visit(e.target.value);
@@ -256,8 +269,8 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           </div>
         )}
         <div className="row">
-          <Button type="submit" tone="primary" busy={busy} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
-          <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
+          <Button type="submit" tone="primary" busy={busy} disabled={away} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
+          <Button tone="quiet" onClick={() => (busy ? stop.current?.abort() : router.go("sessions"))}>Cancel</Button>
           {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}
         </div>
       </form>

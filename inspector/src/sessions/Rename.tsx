@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { SessionInfo } from "sandbox-agent";
 import { Button, Field, Input } from "../kit/controls.js";
 import { Dialog, type MenuItem } from "../kit/dialog.js";
-import { router, sessions, toasts } from "../state/page.js";
+import { leave, sessions, toasts } from "../state/page.js";
 import { messageOf } from "../state/explain.js";
 import { marksOf, nameOf } from "./marks.js";
 import type { Drive } from "../app/drive.js";
@@ -40,7 +40,7 @@ export function markItems(info: SessionInfo, drive: Drive, rename: () => void): 
     { label: pinned ? "Unpin" : "Pin", hint: pinned ? "" : "keep on top", ...drive, run: () => mark({ pinned: !pinned }) },
     { label: archived ? "Take out of the archive" : "Archive", hint: archived ? "" : "hide from the list", ...drive, run: () => {
       mark({ archived: !archived });
-      if (!archived && router.get().parts[0] === info.sessionId) router.go("sessions");
+      if (!archived) leave("sessions", info.sessionId);
     } },
   ];
 }

@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, Suspense, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import type { Child, SessionInfo } from "sandbox-agent";
 import { useShortcut } from "../app/shortcuts.js";
@@ -38,7 +38,7 @@ function linesOf(info: SessionInfo, current: string | undefined): Line[] {
 }
 
 const heightOf = (line: Line | undefined) => (line?.head !== undefined ? headHeight : line?.child ? childHeight : rowHeight);
-const keyOf = (line: Line | undefined) => line?.child?.sessionId ?? line?.info?.sessionId;
+const keyOf = (line: Line) => line.child?.sessionId ?? line.info?.sessionId ?? `head ${line.head}`;
 
 /** The gateway's sessions, of all clients: what is pinned, what works, then the newest. */
 export function SessionList({ current, child }: { current: string | undefined; child: string | undefined }) {
@@ -63,7 +63,9 @@ export function SessionList({ current, child }: { current: string | undefined; c
   const lines = useMemo((): Line[] => {
     const words = search.trim();
     const shown = (s: SessionInfo) => (marksOf(s).archived === true) === archive && (agent === "" || s.agent === agent);
-    const fits = all.filter((s) => shown(s) && (words === "" || matches(s, words)));
+    const listed = new Set(all.map((s) => s.sessionId));
+    // The gateway finds those that are not listed yet by their names, too.
+    const fits = words === "" ? all.filter(shown) : [...all, ...said.filter((s) => !listed.has(s.sessionId))].filter((s) => shown(s) && matches(s, words));
     const known = new Set(fits.map((s) => s.sessionId));
     const parts = sectionsOf(fits, by);
     const others = said.filter((s) => shown(s) && !known.has(s.sessionId));
@@ -74,9 +76,11 @@ export function SessionList({ current, child }: { current: string | undefined; c
   const used = useMemo(() => [...new Set(all.map((s) => s.agent))].sort(), [all]);
   const virtual = useVirtualizer({
     count: lines.length, getScrollElement: () => scroller.current, overscan: 8,
-    estimateSize: (i) => heightOf(lines[i]), getItemKey: (i) => keyOf(lines[i]) ?? `head ${lines[i]?.head ?? i}`,
+    estimateSize: (i) => heightOf(lines[i]), getItemKey: (i) => (lines[i] ? keyOf(lines[i]) : i),
   });
   useEffect(() => virtual.measure(), [virtual, lines]);
+  useEffect(() => void scroller.current?.scrollTo({ top: 0 }), [search, agent, archive, by]);
+  useHold(scroller, lines);
 
   useShortcut({ keys: "/", what: "Search the sessions", group: "Sessions", run: () => {
     flushSync(() => settings.change({ list: true }));
@@ -142,6 +146,33 @@ export function SessionList({ current, child }: { current: string | undefined; c
       {renaming && <Rename info={renaming} onClose={() => setRenaming(undefined)} />}
     </aside>
   );
+}
+
+/** Keeps what is in sight where it is while the list changes above it: by how far most of it would move. */
+function useHold(scroller: { readonly current: HTMLElement | null }, lines: readonly Line[]): void {
+  const before = useRef(lines);
+  useLayoutEffect(() => {
+    const old = before.current;
+    before.current = lines;
+    const element = scroller.current;
+    if (!element || old === lines || element.scrollTop === 0) return;
+    const places = new Map<string, number>();
+    let at = 0;
+    for (const line of lines) {
+      places.set(keyOf(line), at);
+      at += heightOf(line);
+    }
+    const { scrollTop: top, clientHeight } = element;
+    const moved: number[] = [];
+    at = 0;
+    for (const line of old) {
+      const now = places.get(keyOf(line));
+      if (at >= top && at < top + clientHeight && now !== undefined) moved.push(now - at);
+      at += heightOf(line);
+    }
+    const by = moved.sort((a, b) => a - b)[moved.length >> 1] ?? 0;
+    if (by !== 0) element.scrollTop = top + by;
+  }, [scroller, lines]);
 }
 
 /** How long nothing more may be typed until messages are searched, too. */

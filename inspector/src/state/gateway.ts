@@ -1,4 +1,4 @@
-import { Api, ProblemError, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import { Api, ProblemError, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type Envelope, type SandboxAgentClientOptions } from "sandbox-agent";
 import type { HubClient } from "../nodes/hub.js";
 import type { Scope } from "./fleet.js";
 import { explain, explainAddress, explainSilence, withSlash, WrongVersion, type Explanation } from "./explain.js";
@@ -63,6 +63,8 @@ export class GatewayStore extends Store<GatewayState> {
   #options: { token?: string; fetch?: typeof fetch } = {};
   /** Answers forms of agents; set before connecting. */
   onElicitation: Elicit | undefined;
+  /** Sees each message; set before connecting. */
+  onFrame: ((envelope: Envelope) => void) | undefined;
 
   constructor(private readonly origin: string, private readonly storages: Storages, readonly traffic: Traffic) {
     const kept = parse(storages.browser?.getItem(targetKey));
@@ -175,7 +177,7 @@ export class GatewayStore extends Store<GatewayState> {
     await before?.disconnect();
     try {
       const token = this.#token;
-      const options = { ...(token === undefined ? {} : { token }), fetch: this.traffic.fetch };
+      const options = { ...(token === undefined ? {} : { token }), fetch: this.#fetch };
       const api = new Api(endpoint, options);
       const version: components["schemas"]["Version"] & { readonly role?: string; readonly scope?: Scope } = await api.version();
       const hub = version.role === "hub" ? { scope: version.scope ?? "read" } : undefined;
@@ -203,6 +205,25 @@ export class GatewayStore extends Store<GatewayState> {
     }
   }
 
+  readonly #fetch: typeof fetch = async (input, init) => {
+    const response = await this.traffic.fetch(input, init);
+    if (response.status === 401 && (this.get().phase === "open" || this.get().phase === "reconnecting")) void this.#refused();
+    return response;
+  };
+
+  /**
+   * A token that was taken and is not any more: it was revoked, or the gateway has another one since. A browser does not say
+   * so of a broken connection, and what a node answers says it of the node alone. The client tries on.
+   */
+  async #refused(): Promise<void> {
+    const client = this.#client;
+    const { endpoint, hub } = this.get();
+    const error: unknown = await new Api(endpoint, { ...this.#options, fetch: this.traffic.fetch }).version().then(() => undefined, (e: unknown) => e);
+    const { phase } = this.get();
+    if (!(error instanceof ProblemError) || error.status !== 401 || client !== this.#client || (phase !== "open" && phase !== "reconnecting")) return;
+    this.patch({ phase: "failed", problem: { ...explain(error, endpoint, true, hub !== undefined), title: "The token is not taken any more" } });
+  }
+
   /** Connects a client of the best version that the gateway has, too. */
   async #speak(make: (acpVersion: 1 | 2) => Client, wanted: () => boolean): Promise<Client> {
     for (const acpVersion of versions) {
@@ -227,7 +248,10 @@ export class GatewayStore extends Store<GatewayState> {
   #newClient(make: new (options: SandboxAgentClientOptions<2>) => Client, acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
     let been = false; // connected: then it is tried for as long as the page is open, through a night with the lid closed, too
     const client: Client = new make({
-      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope,
+      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: (envelope) => {
+        this.traffic.envelope(envelope);
+        this.onFrame?.(envelope);
+      },
       retry: {
         get giveUpAfterMs() {
           return been ? Infinity : patienceMs;

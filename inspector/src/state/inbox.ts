@@ -1,4 +1,4 @@
-import { AcpRpcError, META, type Acp, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
+import { AcpRpcError, META, type Acp, type Envelope, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
 import { raisePermission } from "../conversation/raise.js";
 import { askedCall, type PermissionParams } from "../conversation/updates.js";
 import type { Client } from "./gateway.js";
@@ -17,6 +17,9 @@ interface Base {
   /** The tool call that waits for the answer. */
   readonly toolCallId: string | undefined;
 }
+
+/** How many answers are remembered, of which it may be told that another one came first. */
+const maxAnswered = 64;
 
 /** Something an agent wants of a person. It is gone when anybody has answered it. */
 export type Ask =
@@ -45,10 +48,14 @@ export class Inbox extends Store<readonly Ask[]> {
   readonly #attached = new Set<string>(); // by this inbox
   #attaching = new Set<string>();
   readonly #open = new Map<number, () => void>(); // ends an ask that nobody has answered
+  readonly #asked = new Map<unknown, string>(); // by the ids of requests: which ask it is
+  readonly #answered = new Map<string, Ask>(); // here
 
   /** Is told of what is asked, and of what was answered here; undefined when it was answered elsewhere, or never. */
   onAsk: ((ask: Ask) => void) | undefined;
   onAnswer: ((ask: Ask, response: unknown) => void) | undefined;
+  /** Is told of what was answered here, when somebody else had answered it before. */
+  onLate: ((ask: Ask) => void) | undefined;
 
   /** home returns the session that a subagent is in, and other ids as they are. */
   constructor(private readonly follows: (id: string) => boolean, private readonly home: (id: string) => string = (id) => id) {
@@ -79,6 +86,17 @@ export class Inbox extends Store<readonly Ask[]> {
     const scope = request as { sessionId?: string; toolCallId?: string | null };
     const response = await this.#ask<ElicitationResponse>(signal, (base, answer) => ({ ...base, kind: "elicitation", request, sessionId: scope.sessionId === undefined ? undefined : this.home(scope.sessionId), toolCallId: scope.toolCallId ?? undefined, answer }));
     return response ?? { action: "cancel" };
+  };
+
+  /** Sees what comes over the wire: a request that is withdrawn behind an answer was answered by somebody else. */
+  readonly frame = ({ direction, message }: Pick<Envelope, "direction" | "message">): void => {
+    const { id, method, params } = message as { id?: unknown; method?: string; params?: { sessionId?: string; requestId?: unknown } };
+    if (direction !== "received" || method === undefined) return;
+    if (id !== undefined) return remember(this.#asked, id, sameAs(params));
+    const ask = method === "$/cancel_request" ? this.#answered.get(this.#asked.get(params?.requestId) ?? "") : undefined;
+    if (!ask) return;
+    this.#answered.delete(sameAs(ask.request));
+    this.onLate?.(ask);
   };
 
   /** A gateway that was killed cannot withdraw what was asked: after a break it is asked which of it is still open. */
@@ -139,6 +157,7 @@ export class Inbox extends Store<readonly Ask[]> {
         asked = undefined;
         this.#open.delete(id);
         this.#change(this.#all.filter((a) => a.id !== id));
+        if (response !== undefined) remember(this.#answered, sameAs(ask.request), ask);
         resolve(response);
         this.onAnswer?.(ask, response);
       };
@@ -164,8 +183,20 @@ const asleep = new Set<string>(["closed", "ended", "offline", "gone", "moved"]);
 
 /** The event of its session that a request is. */
 function seqOf(request: unknown): number | undefined {
-  const seq = (request as { _meta?: Record<string, { seq?: unknown } | undefined> | null })._meta?.[META]?.seq;
+  const seq = (request as undefined | { _meta?: Record<string, { seq?: unknown } | undefined> | null })?._meta?.[META]?.seq;
   return typeof seq === "number" ? seq : undefined;
+}
+
+/** What tells a request from others, on whichever connection it comes. */
+const sameAs = (request: unknown): string => `${(request as { sessionId?: string } | undefined)?.sessionId ?? ""} ${seqOf(request) ?? ""}`;
+
+/** Puts something into a map, which keeps the newest. */
+function remember<K, V>(map: Map<K, V>, key: K, value: V): void {
+  map.set(key, value);
+  for (const oldest of map.keys()) {
+    if (map.size <= maxAnswered) break;
+    map.delete(oldest);
+  }
 }
 
 /** Where the answer to it is written. The same thing that is asked once more, on another connection, has the same place. */

@@ -1,13 +1,14 @@
 // The stores of this page. Components get them from here; tests make their own.
 import { Conversations } from "../conversation/conversations.js";
 import type { HubClient } from "../nodes/hub.js";
+import { Installs } from "../agents/installs.js";
 import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
 import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
-import { Inbox, placeOf } from "./inbox.js";
+import { Inbox, placeOf, titleOf } from "./inbox.js";
 import { Notifier } from "./notify.js";
-import { Router, takeToken } from "./router.js";
+import { hrefOf, Router, takeToken, type Route } from "./router.js";
 import { SettingsStore } from "./settings.js";
 import { Unsent, type Form } from "./unsent.js";
 import { Toasts } from "./toasts.js";
@@ -52,16 +53,44 @@ export const sessions = new SessionsStore();
 /** The nodes, where the page is connected to a hub. */
 export const fleet = new FleetStore();
 export const drafts = new Drafts();
+export const installs = new Installs();
 /** The session that a subagent is in. */
 export const home = (id: string): string => conversations.homeOf(id) ?? sessions.get().sessions.find((s) => s.sessionId === id || s.children?.some((c) => c.sessionId === id) || id.startsWith(`${s.sessionId}.`))?.sessionId ?? id;
 export const inbox = new Inbox((id) => conversations.follows(id), home);
 export const notifier = new Notifier(settings, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
+/**
+ * Where a person is, for something that takes its time: what is returned leads to what came of it. Whoever has gone
+ * elsewhere meanwhile stays there, and is told.
+ */
+export function departing(): (done: string, area: string, parts?: readonly string[], options?: { replace?: boolean }) => void {
+  const placeOf = ({ area, parts }: Route) => hrefOf(area, parts);
+  const from = placeOf(router.get());
+  let there = true; // also who has come back since writes something else
+  const off = router.subscribe(() => {
+    if (placeOf(router.get()) === from) return;
+    there = false;
+    off();
+  });
+  return (done, area, parts, options) => {
+    off();
+    if (there) router.go(area, parts, options);
+    else toasts.show(done, "good", hrefOf(area, parts));
+  };
+}
+
+/** Goes to the list of an area, as long as one thing of it that is gone is what is shown. */
+export function leave(area: string, id: string): void {
+  const { area: shown, parts } = router.get();
+  if (shown === area && parts[0] === id) router.go(area, [], { replace: true });
+}
+
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;
 
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
 gateway.onElicitation = inbox.elicit;
+gateway.onFrame = inbox.frame;
 inbox.onAsk = (ask) => {
   conversations.peek(ask.sessionId ?? "")?.asked(ask);
   notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
@@ -73,7 +102,11 @@ inbox.onAnswer = (ask, response) => {
   if (response !== undefined || form === undefined) return;
   const kept = form.words !== "" && ask.sessionId !== undefined;
   if (kept) conversations.write(ask.sessionId!, [{ type: "text", text: form.words }]);
-  toasts.show(`What you were answering is not asked any more.${kept ? " Your words are in the prompt of its session." : ""}`);
+  toasts.show(`What you were answering is not asked any more.${kept ? " Your words are in the prompt of its session." : ""}`, "info", kept ? hrefOf("sessions", [ask.sessionId!]) : undefined);
+};
+inbox.onLate = (ask) => {
+  void conversations.peek(ask.sessionId ?? "")?.again(); // the log has the answer that counts
+  toasts.show(`Somebody else had answered already, and that counts: ${titleOf(ask)}`, "info", ask.sessionId === undefined ? undefined : hrefOf("sessions", [ask.sessionId]));
 };
 let generation = 0;
 gateway.subscribe(() => {
@@ -105,10 +138,10 @@ sessions.onChange((all, anew) => {
   if (anew) conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
-// Prompts that wait for their turn, forms, and files that are not saved, are the page's own: the browser asks before it forgets them.
+// Prompts that wait for their turn, forms, files that are not saved, and installations, are the page's own: the browser asks before it forgets them.
 addEventListener("beforeunload", (event) => {
   const kept = [conversations.drafts.save(), forms.save()].every(Boolean);
-  if (!kept || conversations.unsent || drafts.unsaved) event.preventDefault();
+  if (!kept || conversations.unsent || drafts.unsaved || installs.running) event.preventDefault();
 });
 // A browser that needs the memory ends a page in silence, once it is out of sight.
 document.addEventListener("visibilitychange", () => document.hidden && conversations.drafts.save());

@@ -5,7 +5,7 @@ import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { baseName } from "../kit/text.js";
-import { gateway, router, toasts } from "../state/page.js";
+import { departing, gateway, leave, toasts } from "../state/page.js";
 import { commandOf } from "../processes/words.js";
 import View from "./View.js";
 import "./terminal.css";
@@ -22,14 +22,15 @@ export default function TerminalArea({ route }: AreaProps) {
   const drive = useDrive();
   const [folder, setFolder] = useState("");
   const begin = async () => {
+    const lead = departing();
     const started = await toasts.attempt("No terminal", () => gateway.machine.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) }));
     if (!started) return;
-    router.go("terminal", [started.id]);
+    lead("The terminal is open.", "terminal", [started.id]);
     reload();
   };
   const end = async (which: string) => {
     await toasts.attempt("It does not end", () => gateway.machine.processes.delete(which));
-    if (which === id) router.go("terminal", []);
+    leave("terminal", which);
     reload();
   };
   return (
