@@ -203,7 +203,9 @@ func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
 			if rec, ok := w.(*recorder); ok {
 				rec.node = c.node.Name
 			}
-			err = route.serve(h, w, r, c)
+			if err = queries.Check(r, route.Path); err == nil {
+				err = route.serve(h, w, r, c)
+			}
 		}
 	}
 	if err == nil {

@@ -191,6 +191,7 @@ func hubSessionOperations() []operation {
 			method: get, path: "/v2/sessions/{id}/events", id: "getSessionEvents", summary: "The events that the hub has of a session, in order", access: readsIt,
 			params: which(
 				query("after", "The sequence number to continue behind.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+				query("acp", "The version of ACP that a page is in. What the hub has is in version 1: for version 2 ask the session's node.", openapi3.NewInt64Schema().WithMin(1).WithMax(2).WithDefault(1)),
 				pageSize(),
 			),
 			responses: one(200, jsonResponse("A page of events.", "EventPage")), problems: problems(problem.EventsExpired, problem.NotSupported),
