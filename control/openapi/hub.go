@@ -261,10 +261,10 @@ func hubSchemas() openapi3.Schemas {
 		"Node": {Value: object(fields{
 			"name": text(none), "state": enum("Whether its gateway is connected.", "online", "offline"), "labels": byLabel(none), "agents": texts("That it lists; it may get others when they are named."),
 			"version": text("Of its gateway."), "hub": text("That holds its connection, or did so last."), "token": text("The id of the token by which it has joined."),
-			"joined": described(openapi3.NewDateTimeSchema(), "For the first time."), "since": described(openapi3.NewDateTimeSchema(), "When it came, or was last there."),
+			"joined": described(openapi3.NewDateTimeSchema(), "For the first time."), "since": described(openapi3.NewDateTimeSchema(), "When it came, or was last there; absent when it is away and its hub ended without a word."),
 			"sessions": described(openapi3.NewObjectSchema().WithAdditionalProperties(openapi3.NewIntegerSchema()), "How many sessions it has in each state. Those of a node that is offline are offline."),
 			"lag":      number("Events of its sessions that are not copied yet, at most."),
-		})},
+		}, "since")},
 		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
 		"Session":     {Value: object(fields(properties), optional...)},
 		"Replica": {Value: object(fields{
