@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ReadBody reads the body of a request, which has at most so many bytes.
@@ -28,6 +29,9 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 // DecodeJSON reads the one JSON value of a body into v, which keeps what the value does not name. Members that v
 // does not have, and those that stand there twice, are refused. Must is what the body must be, such as "an object with a name".
 func DecodeJSON(b []byte, v any, must string) error {
+	if !utf8.Valid(b) { // the decoder would put other characters in place of what it cannot read
+		return New(InvalidRequest, "the body must be %s, and is not valid UTF-8", must)
+	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
