@@ -263,18 +263,25 @@ var errTaken = errors.New("another move has begun meanwhile")
 // settle takes the note of the move away, and changes the owner in the same step if change is not
 // nil. It is done also when whoever wanted the move is gone.
 func (m *move) settle(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
+	return m.update(ctx, func(o store.Owner) *store.Owner {
+		next := o
+		if change != nil {
+			next = *change(o)
+		}
+		next.Moving = nil
+		return &next
+	})
+}
+
+// update changes the record of a session as long as it has the note of the move.
+func (m *move) update(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
 	return m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
 		if had == nil || had.Moving == nil || had.Moving.ID != m.id {
 			return nil, errTaken
 		}
-		next := *had
-		if change != nil {
-			next = *change(next)
-		}
-		next.Moving = nil
-		return &next, nil
+		return change(*had), nil
 	})
 }
 
@@ -302,7 +309,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	// A move that nobody has finished may have come to its third step.
 	if went := nodeIn(here); went != m.to && m.h.o.Store.Owner(m.line).Other(went) != nil {
-		if m.finish(ctx, went, here.EventCount, "") == nil {
+		if m.finish(ctx, went, here.EventCount, "", false) == nil {
 			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
 		}
 	}
@@ -317,13 +324,18 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
-	if err := m.finish(ctx, m.to, got.Session.EventCount, got.Session.Cwd); err != nil {
+	stays := here.State == runtime.StateClosed && nodeIn(here) == "" // closed: somebody had done so before
+	if err := m.finish(ctx, m.to, got.Session.EventCount, got.Session.Cwd, !stays); err != nil {
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
 	}
-	if here.State == runtime.StateClosed && nodeIn(here) == "" {
-		return m.arrived(ctx, to, got) // somebody had closed it: so it stays
+	if stays {
+		return m.arrived(ctx, to, got)
 	}
-	if err := m.open(ctx, got.Session); err != nil {
+	err = m.open(ctx, got.Session)
+	if _, noted := m.settle(ctx, nil); noted != nil {
+		m.h.log.Warn("that a move is over could not be noted; whoever hears of the session finds out", "session", m.line.Session, "err", noted)
+	}
+	if err != nil {
 		switch now, asked := to.Session(ctx, here.ID); {
 		case isNotFound(asked): // to take it back would undo that
 			return Moved{}, problem.New(problem.SessionNotFound, "session %s went to %s, and was deleted there", here.ID, m.to)
@@ -479,9 +491,16 @@ func (m *move) deleted(ctx context.Context, to *client.Client) error {
 	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from).With("sessionId", m.line.Session)
 }
 
-// finish notes who has the session now.
-func (m *move) finish(ctx context.Context, node string, last uint64, cwd string) error {
-	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, false, 0, cwd) })
+// finish notes who has the session now. With opens the note of the move stays until it was opened there: who
+// acts on the session, as by closing it, waits for that.
+func (m *move) finish(ctx context.Context, node string, last uint64, cwd string, opens bool) error {
+	_, err := m.update(ctx, func(o store.Owner) *store.Owner {
+		next := handOver(o, node, last, false, 0, cwd)
+		if opens {
+			next.Moving = o.Moving
+		}
+		return next
+	})
 	if err == nil {
 		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", node, "last_seq", last, "by", m.caller.ID)
 	}

@@ -128,6 +128,7 @@ func (c *Client) follow(s *session, o *store.Owner) {
 	from := s.at()
 	to, err := c.lineFor(o.Node)
 	if from == to {
+		c.followed(o)
 		return
 	}
 	if err != nil {
@@ -143,10 +144,18 @@ func (c *Client) follow(s *session, o *store.Owner) {
 	c.mu.Lock()
 	if s.at() != from || c.sessions[s.id] != nil && c.sessions[s.id] != s {
 		c.mu.Unlock()
-		return // somebody was faster
+		c.followed(o) // somebody was faster
+		return
 	}
 	s.line.Store(to)
+	had := s.moving
 	s.opening, s.moving = true, ""
+	if o.Moving != nil { // it is opened there first
+		s.moving = o.Moving.ID
+	}
+	if id := s.moving; id != had && id != "" {
+		defer c.begin(func() { c.stopHolding(s, id) })
+	}
 	delete(c.lost, s.id)
 	c.sessions[s.id] = s
 	c.mu.Unlock()
@@ -173,6 +182,13 @@ func (c *Client) follow(s *session, o *store.Owner) {
 	if err := to.call(nil, &m, opened); err != nil {
 		res := acp.NewError("0", viewer.ErrorOf(err))
 		opened(&res)
+	}
+}
+
+// followed is told of a session that another call follows. That a move is over may come before the line was changed.
+func (c *Client) followed(o *store.Owner) {
+	if o.Moving == nil {
+		c.owned(o)
 	}
 }
 
