@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 
 	"github.com/labstack/echo/v4"
 
@@ -34,6 +35,8 @@ func (s *Server) shown(r *http.Request, err error) *problem.Error {
 		return problem.New(problem.NotFound, "there is nothing at %s; /v2/openapi.json lists what there is", r.URL.Path)
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		return problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return problem.New(problem.InsufficientStorage, "there is no room on the disk for it: free some, and try again")
 	case r.Context().Err() == nil: // somebody is there to read it
 		s.log.Error("request failed", "request_id", r.Header.Get(problem.RequestIDHeader), "method", r.Method, "path", r.URL.Path, "err", err)
 	}

@@ -88,9 +88,6 @@ func (s *Server) path(r fileRequest, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(values) > 1 {
-		return "", problem.New(problem.InvalidRequest, "%s is given more than once", name).With("parameter", name)
-	}
 	return values[0], nil
 }
 

@@ -117,6 +117,16 @@ func (s *Server) noteRoutes(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
+// checkQueries is middleware that refuses queries that the document does not have.
+func (s *Server) checkQueries(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := queries.Check(c.Request(), s.templates[c.Path()]); err != nil {
+			return err
+		}
+		return next(c)
+	}
+}
+
 var pathParams = pattern.New(`:(\w+)`)
 
 // templatesOf returns the routes of the API by the framework's form of them.

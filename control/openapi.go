@@ -14,6 +14,8 @@ import (
 //go:embed openapi_gen.json
 var document []byte
 
+var queries = NewQueries(document)
+
 func (s *Server) getOpenAPI(c echo.Context) error {
 	return writeDocument(c, document)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"reflect"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
@@ -134,4 +136,43 @@ func TestOpenAPI_Served(t *testing.T) {
 	if err := json.Unmarshal(resp.Body.Bytes(), &doc); err != nil || doc.OpenAPI != "3.0.3" {
 		t.Errorf("openapi %q, %v", doc.OpenAPI, err)
 	}
+}
+
+// Every operation refuses the same queries, before it looks at anything else: what is not understood is not ignored.
+func TestQueries_Refused(t *testing.T) {
+	doc, err := openapi.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAPI(t, Options{RPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })})
+	ask := func(method, target string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+target, nil))
+		return w
+	}
+	refused := func(method, target, why string) {
+		t.Helper()
+		if w := ask(method, target); w.Code != http.StatusBadRequest || kindOf(t, w) != problem.InvalidRequest || !strings.Contains(w.Body.String(), why) {
+			t.Errorf("%s %s: %d %s, want %q", method, target, w.Code, w.Body, why)
+		}
+	}
+	param := regexp.MustCompile(`\{\w+\}`)
+	for path, item := range doc.Paths.Map() {
+		at := param.ReplaceAllString(path, "s1")
+		for method, op := range item.Operations() {
+			refused(method, at+"?a=%zz", "the query cannot be read")
+			refused(method, at+"?a=1;b=2", "the query cannot be read")
+			if !slices.Contains([]string{"/v2/rpc", "/v2/health", "/v2/ready", "/metrics"}, path) {
+				refused(method, at+"?lmit=1", "lmit")
+			} else if w := ask(method, at+"?of-a-proxy=1"); w.Code == http.StatusBadRequest {
+				t.Errorf("%s %s with what a proxy wants: %d %s", method, at, w.Code, w.Body)
+			}
+			for _, p := range op.Parameters {
+				if p.Value.In == "query" && !p.Value.Schema.Value.Type.Is("array") {
+					refused(method, at+"?"+p.Value.Name+"=1&"+p.Value.Name+"=1", p.Value.Name+" is given more than once")
+				}
+			}
+		}
+	}
+	refused(http.MethodHead, "/v2/sessions?lmit=1", "")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
@@ -134,6 +135,10 @@ func (s *Server) Shutdown() {
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	switch routeOf(r.URL.Path) {
 	case routeRPC:
+		if err := queries.Check(r, r.URL.Path); err != nil {
+			problem.Write(w, err)
+			return
+		}
 		s.o.RPC.ServeHTTP(w, r)
 	case routeUI, routeToUI:
 		s.ui.ServeHTTP(w, r)
@@ -151,7 +156,7 @@ func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.JSONSerializer = serializer{}
 	e.HTTPErrorHandler = s.handleError
-	e.Use(s.noteRoutes)
+	e.Use(s.noteRoutes, s.checkQueries)
 	// A GET answers HEAD as well; the HTTP server leaves the body out.
 	get := func(path string, h echo.HandlerFunc) {
 		e.GET(path, h)

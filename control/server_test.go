@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -343,5 +345,18 @@ func TestServer_AgentRefuses(t *testing.T) {
 	w := request(t, s, "DELETE", "/v2/sessions/s1")
 	if kindOf(t, w) != problem.AgentError || !strings.Contains(w.Body.String(), `"code":-32600`) || !strings.Contains(w.Body.String(), "it was not made here") {
 		t.Errorf("answer %s", w.Body)
+	}
+}
+
+// A full disk is told as one by every operation, without where the gateway keeps its files.
+func TestServer_NoSpace(t *testing.T) {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		s := newServer(t, Options{Sessions: &fake{
+			deleted: func(string) error { return &os.PathError{Op: "write", Path: "/secret", Err: full} },
+		}})
+		w := request(t, s, "DELETE", "/v2/sessions/s1")
+		if kindOf(t, w) != problem.InsufficientStorage || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("answer %s", w.Body)
+		}
 	}
 }

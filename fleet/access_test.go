@@ -151,7 +151,7 @@ func TestAccess_ForeignNodeIsAsNone(t *testing.T) {
 		for _, ask := range []string{
 			"GET /v2/nodes/NAME", "DELETE /v2/nodes/NAME", "GET /nodes/NAME/v2/sessions", "POST /nodes/NAME/v2/rpc", "GET /nodes/NAME/v2/rpc", "GET /nodes/NAME/metrics",
 			"GET /v2/sessions/NAME", "DELETE /v2/sessions/NAME", "GET /v2/sessions/NAME/events", "GET /v2/sessions/NAME/transcript", "GET /v2/sessions/NAME/export", "POST /v2/sessions/NAME/move",
-			"GET /v2/sessions?node=NAME", "GET /v2/sessions?q=secret+words&x=NAME", "GET /v2/sessions/NAME?node=NAME&epoch=1",
+			"GET /v2/sessions?node=NAME", "GET /v2/sessions?q=secret+words&cwd=NAME", "GET /v2/sessions/NAME?node=NAME&epoch=1",
 			"GET /nodes/NAME/ui/", "GET /nodes/NAME/", "GET /nodes/NAME/ui/no-such-file",
 		} {
 			method, path, _ := strings.Cut(ask, " ")

@@ -22,6 +22,9 @@ func (h *Hub) exportSession(w http.ResponseWriter, r *http.Request, c call) erro
 	if h.atNode(s, state) {
 		return h.toNodeOf(s, w, r, c)
 	}
+	if err := queries.Check(r, "/v2/sessions/{id}/export"); err != nil {
+		return err
+	}
 	select {
 	case h.reading <- struct{}{}:
 		defer func() { <-h.reading }()

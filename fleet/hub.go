@@ -203,7 +203,12 @@ func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
 			if rec, ok := w.(*recorder); ok {
 				rec.node = c.node.Name
 			}
-			err = route.serve(h, w, r, c)
+			if !route.OrNode {
+				err = queries.Check(r, route.Path)
+			}
+			if err == nil {
+				err = route.serve(h, w, r, c)
+			}
 		}
 	}
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -385,8 +386,8 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	defer body.Close()
 	flow.r = body
 	got, err := to.ImportSession(ctx, flow, in)
-	if flow.err != nil && ctx.Err() == nil { // why the other node has refused a part of it
-		return got, problem.Wrap(problem.NodeOffline, flow.err, "%s did not give all of it", m.from)
+	if broke := flow.err.Load(); broke != nil && ctx.Err() == nil { // why the other node has refused a part of it
+		return got, problem.Wrap(problem.NodeOffline, *broke, "%s did not give all of it", m.from)
 	}
 	if err != nil {
 		return got, flow.during(err, "%s does not take it", m.to)
@@ -398,7 +399,7 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 // is exported the session is closed. It notes why it could not be read to its end.
 type flow struct {
 	r      io.Reader
-	err    error
+	err    atomic.Pointer[error] // who reads may do so when the answer has come
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	stall  *time.Timer
@@ -427,7 +428,7 @@ func (f *flow) Read(p []byte) (int, error) {
 	case io.EOF:
 		f.stall.Reset(flowSettle)
 	default:
-		f.err = err
+		f.err.Store(&err)
 	}
 	return n, err
 }

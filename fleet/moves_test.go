@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -777,6 +779,30 @@ func TestMove_NodeDiesInATurn(t *testing.T) {
 	}
 	if got := c.heard(s); !slices.Equal(got[:1], []string{"first"}) || !slices.Equal(got[len(got)-2:], []string{"second", "third"}) {
 		t.Errorf("the client heard %q", got)
+	}
+}
+
+// Why the next node does not take a session is told, whatever the hub is about when it hears of it.
+func TestMove_RevivedSessionIsRefused(t *testing.T) {
+	h := startCopier(t)
+	n := h.join("one", h.joinToken(), nil, newBox(t))
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.must("session/prompt", prompt(s, "flood 200 65536"))
+	h.bundled(s, "one")
+	var some atomic.Int64
+	h.join("two", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, some.Load()) // the rest is not read
+		problem.Write(w, problem.New(problem.InsufficientStorage, "there is no room for it"))
+	}))
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	for _, part := range []int64{0, 100, 1 << 10, 16 << 10} { // it is compressed
+		some.Store(part)
+		if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "insufficient_storage" || !strings.Contains(detail, "there is no room for it") {
+			t.Errorf("refused after %d bytes: %s: %s", part, kind, detail)
+		}
 	}
 }
 

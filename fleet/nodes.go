@@ -27,7 +27,8 @@ type Node struct {
 	Hub     string            `json:"hub"` // that holds its tunnel, or did so last
 	Token   string            `json:"token"`
 	Joined  time.Time         `json:"joined"` // for the first time
-	Since   time.Time         `json:"since"`  // when it came, or was last there
+	// Since says when it came, or was last there; zero when its hub ended without a word, and nobody knows.
+	Since time.Time `json:"since,omitzero"`
 	// Sessions says how many sessions it has in each state; none are left out. Those of a node that is
 	// offline are offline.
 	Sessions map[runtime.State]int `json:"sessions"`
@@ -63,6 +64,8 @@ func (h *Hub) shown(n store.Node) Node {
 	}
 	if h.online(n) {
 		out.State = StateOnline
+	} else if n.Connected {
+		out.Since = time.Time{}
 	}
 	return out
 }

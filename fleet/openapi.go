@@ -3,6 +3,8 @@ package fleet
 import (
 	_ "embed"
 	"net/http"
+
+	"sandboxagent.dev/sandbox-agent/control"
 )
 
 // document is what package control/openapi makes of the hub's API; go generate ./control writes
@@ -10,6 +12,8 @@ import (
 //
 //go:embed openapi_gen.json
 var document []byte
+
+var queries = control.NewQueries(document)
 
 func (h *Hub) getOpenAPI(w http.ResponseWriter, _ *http.Request, _ call) error {
 	w.Header().Set("Content-Type", "application/json")

@@ -125,3 +125,41 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		}
 	}
 }
+
+// Every operation of the hub refuses what is not understood of its query. What is for a node passes.
+func TestQueries_Refused(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.put("s1", begun, said(1, "one"))
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("s1", 1)
+	n.leave() // what its node could answer, too, the hub answers
+	h.awaitState("box", fleet.StateOffline)
+	b, err := os.ReadFile("openapi_gen.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]any
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		for method := range operations {
+			if strings.Contains(path, "{name}") || path == "/v2/join" {
+				continue // a node that is not there, and a token of another kind, are told first
+			}
+			at := strings.ReplaceAll(path, "{id}", "s1")
+			if status, body := h.ask(strings.ToUpper(method), at+"?a=%zz", adminToken, nil); status != http.StatusBadRequest || !bytes.Contains(body, []byte("the query cannot be read")) {
+				t.Errorf("%s %s: %d %s", method, at, status, body)
+			}
+			if status, body := h.ask(strings.ToUpper(method), at+"?lmit=1", adminToken, nil); !slices.Contains([]string{"/v2/rpc", "/v2/health", "/v2/ready", "/metrics"}, path) && (status != http.StatusBadRequest || !bytes.Contains(body, []byte("lmit"))) {
+				t.Errorf("%s %s: %d %s", method, at, status, body)
+			}
+		}
+	}
+	if status, body := h.ask(http.MethodGet, "/v2/sessions?limit=1&limit=2", adminToken, nil); status != http.StatusBadRequest || !bytes.Contains(body, []byte("more than once")) {
+		t.Errorf("%d %s", status, body)
+	}
+}

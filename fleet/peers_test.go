@@ -174,7 +174,10 @@ func TestPeers_HubIsDead(t *testing.T) {
 	// It had no time to note that its node is gone: when the node came is not when it was last there.
 	dead.Close()
 	h.awaitState("box", fleet.StateOffline)
-	if _, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); kindOf(body) != "node_offline" || !strings.Contains(string(body), "since the hub that it joined ended") {
+	if _, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); kindOf(body) != "node_offline" || !strings.Contains(string(body), "since the hub that it joined ended") || strings.Contains(string(body), `"since"`) {
+		t.Errorf("%s", body)
+	}
+	if _, body := h.ask(http.MethodGet, "/v2/nodes/box", adminToken, nil); strings.Contains(string(body), `"since"`) || !strings.Contains(string(body), `"joined"`) {
 		t.Errorf("%s", body)
 	}
 }

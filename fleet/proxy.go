@@ -108,8 +108,11 @@ func (h *Hub) away(n store.Node) error {
 	if n.Connected { // its hub ended without a word, and when is not known
 		was = "has been away since the hub that it joined ended; it joined at"
 	}
-	return problem.New(problem.NodeOffline, "%s %s %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, was, n.Since.Format(time.RFC3339), n.Name).
-		With("since", n.Since)
+	p := problem.New(problem.NodeOffline, "%s %s %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, was, n.Since.Format(time.RFC3339), n.Name)
+	if !n.Connected {
+		p = p.With("since", n.Since)
+	}
+	return p
 }
 
 // smallBody is how large the body of a request may be that is read before it is passed on, in bytes.

@@ -74,6 +74,9 @@ func (h *Hub) getEvents(w http.ResponseWriter, r *http.Request, c call) error {
 	}
 	switch {
 	case !follows && version == 1:
+		if err := queries.Check(r, "/v2/sessions/{id}/events"); err != nil {
+			return err
+		}
 	case h.atNode(s, state):
 		return h.toNodeOf(s, w, r, c)
 	default:

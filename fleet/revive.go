@@ -252,8 +252,12 @@ func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.
 	flow.r = r
 	go func() {
 		err := p.write(ctx, w)
+		failed := err
+		if ctx.Err() != nil || errors.Is(err, io.ErrClosedPipe) {
+			failed = nil // it was given up, and the other end knows why
+		}
 		_ = w.CloseWithError(err)
-		written <- err
+		written <- failed
 	}()
 	got, err := to.ImportSession(ctx, flow, client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Closed: true, Replace: true})
 	if err != nil {
@@ -261,7 +265,7 @@ func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.
 	}
 	flow.end()
 	_ = r.Close()
-	if failed := <-written; err != nil && flow.err != nil && !errors.Is(failed, io.ErrClosedPipe) {
+	if failed := <-written; err != nil && failed != nil {
 		return got, during(failed, "it could not be put together")
 	}
 	return got, err

@@ -25,6 +25,9 @@ type Route struct {
 	// Everywhere says that the token must be for all nodes.
 	Everywhere bool
 
+	// OrNode says that the node of the session answers while it is there, and knows what may be in the query.
+	OrNode bool
+
 	serve func(h *Hub, w http.ResponseWriter, r *http.Request, c call) error
 
 	segments []string // of Path
@@ -52,11 +55,11 @@ func Routes() []Route {
 		{Method: del, Path: "/v2/nodes/{name}", Kind: client, Scope: admin, OfNode: true, serve: (*Hub).removeNode},
 		{Method: get, Path: "/v2/sessions", Kind: client, Scope: read, serve: (*Hub).listSessions},
 		{Method: get, Path: "/v2/sessions/{id}", Kind: client, Scope: read, serve: (*Hub).getSession},
-		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: drive, serve: (*Hub).deleteSession},
+		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: drive, OrNode: true, serve: (*Hub).deleteSession},
 		{Method: post, Path: "/v2/sessions/{id}/move", Kind: client, Scope: drive, serve: (*Hub).moveSession},
-		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, serve: (*Hub).getEvents},
+		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, OrNode: true, serve: (*Hub).getEvents},
 		{Method: get, Path: "/v2/sessions/{id}/transcript", Kind: client, Scope: read, serve: (*Hub).getTranscript},
-		{Method: get, Path: "/v2/sessions/{id}/export", Kind: client, Scope: drive, serve: (*Hub).exportSession},
+		{Method: get, Path: "/v2/sessions/{id}/export", Kind: client, Scope: drive, OrNode: true, serve: (*Hub).exportSession},
 		{Path: "/v2/sessions/{id}/{rest...}", Kind: client, serve: (*Hub).askNode},
 		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},
 		{Method: post, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).createToken},

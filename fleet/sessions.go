@@ -566,6 +566,9 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}
+	if err := queries.Check(r, "/v2/sessions/{id}"); err != nil {
+		return err
+	}
 	if err := h.o.Store.RemoveSession(r.Context(), s.ReplicaID); err != nil {
 		return err
 	}

@@ -44,7 +44,8 @@ func TestSessions_AtTheirNode(t *testing.T) {
 		h.knows(s, "one", 5)
 		check(h,
 			request{http.MethodGet, s + "/events?acp=2&limit=1", read, http.StatusOK, `"seq":1`},
-			request{http.MethodGet, s + "/export?node=one", drive, http.StatusOK, ""},
+			request{http.MethodGet, s + "/export?node=one&keepSecrets=true", drive, http.StatusOK, ""},
+			request{http.MethodGet, s + "/export?nonsense=1", drive, http.StatusBadRequest, "nonsense"},
 			request{http.MethodPost, s + "/close", read, http.StatusForbidden, "drive"},
 			request{http.MethodPost, s + "/close", other, http.StatusNotFound, "session_not_found"},
 			request{http.MethodPost, s + "/close?node=two", drive, http.StatusNotFound, "session_not_found"},

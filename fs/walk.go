@@ -25,8 +25,8 @@ type found struct {
 // before what is in it. Symbolic links are not followed.
 type walk struct {
 	s *Service
-	// enter, if not nil, is called before the entries of a folder are visited,
-	// leave after that.
+	// enter, if not nil, is called before the entries of a folder are read: what it sees appear
+	// there from then on may be visited, too. Leave is called when they were visited.
 	enter func(dir *os.Root, rel string) error
 	leave func()
 	// visit says whether to go into a folder.
@@ -78,15 +78,15 @@ func (w *walk) below(ctx context.Context, dir *os.Root, rel string) error {
 }
 
 func (w *walk) level(ctx context.Context, dir *os.Root, rel string, depth int) error {
-	names, err := w.s.names(dir)
-	if err != nil {
-		return w.failed(rel, err)
-	}
 	if w.enter != nil {
 		if err := w.enter(dir, rel); err != nil {
 			return err
 		}
 		defer w.leave()
+	}
+	names, err := w.s.names(dir)
+	if err != nil {
+		return w.failed(rel, err)
 	}
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {

@@ -177,3 +177,37 @@ func TestWatch_Overflow(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// What appears in a new folder while the watch comes to it is told: a folder is watched before it is read.
+func TestWatch_NewFolderIsFilled(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		name, err := s.name(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := s.tree.OpenRoot(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		seen := map[string]bool{}
+		k := walk{
+			s: s,
+			enter: func(at *os.Root, rel string) error {
+				if rel == "" {
+					return at.Mkdir("late", 0o755)
+				}
+				return at.WriteFile("file", nil, 0o600)
+			},
+			leave:  func() {},
+			visit:  func(f found) (bool, error) { seen[f.rel] = true; return true, nil },
+			failed: func(_ string, err error) error { return err },
+		}
+		if err := k.below(t.Context(), root, ""); err != nil {
+			t.Fatal(err)
+		}
+		if !seen["late"] || !seen["late/file"] {
+			t.Errorf("of what appeared when the folders were entered it has seen %v", seen)
+		}
+	})
+}

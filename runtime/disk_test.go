@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -130,6 +131,54 @@ func TestLog_FullDisk(t *testing.T) {
 	}
 	if err := r.Ready(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An answer that does not travel on the stream waits for the file, too: nobody hears of the end of a turn whose
+// events a kill would take. What is refused meanwhile is answered at once.
+func TestLog_FullDisk_AnswersBesideTheStream(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: reopening}
+	r := newRuntime(t, dir, a)
+	c := inlineClient(t, r)
+	s := rawjson.MemberString(inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`).Frame, "result", "sessionId")
+	log := r.sessions.Find(s).Log()
+	path := filepath.Join(dir, "sessions", s, "log.journal")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // takes nothing
+		t.Fatal(err)
+	}
+	log.Release(0) // the file is opened anew, by whoever writes next
+	answer, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "go"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateIdle })
+	if rep := inlineCall(t, c, "3", "session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(string(rep.Frame), `"error"`) {
+		t.Errorf("a session is made that cannot be written: %s", rep.Frame)
+	}
+	r.sessions.Find(s).Flush() // which the turn's end does before it answers
+	select {
+	case rep := <-answer:
+		t.Errorf("%s was said, and the newest event of the file is %d", rep.Frame, log.Last())
+	default:
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case rep := <-answer:
+		if !strings.Contains(string(rep.Frame), "end_turn") || log.Last() < rep.Seq {
+			t.Errorf("%s is event %d, and the newest of the file is %d", rep.Frame, rep.Seq, log.Last())
+		}
+	case <-time.After(wait):
+		t.Fatal("with room again the turn is not answered")
 	}
 }
 

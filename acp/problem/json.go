@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ReadBody reads the body of a request, which has at most so many bytes.
@@ -26,8 +27,11 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 }
 
 // DecodeJSON reads the one JSON value of a body into v, which keeps what the value does not name. Members that v
-// does not have are refused. Must is what the body must be, such as "an object with a name".
+// does not have, and those that stand there twice, are refused. Must is what the body must be, such as "an object with a name".
 func DecodeJSON(b []byte, v any, must string) error {
+	if !utf8.Valid(b) { // the decoder would put other characters in place of what it cannot read
+		return New(InvalidRequest, "the body must be %s, and is not valid UTF-8", must)
+	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -36,7 +40,33 @@ func DecodeJSON(b []byte, v any, must string) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return New(InvalidRequest, "the body must be %s, and there is something behind it", must)
 	}
+	if name, ok := doubled(json.NewDecoder(bytes.NewReader(b))); ok {
+		return New(InvalidRequest, "the body must be %s, and has the member %q more than once", must, name)
+	}
 	return nil
+}
+
+// doubled returns a member that an object of the next value has more than once. The value can be decoded.
+func doubled(d *json.Decoder) (name string, ok bool) {
+	begin, _ := d.Token()
+	if begin != json.Delim('{') && begin != json.Delim('[') {
+		return "", false
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if begin == json.Delim('{') {
+			key, _ := d.Token()
+			if name, _ = key.(string); seen[name] {
+				return name, true
+			}
+			seen[name] = true
+		}
+		if name, ok = doubled(d); ok {
+			return name, true
+		}
+	}
+	_, _ = d.Token()
+	return "", false
 }
 
 // InJSON says an error of encoding/json in the words of JSON: which member is wrong, and what it must be. Go's

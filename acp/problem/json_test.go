@@ -44,6 +44,9 @@ func TestDecodeJSON_SaysWhatIsWrong(t *testing.T) {
 		`{"nme":"a"}`:             `there is no member "nme"`,
 		`{"name":"a","name":"b",`: "it ends in the middle",
 		`{name:"a"}`:              "invalid character 'n'",
+		`{"name":"a","name":"a"}`: `the member "name" more than once`,
+		"{\"name\":\"a\xffb\"}":   "is not valid UTF-8",
+		`{"env":{"A":"","A":""}}`: `the member "A" more than once`,
 	} {
 		var v struct {
 			Embedded

@@ -436,7 +436,7 @@ func TestRequestID(t *testing.T) {
 		_, _ = b.ReadFrom(resp.Body)
 		return resp, b.String()
 	}
-	resp, body := get("/v2/sessions/nope?hidden=query-secret", "abc-123_x.Y:/+=")
+	resp, body := get("/v2/sessions/nope/transcript?redact=query-secret", "abc-123_x.Y:/+=")
 	var p struct{ RequestID string }
 	if err := json.Unmarshal([]byte(body), &p); err != nil || p.RequestID != "abc-123_x.Y:/+=" || resp.Header.Get("X-Request-Id") != p.RequestID {
 		t.Errorf("%v, problem %s, header %q", err, body, resp.Header.Get("X-Request-Id"))
@@ -478,7 +478,7 @@ func TestRequestID(t *testing.T) {
 			t.Errorf("%s", raw)
 		}
 		l.Duration, l.Bytes = 0, 0
-		if want := (line{"INFO", "request", "GET", "/v2/sessions/nope", "/v2/sessions/{id}", "127.0.0.1", "abc-123_x.Y:/+=", 404, 0, 0}); l != want {
+		if want := (line{"INFO", "request", "GET", "/v2/sessions/nope/transcript", "/v2/sessions/{id}/transcript", "127.0.0.1", "abc-123_x.Y:/+=", 404, 0, 0}); l != want {
 			t.Errorf("%+v, want %+v", l, want)
 		}
 	}

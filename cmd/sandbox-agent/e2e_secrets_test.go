@@ -140,7 +140,7 @@ func TestSecrets(t *testing.T) {
 				}
 			}
 			_, _ = c.call("session/prompt", map[string]any{"sessionId": "nobody", "prompt": promptCanary})
-			g.post("GET", "/v2/sessions?cwd="+queryCanary+"&access="+queryCanary, "")
+			g.post("GET", "/v2/sessions?cwd="+queryCanary+"&q="+queryCanary, "")
 			g.post("GET", "/v2/fs/stat?path=/"+queryCanary, "")
 			h.commandLines(keyCanary, oauthCanary, promptCanary, queryCanary)
 			h.shown(s, keyCanary, oauthCanary, queryCanary, token)

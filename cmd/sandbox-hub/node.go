@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -42,7 +43,7 @@ func nodeListCommand(std stdio) *cli.Command {
 			}
 			rows := [][]string{{"NAME", "STATE", "LABELS", "VERSION", "SINCE"}}
 			for _, n := range nodes {
-				rows = append(rows, []string{n.Name, n.State, strings.Join(tunnel.FormatLabels(n.Labels), ","), n.Version, cmdline.Clock(n.Since)})
+				rows = append(rows, []string{n.Name, n.State, strings.Join(tunnel.FormatLabels(n.Labels), ","), n.Version, cmp.Or(cmdline.Clock(n.Since), "unknown")})
 			}
 			cmdline.Table(std.out, rows)
 			return nil

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -105,6 +106,9 @@ func (op operation) build(tag string) *openapi3.Operation {
 		o.AddResponse(status, r)
 	}
 	problems := append([]problem.Kind{problem.PermissionDenied, problem.Internal}, op.problems...)
+	if !slices.Contains(problems, problem.InvalidRequest) {
+		problems = append(problems, problem.InvalidRequest) // of any query that an operation does not have
+	}
 	if op.open {
 		o.Security = openapi3.NewSecurityRequirements()
 	} else {

@@ -192,6 +192,7 @@ func hubSessionOperations() []operation {
 			method: get, path: "/v2/sessions/{id}/events", id: "getSessionEvents", summary: "The events that the hub has of a session, in order", access: readsIt,
 			params: which(
 				query("after", "The sequence number to continue behind.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+				query("acp", "The version of ACP that a page is in. What the hub has is in version 1: a page in version 2 comes from the session's node.", openapi3.NewInt64Schema().WithMin(1).WithMax(2).WithDefault(1)),
 				pageSize(),
 			),
 			responses: one(200, jsonResponse("A page of events.", "EventPage")), problems: problems(problem.EventsExpired, problem.NotSupported),
@@ -202,7 +203,7 @@ func hubSessionOperations() []operation {
 		},
 		{
 			method: get, path: "/v2/sessions/{id}/export", id: "exportSession", summary: "A session in one file for a gateway: from its node, or what the hub has of it while that is away", access: drivesIt,
-			description: "The file that a gateway's POST /v2/sessions/import takes. Nothing is taken out of it that looks like a key. A body that is cut is not a whole file.",
+			description: "The file that a gateway's POST /v2/sessions/import takes. While its node is there the node gives it, and takes the query that a gateway takes. Of what the hub gives nothing is taken out that looks like a key. A body that is cut is not a whole file.",
 			params:      which(), responses: one(200, openapi3.NewResponse().WithDescription("The file.").WithContent(sessionFile())), problems: problems(problem.TooManyRequests, problem.NotSupported),
 		},
 	}
@@ -261,10 +262,10 @@ func hubSchemas() openapi3.Schemas {
 		"Node": {Value: object(fields{
 			"name": text(none), "state": enum("Whether its gateway is connected.", "online", "offline"), "labels": byLabel(none), "agents": texts("That it lists; it may get others when they are named."),
 			"version": text("Of its gateway."), "hub": text("That holds its connection, or did so last."), "token": text("The id of the token by which it has joined."),
-			"joined": described(openapi3.NewDateTimeSchema(), "For the first time."), "since": described(openapi3.NewDateTimeSchema(), "When it came, or was last there."),
+			"joined": described(openapi3.NewDateTimeSchema(), "For the first time."), "since": described(openapi3.NewDateTimeSchema(), "When it came, or was last there; absent when it is away and its hub ended without a word."),
 			"sessions": described(openapi3.NewObjectSchema().WithAdditionalProperties(openapi3.NewIntegerSchema()), "How many sessions it has in each state. Those of a node that is offline are offline."),
 			"lag":      number("Events of its sessions that are not copied yet, at most."),
-		})},
+		}, "since")},
 		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
 		"Session":     {Value: object(fields(properties), optional...)},
 		"Replica": {Value: object(fields{

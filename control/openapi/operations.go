@@ -133,7 +133,10 @@ func rpcOperations() []operation {
 		{
 			method: http.MethodGet, path: path, id: "openStream", summary: "Receive messages, as an event stream or over a WebSocket",
 			description: "With Upgrade: websocket the connection becomes a WebSocket with one message in each text frame, subprotocol acp.sandboxagent.dev.",
-			params:      []*openapi3.Parameter{connection, inline, session, header("Last-Event-ID", "Continue behind this event.")},
+			params: []*openapi3.Parameter{
+				connection, inline, session, header("Last-Event-ID", "Continue behind this event."),
+				query("agent", "Of a WebSocket: the agent to use, for clients that cannot set it in initialize.", openapi3.NewStringSchema()),
+			},
 			responses: map[int]*openapi3.Response{
 				101: openapi3.NewResponse().WithDescription("The connection is a WebSocket."),
 				200: openapi3.NewResponse().WithDescription("Messages, each the data of one event.").WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType})),

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,9 +29,14 @@ const startLook = 50 * time.Millisecond
 // engine is the store's server when it is in this program. A server that could not write to one
 // of its files takes nothing more there, also when there is room again: then it is started anew.
 // The connection to it, which is in the program too, comes back as one to a server elsewhere does.
+//
+// A server whose files were removed would write on to files that nobody will find. It is ended, and runs again when
+// they are back: it is given no new folder, as all that it knows would be gone.
 type engine struct {
 	dir    string
 	log    *slog.Logger
+	files  os.FileInfo            // of the folder in which the server has its files
+	lost   atomic.Bool            // that folder is not there
 	failed atomic.Pointer[string] // why it takes nothing, or not everything; nil for nothing
 	fatal  atomic.Pointer[string] // why its server cannot start
 
@@ -38,7 +47,30 @@ type engine struct {
 // startEngine starts a server that listens nowhere.
 func startEngine(dir string, log *slog.Logger) (*engine, error) {
 	e := &engine{dir: dir, log: log}
-	return e, e.start()
+	err := e.start()
+	if err == nil {
+		if e.files, err = os.Stat(e.folder()); err != nil {
+			e.stop()
+		}
+	}
+	return e, err
+}
+
+func (e *engine) folder() string { return filepath.Join(e.dir, server.JetStreamStoreDir) }
+
+// look ends the server when its folder is not there, or another one is in its place, and reports whether it is there.
+func (e *engine) look() bool {
+	now, err := os.Stat(e.folder())
+	there := err == nil && os.SameFile(e.files, now) || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+	switch was := e.lost.Swap(!there); {
+	case !there && !was:
+		e.log.Error("the store's folder was removed, or another one is in its place: nothing is stored until it is back", "folder", e.folder())
+		e.stop()
+	case there && was:
+		why := "its folder is back"
+		e.failed.Store(&why) // it is started anew
+	}
+	return there
 }
 
 func (e *engine) start() error {
@@ -71,6 +103,14 @@ func (e *engine) start() error {
 	defer e.mu.Unlock()
 	e.server = s
 	return nil
+}
+
+// gone says that the server has no folder; nil when it has. The nil engine has none that could be gone.
+func (e *engine) gone() error {
+	if e == nil || !e.lost.Load() {
+		return nil
+	}
+	return fmt.Errorf("the folder of the store, %s, was removed, or another one is in its place: bring it back, or start the hub anew with what is there", e.folder())
 }
 
 // fault is what the server says of a write that has failed, "" for nothing. The nil engine, of a

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -46,4 +49,53 @@ func TestEngine_DoesNotStartAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
+}
+
+// A store whose folder is taken away takes nothing until it is back: what it wrote into removed files would be gone.
+func TestStore_FolderIsTakenAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, err := Open(t.Context(), Options{Hub: "h", Dir: dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	made, _, err := s.CreateToken(t.Context(), Token{Kind: KindJoin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	for name, replace := range map[string]func() error{
+		"removed":              func() error { return nil },
+		"another in its place": func() error { return os.MkdirAll(s.engine.folder(), 0o700) },
+	} {
+		if err := replace(); err != nil {
+			t.Fatal(err)
+		}
+		s.mend()
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "was removed") {
+			t.Errorf("%s: ready: %v", name, err)
+		}
+		within, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := s.CreateToken(within, Token{Kind: KindJoin}); err == nil {
+			t.Errorf("%s: a token is made that nobody keeps", name)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	s.mend()
+	for { // the connection comes back by itself
+		if _, _, err = s.CreateToken(t.Context(), Token{Kind: KindJoin}); err == nil {
+			break
+		}
+	}
+	if got := s.Tokens(); len(got) != 2 || !slices.ContainsFunc(got, func(o Token) bool { return o.ID == made.ID }) {
+		t.Errorf("the store has %+v", got)
+	}
 }

@@ -187,6 +187,9 @@ func (s *Store) Hub() string { return s.hub }
 
 // Ready returns why the store cannot be written to, nil when it can.
 func (s *Store) Ready() error {
+	if err := s.engine.gone(); err != nil {
+		return err
+	}
 	there := s.conn.IsConnected()
 	if why := s.engine.fault(); why != "" {
 		what := "takes nothing of some kinds"
@@ -204,13 +207,14 @@ func (s *Store) Ready() error {
 	return nil
 }
 
-// mend has the server in this program start anew when it could not write, and there is room now. If
+// mend ends the server in this program when its folder was removed, and has it start anew when that is back, or when
+// it could not write and there is room now. If
 // there is none the reserve is given up for it once, so that sessions can be removed.
 func (s *Store) mend() {
-	if s.engine.fault() == "" || !s.room.give() && s.room.fits(2*reserveSize) != nil {
+	if s.engine != nil && !s.engine.look() || s.engine.fault() == "" || !s.room.give() && s.room.fits(2*reserveSize) != nil {
 		return
 	}
-	s.log.Warn("a write has failed for want of room: the store is started anew")
+	s.log.Warn("the store is started anew", "because", s.engine.fault())
 	if err := s.engine.again(); err != nil {
 		s.log.Error("the store does not start", "err", err)
 	}

@@ -8,6 +8,7 @@ import (
 	goruntime "runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // GuardArg is the first argument by which the gateway's binary runs as guard.
@@ -75,6 +76,10 @@ func guardCommand(program string) *exec.Cmd {
 	return exec.Command(program, GuardArg, owner)
 }
 
+// guardEnds is how long the guard may take to find that there is nothing left to end. One that somebody has
+// suspended would take for ever.
+const guardEnds = 3 * time.Second
+
 // StopGuard ends the guard. Call it when every process was stopped.
 func StopGuard() {
 	guard.Lock()
@@ -82,9 +87,12 @@ func StopGuard() {
 	if guard.pipe == nil {
 		return
 	}
+	cmd := guard.cmd
 	_ = guard.pipe.Close()
-	_ = guard.cmd.Wait()
-	forget(guard.cmd.Process.Pid)
+	late := time.AfterFunc(guardEnds, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	late.Stop()
+	forget(cmd.Process.Pid)
 	guard.pipe, guard.cmd = nil, nil
 }
 

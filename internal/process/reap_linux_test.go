@@ -84,3 +84,14 @@ func TestCommands_AreThoseInGroupsOfTheirOwn(t *testing.T) {
 		goruntime.Gosched() // setsid takes a moment
 	}
 }
+
+// A guard that is suspended does not keep the gateway from ending.
+func TestStopGuard_Suspended(t *testing.T) {
+	UseGuard(os.Args[0])
+	defer UseGuard("")
+	startGuard()
+	if err := guard.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	StopGuard()
+}

@@ -332,6 +332,14 @@ func (l *Log) Closed() <-chan struct{} { return l.stop }
 // Held reports whether readers wait for Confirm; see [Options].
 func (l *Log) Held() bool { return l.o.Held }
 
+// Pending reports whether an entry that was appended is shown later. A log that stands for one that could
+// not be opened shows nothing, ever.
+func (l *Log) Pending(seq uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.visible < seq && l.refused == nil
+}
+
 // Confirm says that the other place has what the file has, up to an entry: readers see it.
 // What the file does not have is not confirmed by that.
 func (l *Log) Confirm(upTo uint64) {

@@ -2,8 +2,8 @@ package viewer
 
 import "sandboxagent.dev/sandbox-agent/runtime/journal"
 
-// whenShown calls do when the session's log shows an entry that was flushed: at once, unless
-// the log is held. When the connection ends before, do is not called; what was in the log of a session
+// whenShown calls do when the session's log shows an entry: at once, unless the log is held, or its file
+// takes nothing now. When the connection ends before, do is not called; what was in the log of a session
 // that was deleted concerns nobody else any more, and is told. s is nil for what is in no
 // session's log.
 func (c *Client) whenShown(s Session, seq uint64, do func()) {
@@ -12,7 +12,7 @@ func (c *Client) whenShown(s Session, seq uint64, do func()) {
 		return
 	}
 	l := s.Log()
-	if !l.Held() || l.Last() >= seq {
+	if !l.Pending(seq) {
 		do()
 		return
 	}

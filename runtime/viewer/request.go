@@ -180,8 +180,12 @@ func (q *Request) Encode(s Session, v any) {
 	q.Result(s, b)
 }
 
-// Fail answers with err as a JSON-RPC error.
+// Fail answers with err as a JSON-RPC error. While the file of the session's log takes nothing the answer is no
+// part of the log: what was refused is not done, and who asked for it need not wait for room to hear so.
 func (q *Request) Fail(s Session, err error) {
+	if s != nil && s.Log().Err() != nil {
+		s = nil
+	}
 	m := acp.NewError(q.id, ErrorOf(err))
 	q.respond(s, m.Frame(), TimedOut(err), observe.OutcomeOf(err))
 }

@@ -157,6 +157,10 @@ async def test_a_session_is_opened_again(gateway: Gateway) -> None:
         with pytest.raises(ProblemError) as refused:
             await client.api.session(session.id)
         assert refused.value.status == 404 and refused.value.type.endswith("session_not_found")
+        await session.delete()  # as a repeated request does whose first answer was lost
+        await client.close_session("no-such-session")
+        with pytest.raises(RpcError):
+            await client.terminate_session("no-such-session")
 
 
 @asynchronous

@@ -89,7 +89,7 @@ function NodeRows({ nodes, current }: { nodes: readonly Node[]; current: string 
           return (
             <li key={item.key} style={{ transform: `translateY(${item.start}px)`, height: item.size }} aria-setsize={nodes.length} aria-posinset={item.index + 1}>
               <a href={hrefOf("nodes", [n.name])} aria-current={n.name === current ? "true" : undefined}>
-                <span className="row nowrap"><Dot tone={toneOf(n)} /> <strong className="clip grow">{n.name}</strong> <span className="soft small">{n.state === "online" ? "online" : "away"} {age(n.since)}</span></span>
+                <span className="row nowrap"><Dot tone={toneOf(n)} /> <strong className="clip grow">{n.name}</strong> <span className="soft small">{n.state === "online" ? "online" : "away"} {n.since && age(n.since)}</span></span>
                 <span className="soft small clip">{workOf(n)}</span>
                 <span className="soft small clip">{[n.version, ...labelsOf(n)].join(" · ")}</span>
               </a>
@@ -115,7 +115,7 @@ function Detail({ node: n }: { node: Node }) {
         <Badge tone={online ? "good" : "plain"}>{online ? "online" : "away"}</Badge>
         <a className="button small back" href="#/nodes">All nodes</a>
       </header>
-      {!online && <Notice tone="warn" title={`It was last here ${new Date(n.since).toLocaleString()}`}>It joins again by itself when its gateway runs and reaches the hub. Its sessions can be read meanwhile.</Notice>}
+      {!online && <Notice tone="warn" title={n.since ? `It was last here ${new Date(n.since).toLocaleString()}` : "It has been away since its hub ended"}>It joins again by itself when its gateway runs and reaches the hub. Its sessions can be read meanwhile.</Notice>}
       <div className="row">
         {online && hub?.scope !== "read" && <LinkButton href={hrefOf("sessions", ["new"], { node: n.name })} tone="primary" icon="plus">New session</LinkButton>}
         <LinkButton href={at("sessions")} icon="sessions">Its sessions</LinkButton>
@@ -129,7 +129,7 @@ function Detail({ node: n }: { node: Node }) {
         {!online && hub?.scope === "admin" && <Button tone="danger" icon="trash" onClick={() => setForgetting(true)}>Forget</Button>}
       </div>
       <dl className="facts-list">
-        <div><dt>{online ? "Online since" : "Last here"}</dt><dd>{new Date(n.since).toLocaleString()}</dd></div>
+        <div><dt>{online ? "Online since" : "Last here"}</dt><dd>{n.since ? new Date(n.since).toLocaleString() : "before its hub ended"}</dd></div>
         <div><dt>First joined</dt><dd>{new Date(n.joined).toLocaleString()}</dd></div>
         <div><dt>Version</dt><dd>{n.version}</dd></div>
         <div><dt>Labels</dt><dd className="row tight">{labels.length === 0 ? "none" : labels.map((l) => <a key={l} className="badge" href={hrefOf("sessions", [], { label: l })} title="Sessions of all nodes with this label">{l}</a>)}</dd></div>

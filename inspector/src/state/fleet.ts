@@ -13,7 +13,8 @@ export interface Node {
   readonly version: string;
   readonly hub: string;
   readonly joined: string;
-  readonly since: string;
+  /** Not there when it is away and nobody knows since when. */
+  readonly since?: string;
   /** How many it has in each state. */
   readonly sessions: Readonly<Record<string, number>>;
   /** Events that are not copied yet. */

@@ -434,13 +434,19 @@ class SandboxAgent:
                 return
 
     async def close_session(self, session_id: str) -> None:
-        """Ends the agent's part of a session; load or resume opens it again."""
-        await self._request("session/close", {"sessionId": session_id}, repeat=True)
-        self._left(session_id)
+        """Ends the agent's part of a session; load or resume opens it again. One that is not there is closed, as ACP says."""
+        await self._end("session/close", session_id)
 
     async def delete_session(self, session_id: str) -> None:
-        """Removes a session and its log."""
-        await self._request("session/delete", {"sessionId": session_id}, repeat=True)
+        """Removes a session and its log. One that is not there is deleted, as ACP says."""
+        await self._end("session/delete", session_id)
+
+    async def _end(self, method: str, session_id: str) -> None:
+        try:
+            await self._request(method, {"sessionId": session_id}, repeat=True)
+        except RpcError as error:
+            if error.code != -32002:  # which is also what a repeated request is told whose first answer was lost
+                raise
         self._left(session_id)
 
     async def detach_session(self, session_id: str) -> None:

@@ -554,11 +554,11 @@ class SandboxAgent:
         return self._loop.iterate(lambda: self._it.sessions(cwd=cwd, agent=agent))
 
     def close_session(self, session_id: str) -> None:
-        """Ends the agent's part of a session; load or resume opens it again."""
+        """Ends the agent's part of a session; load or resume opens it again. One that is not there is closed, as ACP says."""
         return self._loop.run(self._it.close_session(session_id))
 
     def delete_session(self, session_id: str) -> None:
-        """Removes a session and its log."""
+        """Removes a session and its log. One that is not there is deleted, as ACP says."""
         return self._loop.run(self._it.delete_session(session_id))
 
     def detach_session(self, session_id: str) -> None:

@@ -1862,6 +1862,15 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -1918,6 +1927,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -1966,6 +1984,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Agent"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `token_invalid` */
@@ -4023,6 +4050,15 @@ export interface operations {
                     "application/json": components["schemas"]["Status"];
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `permission_denied` */
             403: {
                 headers: {
@@ -4061,6 +4097,15 @@ export interface operations {
                     "application/json": {
                         [key: string]: unknown;
                     };
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `token_invalid` */
@@ -4108,6 +4153,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProcessList"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `token_invalid` */
@@ -4289,6 +4343,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProcessLimits"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `token_invalid` */
@@ -4560,6 +4623,15 @@ export interface operations {
                     "application/json": components["schemas"]["HostProcess"];
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -4625,6 +4697,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description `token_invalid` */
             401: {
@@ -5193,6 +5274,15 @@ export interface operations {
                     "application/json": components["schemas"]["Status"];
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -5233,7 +5323,10 @@ export interface operations {
     };
     openStream: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Of a WebSocket: the agent to use, for clients that cannot set it in initialize. */
+                agent?: string;
+            };
             header?: {
                 /** @description The connection, as the answer to initialize named it. Clients that want answers in the response to their POST use X-ACP-Connection-Id instead, with the same value. */
                 "Acp-Connection-Id"?: string;
@@ -5885,6 +5978,15 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -5941,6 +6043,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description `token_invalid` */
             401: {
@@ -6459,6 +6570,15 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `token_invalid` */
             401: {
                 headers: {
@@ -6620,6 +6740,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `token_invalid` */

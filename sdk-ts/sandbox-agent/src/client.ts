@@ -460,13 +460,13 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#request("session/list", params, true, options);
   }
 
-  /** Ends the agent's part of a session; load or resume opens it again. */
+  /** Ends the agent's part of a session; load or resume opens it again. One that is not there is closed, as ACP says. */
   async closeSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#request("session/close", { sessionId }, true, options);
     this.#left(sessionId);
   }
 
-  /** Removes a session and its log. */
+  /** Removes a session and its log. One that is not there is deleted, as ACP says. */
   async deleteSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#request("session/delete", { sessionId }, true, options);
     this.#left(sessionId);
