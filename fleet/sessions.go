@@ -274,13 +274,18 @@ func (h *Hub) hear(ctx context.Context, t store.Token) error {
 	if !h.o.Replicate {
 		return nil
 	}
+	made := h.relay.Made(t)
 	var late <-chan time.Time
-	for {
+	for len(made) > 0 {
 		news := h.o.Store.SessionNews()
-		if !h.relay.Unheard(t, func(id, node string) bool {
-			return slices.ContainsFunc(h.o.Store.Sessions(), func(s *store.Session) bool { return s.Session == id && s.Node == node })
-		}) {
-			return nil
+		for _, s := range h.o.Store.Sessions() {
+			if made[s.Session] == s.Node {
+				delete(made, s.Session)
+				h.relay.ForgetMade(s.Session)
+			}
+		}
+		if len(made) == 0 {
+			break
 		}
 		if late == nil {
 			late = time.After(time.Second)
@@ -293,6 +298,7 @@ func (h *Hub) hear(ctx context.Context, t store.Token) error {
 			return endOf(ctx)
 		}
 	}
+	return nil
 }
 
 // sessionPage returns a page of the sessions of the nodes that a token is for.

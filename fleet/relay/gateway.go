@@ -6,7 +6,6 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,24 +231,28 @@ func (g *Gateway) noteMade(id, node string) {
 	}
 }
 
-// ForgetMade is told that a session was deleted.
+// ForgetMade is told of a session that was deleted, or of which the store has heard.
 func (g *Gateway) ForgetMade(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.made, id)
 }
 
-// Unheard reports whether a client has just made a session for whose node the token is, and of which
-// the store has not heard yet.
-func (g *Gateway) Unheard(t store.Token, heard func(id, node string) bool) bool {
+// Made returns the nodes of the sessions, by their ids, that clients have just made at nodes for which the token is.
+func (g *Gateway) Made(t store.Token) map[string]string {
+	out := map[string]string{}
 	g.mu.Lock()
-	maps.DeleteFunc(g.made, func(id string, m made) bool { return time.Since(m.at) > HearFor || heard(id, m.node) })
-	left := slices.Collect(maps.Values(g.made))
+	for id, m := range g.made {
+		if time.Since(m.at) <= HearFor {
+			out[id] = m.node
+		}
+	}
 	g.mu.Unlock()
-	return slices.ContainsFunc(left, func(m made) bool {
-		_, err := g.fleet.Node(t, m.node)
-		return err == nil
+	maps.DeleteFunc(out, func(_, node string) bool {
+		_, err := g.fleet.Node(t, node)
+		return err != nil
 	})
+	return out
 }
 
 // Opened returns the node at which a client of this hub has the session open, or has made it just now,
