@@ -429,14 +429,39 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 		}
 	}
 	own := m.Clone() // of those that wait
+	return c.ask(q, s, &own, true)
+}
+
+// ask sends a request to the node of a session when it is open there. One that the node has refused because
+// a move had begun is sent once more, to where the session is then.
+func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, first bool) error {
+	failed := func(err error) { q.Fail(nil, err) }
 	return c.whenOpen(s, func(refused *acp.Message) error {
 		if refused != nil {
 			q.Forward(nil, refused)
 			return nil
 		}
-		// Where it is now: it may have been moved meanwhile.
-		return s.at().call(q, &own, func(res *acp.Message) { q.Forward(s, res) })
-	}, func(err error) { q.Fail(nil, err) })
+		at := s.at() // where it is now: it may have been moved meanwhile
+		return at.call(q, m, func(res *acp.Message) {
+			if first && c.hasLeft(s, at, res) {
+				if err := c.ask(q, s, m, false); err != nil {
+					failed(err)
+				}
+				return
+			}
+			q.Forward(s, res)
+		})
+	}, failed)
+}
+
+// hasLeft reports whether a node has refused something because the session is on its way to another one.
+func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
+	if res.Err() == nil || rawjson.MemberString(res.Err().Data, "type") != problem.Conflict.Type() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.moving != "" || s.at() != at
 }
 
 // join opens a session that the client acts on and has not opened: its events from now on

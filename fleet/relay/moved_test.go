@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
@@ -73,6 +74,62 @@ func TestMoved_RequestsWaitForItsEnd(t *testing.T) {
 					w.g.Owned(over)
 				}
 				b.answers(b.takes("session/close"), `{}`)
+			})
+		})
+	}
+}
+
+// Another hub begins to move a session as its client prompts: the node refuses the prompt, which goes where the
+// session goes, or stays.
+func TestMoved_WhatWasOnItsWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		noted bool // when the node refuses
+		kind  problem.Kind
+		end   *store.Owner
+		want  string
+	}{
+		"refused, then it arrives":     {true, problem.Conflict, went("a", "b", 0, 0), "b"},
+		"it arrives, then refused":     {false, problem.Conflict, went("a", "b", 0, 0), "b"},
+		"refused, then it stays":       {true, problem.Conflict, stays("a", ""), "a"},
+		"refused for another reason":   {true, problem.InvalidRequest, stays("a", ""), ""},
+		"refused, and nobody moves it": {false, problem.Conflict, stays("a", ""), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				prompt := a.takes("session/prompt")
+				refuse := func() {
+					a.hub <- acp.NewError(prompt.ID(), acp.Errorf(acp.CodeResourceNotFound, "closed").WithData(map[string]string{"type": tt.kind.Type()}))
+					synctest.Wait()
+				}
+				if tt.noted {
+					w.g.Owned(stays("a", "b"))
+					refuse()
+				}
+				w.g.Owned(tt.end)
+				at := a
+				if tt.want == "b" {
+					a.takes("_sandboxagent/session/detach")
+					at = w.dialed("b")
+					at.resumed()
+				}
+				if !tt.noted {
+					refuse()
+				}
+				if tt.want != "" {
+					at.answers(at.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				}
+				kind := tt.kind.Type()
+				want := "1 " + kind[strings.LastIndex(kind, ":")+1:]
+				if tt.want != "" {
+					want = "1 ok"
+				}
+				if got := e.got(); !slices.Contains(got, want) {
+					t.Errorf("%q, want %q", got, want)
+				}
 			})
 		})
 	}
