@@ -190,6 +190,35 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 	return relay.Found{Node: s.Node, Agent: s.Info.Agent, Cwd: s.Info.Cwd}, nil
 }
 
+// Moving implements [relay.Fleet].
+func (n nodes) Moving(t store.Token, id string) bool {
+	s, _, err := n.h.lookUp(t, id, "", 0)
+	if err != nil {
+		return false
+	}
+	o := n.h.o.Store.Owner(store.LineOf(s.Info))
+	return o != nil && n.h.underWay(o.Moving)
+}
+
+// Settle implements [relay.Fleet].
+func (n nodes) Settle(ctx context.Context, t store.Token, id string) {
+	late := time.NewTimer(relay.HoldFor)
+	defer late.Stop()
+	for {
+		news := n.h.o.Store.OwnerNews()
+		if !n.Moving(t, id) {
+			return
+		}
+		select {
+		case <-news:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // Copy implements [relay.Fleet].
 func (n nodes) Copy(ctx context.Context, t store.Token, id, node string, after uint64) (relay.Copy, error) {
 	s, state, err := n.h.findSession(ctx, t, id, node, 0)

@@ -394,22 +394,17 @@ func acts(method string) bool {
 
 // toSession passes a request about a session on to its node.
 func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
+	id := m.Session()
+	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; ends {
+		if _, named := rawjson.Member(m.Meta(), acp.MetaKey, "node"); !named {
+			return c.endSession(q, m)
+		}
+	}
 	l, found, err := c.lineOf(m)
 	if err != nil {
 		return err
 	}
-	id := m.Session()
-	c.mu.Lock()
-	open := c.sessions[id]
-	c.mu.Unlock()
-	switch {
-	case q.Method() == acp.MethodSessionClose && open != nil: // where it is on its way to
-		own := m.Clone()
-		return c.whenOpen(open, func(*acp.Message) error {
-			at := open.at()
-			return at.call(q, &own, func(res *acp.Message) { at.answered(q, id, res) })
-		}, func(err error) { q.Fail(nil, err) })
-	case !acts(q.Method()):
+	if !acts(q.Method()) {
 		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
 	}
 	c.mu.Lock()
@@ -430,6 +425,38 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	}
 	own := m.Clone() // of those that wait
 	return c.ask(q, s, &own, true)
+}
+
+// endSession closes or deletes a session where it is on its way to: at the node that it leaves that would
+// be of what is left there.
+func (c *Client) endSession(q *viewer.Request, m *acp.Message) error {
+	id, own := m.Session(), m.Clone() // of those that wait
+	c.mu.Lock()
+	open := c.sessions[id]
+	c.mu.Unlock()
+	end := func() error {
+		l, _, err := c.lineOf(&own)
+		if err != nil {
+			return err
+		}
+		return l.call(q, &own, func(res *acp.Message) { l.answered(q, id, res) })
+	}
+	failed := func(err error) { q.Fail(nil, err) }
+	switch {
+	case open != nil:
+		return c.whenOpen(open, func(*acp.Message) error { return end() }, failed)
+	case !c.g.fleet.Moving(c.token, id):
+		return end()
+	}
+	if !c.begin(func() {
+		c.g.fleet.Settle(c.ctx, c.token, id)
+		if err := end(); err != nil {
+			failed(err)
+		}
+	}) {
+		return errEnded
+	}
+	return nil
 }
 
 // ask sends a request to the node of a session when it is open there. One that the node has refused because

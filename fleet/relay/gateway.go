@@ -45,6 +45,10 @@ type Fleet interface {
 	Dial(ctx context.Context, t store.Token, name string, wait bool) (acp.Conn, error)
 	// Find returns the session with the id, of the node if one is named.
 	Find(t store.Token, id, node string) (Found, error)
+	// Moving reports whether the session with the id is on its way to another node, and Settle waits until it
+	// is not, for HoldFor at most.
+	Moving(t store.Token, id string) bool
+	Settle(ctx context.Context, t store.Token, id string)
 	// Copy returns what the store has of a session behind an event, of the node if one is named.
 	Copy(ctx context.Context, t store.Token, id, node string, after uint64) (Copy, error)
 	// Move moves a session to another node, and returns what is told of that.

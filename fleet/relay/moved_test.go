@@ -79,6 +79,33 @@ func TestMoved_RequestsWaitForItsEnd(t *testing.T) {
 	}
 }
 
+// Who deletes or closes a session that it has not opened, and that is on its way, does so where it goes.
+func TestMoved_EndedByWhoHasNotOpenedIt(t *testing.T) {
+	for _, method := range []string{"session/delete", "session/close"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.found = map[string]string{"s": "a"}
+				w.moving.Store(true)
+				e := w.connect(plainHello, acp.OneStream)
+				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s"}}`, method)
+				synctest.Wait()
+				if got := e.got(); len(got) > 0 {
+					t.Errorf("while it is on its way: %q", got)
+				}
+				w.found["s"] = "b"
+				w.moving.Store(false)
+				time.Sleep(2 * time.Second)
+				b := w.dialed("b")
+				b.answers(b.takes(method), `{}`)
+				if got := e.got(); !slices.Contains(got, "1 ok") {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
+}
+
 // Another hub begins to move a session as its client prompts: the node refuses the prompt, which goes where the
 // session goes, or stays.
 func TestMoved_WhatWasOnItsWay(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -30,6 +32,8 @@ type world struct {
 	found map[string]string // nodes of sessions
 	copy  []string          // frames of one that is copied; nil is none
 	two   bool              // nodes and clients speak version 2 of the protocol
+
+	moving atomic.Bool // all sessions
 
 	mu          sync.Mutex
 	nodes       map[string]*far
@@ -139,6 +143,14 @@ func (w *world) Find(_ store.Token, id, node string) (Found, error) {
 		return Found{}, problem.New(problem.SessionNotFound, "no session %s", id)
 	}
 	return Found{Node: at, Agent: "mock", Cwd: "/work"}, nil
+}
+
+func (w *world) Moving(store.Token, string) bool { return w.moving.Load() }
+
+func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {
+	for w.moving.Load() && ctx.Err() == nil {
+		time.Sleep(time.Second) // of the virtual clock
+	}
 }
 
 func (w *world) Copy(context.Context, store.Token, string, string, uint64) (Copy, error) {
