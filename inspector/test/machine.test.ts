@@ -196,7 +196,7 @@ test("what is typed while a file is saved stays, and so does what is written whe
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("button", { name: "Replace it" }).click();
   await holds(path, "not saved yet");
-  await page.getByRole("link", { name: "one.txt" }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "one.txt" }).waitFor();
   await page.getByText("not saved yet", { exact: true }).waitFor();
   // With a folder goes what was written for the files in it, and that is said.
   await page.evaluate((to) => void (location.hash = to), at(join(folder, "inside", "deep.txt")));
