@@ -508,9 +508,10 @@ func (h *Hub) atNode(s *store.Session, state runtime.State) bool {
 func (h *Hub) toNodeOf(s *store.Session, w http.ResponseWriter, r *http.Request, c call) error {
 	c.node = h.node(s.Node)
 	c.params = map[string]string{"rest": strings.TrimPrefix(r.URL.EscapedPath(), "/")}
-	if q := r.URL.Query(); q.Has("node") || q.Has("epoch") { // by which the hub has found the session
-		q.Del("node")
-		q.Del("epoch")
+	if q := r.URL.Query(); q.Has("node") || q.Has("epoch") || q.Has("copy") { // for the hub alone
+		for _, own := range []string{"node", "epoch", "copy"} {
+			q.Del(own)
+		}
 		u := *r.URL
 		u.RawQuery = q.Encode()
 		r = r.WithContext(r.Context())
@@ -562,10 +563,19 @@ func (h *Hub) settledSession(r *http.Request, c call) (*store.Session, runtime.S
 // no more, or cannot be asked to delete, the copy is all that is left of somebody's work: an
 // administrator removes it.
 func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) error {
+	copyOnly := false
+	if text := r.URL.Query().Get("copy"); text != "" {
+		var err error
+		if copyOnly, err = strconv.ParseBool(text); err != nil {
+			return invalidParam("copy", "copy must be true or false, not %q", text)
+		}
+	}
 	s, state, err := h.settledSession(r, c)
 	switch {
 	case err != nil:
 		return err
+	case h.atNode(s, state) && copyOnly:
+		return problem.New(problem.Conflict, "%s has the session and is connected: without copy=true, and by sandbox-agent sessions delete, it is deleted there, and its copy with it", s.Node)
 	case h.atNode(s, state):
 		h.relay.ForgetMade(s.Session)
 		return h.toNodeOf(s, w, r, c)

@@ -65,7 +65,7 @@ func TestSessions_AtTheirNode(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	check(two, request{http.MethodDelete, s, read, http.StatusForbidden, ""}, request{http.MethodDelete, s, drive, http.StatusNoContent, ""})
+	check(two, request{http.MethodDelete, s, read, http.StatusForbidden, ""}, request{http.MethodDelete, s + "?copy=true", adminToken, http.StatusConflict, "is connected"}, request{http.MethodDelete, s + "?copy=yes", adminToken, http.StatusBadRequest, "true or false"}, request{http.MethodDelete, s + "?copy=false&node=one", drive, http.StatusNoContent, ""})
 	one.await("its copy is removed, too", func() bool {
 		for _, known := range one.store.Sessions() {
 			if known.Session == s {
@@ -86,5 +86,5 @@ func TestSessions_AtTheirNode(t *testing.T) {
 	if got := two.session(kept).State; got != fleet.SessionOffline && got != runtime.StateClosed {
 		t.Errorf("the session that is left is %s", got)
 	}
-	check(two, request{http.MethodDelete, kept, adminToken, http.StatusNoContent, ""})
+	check(two, request{http.MethodDelete, kept + "?copy=true", adminToken, http.StatusNoContent, ""})
 }

@@ -304,9 +304,9 @@ and what its agent kept when its last turn ended. Nothing is taken out of them.`
 func sessionRemoveCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "remove",
-		Usage:       "delete a session at its node, or remove what the hub has of one that is offline or gone",
+		Usage:       "remove what the hub has of a session that is offline or gone",
 		ArgsUsage:   "SESSION",
-		Description: "A node that was away, comes back and still has the session has it copied again.",
+		Description: "A node that comes back and still has the session has it copied again. A session whose node is connected is deleted with sandbox-agent sessions delete.",
 		Flags:       oneFlags(),
 		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
 			if err := hub.RemoveSession(ctx, id); err != nil {

@@ -180,7 +180,8 @@ func hubSessionOperations() []operation {
 		{
 			method: del, path: "/v2/sessions/{id}", id: "deleteSession", summary: "Delete a session at its node, and the hub's copy", access: drivesIt,
 			description: "Of a session that its node has no more, or whose node is not connected, the copy is removed, which needs a token with the scope admin.",
-			params:      which(), responses: one(204, openapi3.NewResponse().WithDescription("Done.")), problems: problems(),
+			params:      which(query("copy", "Only the copy: what a node has that is connected is refused with conflict.", openapi3.NewBoolSchema().WithDefault(false))),
+			responses:   one(204, openapi3.NewResponse().WithDescription("Done.")), problems: problems(problem.NodeOffline),
 		},
 		{
 			method: post, path: "/v2/sessions/{id}/move", id: "moveSession", summary: "Move a session to another node", access: drivesIt,

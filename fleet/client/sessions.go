@@ -104,9 +104,10 @@ func (c *Client) ExportSession(ctx context.Context, id SessionID, to io.Writer) 
 	return c.do(ctx, http.MethodGet, u, q, nil, to)
 }
 
-// RemoveSession deletes a session at its node, or removes what the hub has of one whose node has it no
-// more, or is not connected.
+// RemoveSession removes what the hub has of a session whose node has it no more, or is not
+// connected.
 func (c *Client) RemoveSession(ctx context.Context, id SessionID) error {
 	u, q := id.at(c)
+	q.Set("copy", "true")
 	return c.do(ctx, http.MethodDelete, u, q, nil, nil)
 }

@@ -115,7 +115,7 @@ export class HubApi extends Api {
 
   /** Removes what the hub has of a session whose node cannot be asked. */
   async removeCopy(id: string): Promise<void> {
-    await this.fetch("DELETE", `v2/sessions/${encodeURIComponent(id)}`);
+    await this.fetch("DELETE", `v2/sessions/${encodeURIComponent(id)}`, { copy: true });
   }
 
   override async sessions(...[query, options]: Parameters<Api["sessions"]>): ReturnType<Api["sessions"]> {
