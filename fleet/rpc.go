@@ -202,21 +202,7 @@ func (n nodes) Moving(t store.Token, id string) bool {
 
 // Settle implements [relay.Fleet].
 func (n nodes) Settle(ctx context.Context, t store.Token, id string) {
-	late := time.NewTimer(relay.HoldFor)
-	defer late.Stop()
-	for {
-		news := n.h.o.Store.OwnerNews()
-		if !n.Moving(t, id) {
-			return
-		}
-		select {
-		case <-news:
-		case <-late.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
+	_ = n.h.until(ctx, relay.HoldFor, func() bool { return !n.Moving(t, id) }) // who is gone needs no answer
 }
 
 // Copy implements [relay.Fleet].

@@ -275,30 +275,41 @@ func (h *Hub) hear(ctx context.Context, t store.Token) error {
 		return nil
 	}
 	made := h.relay.Made(t)
-	var late <-chan time.Time
-	for len(made) > 0 {
-		news := h.o.Store.SessionNews()
+	return h.until(ctx, time.Second, func() bool {
+		if len(made) == 0 {
+			return true
+		}
 		for _, s := range h.o.Store.Sessions() {
 			if made[s.Session] == s.Node {
 				delete(made, s.Session)
 				h.relay.ForgetMade(s.Session)
 			}
 		}
-		if len(made) == 0 {
-			break
+		return len(made) == 0
+	})
+}
+
+// until waits, as what the store knows of sessions and their owners changes, until ready says so. When that has
+// taken too long it is no error: who has waited goes on with what there is.
+func (h *Hub) until(ctx context.Context, atMost time.Duration, ready func() bool) error {
+	var late <-chan time.Time
+	for {
+		owners, sessions := h.o.Store.OwnerNews(), h.o.Store.SessionNews()
+		if ready() {
+			return nil
 		}
 		if late == nil {
-			late = time.After(time.Second)
+			late = time.After(atMost)
 		}
 		select {
-		case <-news:
+		case <-owners:
+		case <-sessions:
 		case <-late:
 			return nil
 		case <-ctx.Done():
 			return endOf(ctx)
 		}
 	}
-	return nil
 }
 
 // sessionPage returns a page of the sessions of the nodes that a token is for.
@@ -408,33 +419,29 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	if err != nil {
 		return nil, "", err
 	}
-	return h.findSession(r.Context(), c.token, id, node, epoch)
+	ctx, done := h.during(r, c)
+	defer done()
+	return h.findSession(ctx, c.token, id, node, epoch)
 }
 
 // findSession is sessionOf for the nodes that a token is for. The node answers who makes a session a
 // moment before the store has its record: who asks for it at once waits that moment.
 func (h *Hub) findSession(ctx context.Context, t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
-	var late <-chan time.Time
-	for {
-		news := h.o.Store.SessionNews()
-		found, state, err := h.lookUp(t, id, node, epoch)
+	var found *store.Session
+	var state runtime.State
+	var err error
+	given := h.until(ctx, relay.HearFor, func() bool {
+		found, state, err = h.lookUp(t, id, node, epoch)
 		if err == nil || problem.From(err).Kind != problem.SessionNotFound || epoch != 0 || !h.o.Replicate {
-			return found, state, err
+			return true
 		}
-		if at := h.relay.Opened(t, id); at == "" || node != "" && node != at {
-			return nil, "", err
-		}
-		if late == nil {
-			late = time.After(relay.HearFor)
-		}
-		select {
-		case <-news:
-		case <-late:
-			return nil, "", err
-		case <-ctx.Done():
-			return nil, "", endOf(ctx)
-		}
+		at := h.relay.Opened(t, id)
+		return at == "" || node != "" && node != at
+	})
+	if given != nil {
+		return nil, "", given
 	}
+	return found, state, err
 }
 
 // lookUp is findSession as the store is now.
@@ -535,28 +542,23 @@ func (h *Hub) askNode(w http.ResponseWriter, r *http.Request, c call) error {
 // settledSession is sessionOf for what changes a session: while it is on its way to another node it waits,
 // a minute at most, as what clients ask over ACP does.
 func (h *Hub) settledSession(r *http.Request, c call) (*store.Session, runtime.State, error) {
-	late := time.NewTimer(relay.HoldFor)
-	defer late.Stop()
-	for {
-		owners, sessions := h.o.Store.OwnerNews(), h.o.Store.SessionNews()
-		s, state, err := h.sessionOf(r, c)
-		if err != nil {
-			return nil, "", err
+	var s *store.Session
+	var state runtime.State
+	var err error
+	ctx, done := h.during(r, c)
+	defer done()
+	given := h.until(ctx, relay.HoldFor, func() bool {
+		if s, state, err = h.sessionOf(r, c); err != nil {
+			return true
 		}
 		o := h.o.Store.Owner(store.LineOf(s.Info))
 		arriving := state == SessionMoved && time.Since(o.Since) < settleFor && !r.URL.Query().Has("node") // where it is was not heard yet
-		if !arriving && (o == nil || !h.underWay(o.Moving)) {
-			return s, state, nil
-		}
-		select {
-		case <-owners:
-		case <-sessions:
-		case <-late.C:
-			return s, state, nil
-		case <-r.Context().Done():
-			return nil, "", endOf(r.Context())
-		}
+		return !arriving && (o == nil || !h.underWay(o.Moving))
+	})
+	if given != nil {
+		return nil, "", given
 	}
+	return s, state, err
 }
 
 // deleteSession has the node of a session delete it, and its copy goes with it. Of one that its node has

@@ -88,3 +88,25 @@ func TestSessions_AtTheirNode(t *testing.T) {
 	}
 	check(two, request{http.MethodDelete, kept + "?copy=true", adminToken, http.StatusNoContent, ""})
 }
+
+// Who waits for what a node has not told of yet does so no longer than with a token that is good.
+func TestSessions_WaitEndsWithTheToken(t *testing.T) {
+	h := startCopier(t)
+	let := make(chan struct{})
+	defer close(let)
+	h.join("one", h.joinToken(), nil, slowToTell(newBox(t), let))
+	h.awaitState("one", fleet.StateOnline)
+	s := h.hello(adminToken).session("one")
+	token := h.token(fleet.NewToken{Kind: store.KindClient})
+	answer := make(chan int)
+	go func() {
+		status, _ := h.ask(http.MethodGet, "/v2/sessions/"+s, token, nil)
+		answer <- status
+	}()
+	if status, body := h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil); status != http.StatusNoContent {
+		t.Fatalf("revoke: %d %s", status, body)
+	}
+	if status := <-answer; status != http.StatusUnauthorized {
+		t.Errorf("the answer is %d", status)
+	}
+}

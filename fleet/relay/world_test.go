@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -33,7 +31,7 @@ type world struct {
 	copy  []string          // frames of one that is copied; nil is none
 	two   bool              // nodes and clients speak version 2 of the protocol
 
-	moving atomic.Bool // all sessions
+	settled chan struct{} // is closed when the sessions are moved no more; nil when none is
 
 	mu          sync.Mutex
 	nodes       map[string]*far
@@ -145,11 +143,12 @@ func (w *world) Find(_ store.Token, id, node string) (Found, error) {
 	return Found{Node: at, Agent: "mock", Cwd: "/work"}, nil
 }
 
-func (w *world) Moving(store.Token, string) bool { return w.moving.Load() }
+func (w *world) Moving(store.Token, string) bool { return w.settled != nil }
 
 func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {
-	for w.moving.Load() && ctx.Err() == nil {
-		time.Sleep(time.Second) // of the virtual clock
+	select {
+	case <-w.settled:
+	case <-ctx.Done():
 	}
 }
 
@@ -231,6 +230,17 @@ func (w *wire) takes(method string) *acp.Message {
 }
 
 // says sends a frame of the node.
+// takesNothing fails when the node is sent something.
+func (w *wire) takesNothing() {
+	w.t.Helper()
+	synctest.Wait()
+	select {
+	case m := <-w.toNode:
+		w.t.Fatalf("the node was sent %s", m.Frame())
+	default:
+	}
+}
+
 func (w *wire) says(format string, args ...any) {
 	w.hub <- acp.MustParse(fmt.Appendf(nil, format, args...))
 }
