@@ -390,3 +390,20 @@ func isDir(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.IsDir()
 }
+
+// What a verb needs is made once: two installations into one folder, at the same time, undo each other.
+func TestTasks_DoNothingTwice(t *testing.T) {
+	for _, verb := range []string{"serve", "hub", "build", "release"} {
+		out, err := exec.CommandContext(t.Context(), "sh", "./task", "--dry", "--force", verb).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", verb, err, out)
+		}
+		seen := map[string]bool{}
+		for line := range strings.Lines(string(out)) {
+			if strings.HasPrefix(line, "task: [") && seen[line] {
+				t.Errorf("%s does twice: %s", verb, line)
+			}
+			seen[line] = true
+		}
+	}
+}
