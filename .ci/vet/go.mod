@@ -3,6 +3,7 @@ module sandboxagent.dev/sandbox-agent/.ci/vet
 go 1.26.0
 
 require (
+	github.com/kisielk/errcheck v1.10.0
 	golang.org/x/tools v0.51.0
 	honnef.co/go/tools v0.8.2
 )
