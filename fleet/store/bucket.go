@@ -32,7 +32,8 @@ type bucket[T any] struct {
 	kv    jetstream.KeyValue
 	log   *slog.Logger
 	watch jetstream.KeyWatcher
-	done  chan struct{} // closed when nothing follows any more
+	over  context.CancelFunc // ends what the library has for watch, also when the store was not there to stop it
+	done  chan struct{}      // closed when nothing follows any more
 
 	taking  sync.Mutex                      // orders changes; taken before mu
 	changed func(key string, has bool, v T) // is told of each change, one after the other; may be nil
@@ -53,8 +54,11 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
 	b := &bucket[T]{kv: kv, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed}
-	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(context.Background()) }) // lasts longer than ctx
+	watching, over := context.WithCancel(context.WithoutCancel(ctx)) // lasts longer than ctx
+	b.over = over
+	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(watching) })
 	if err != nil {
+		over()
 		return nil, fmt.Errorf("follow bucket %s: %w", c.Bucket, err)
 	}
 	complete := make(chan struct{})
@@ -63,6 +67,7 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 	case <-complete:
 		return b, nil
 	case <-b.done:
+		b.close()
 		return nil, fmt.Errorf("follow bucket %s: it ended", c.Bucket)
 	case <-ctx.Done():
 		b.close()
@@ -164,7 +169,8 @@ func (b *bucket[T]) close() {
 	if b == nil {
 		return
 	}
-	_ = b.watch.Stop() // fails only when it has ended
+	_ = b.watch.Stop() // fails when it has ended, or the store is not there
+	b.over()
 	<-b.done
 }
 
@@ -281,6 +287,9 @@ func writeError(err error) error {
 		(e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
 		errors.Is(err, jetstream.ErrKeyExists) {
 		return errChanged
+	}
+	if passes(err) || errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrDisconnected) {
+		return fmt.Errorf("its store did not answer, so that it may have been done or not: look, and try again when /v2/ready says that the hub is ready (%w)", err)
 	}
 	return fmt.Errorf("write to the store: %w", err)
 }

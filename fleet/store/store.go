@@ -228,6 +228,9 @@ func (s *Store) Close() {
 }
 
 func (s *Store) close() {
+	if s.conn != nil && !s.conn.IsConnected() {
+		s.conn.Close() // each copy would wait for servers that are not there to forget it
+	}
 	s.tokens.close()
 	s.nodes.close()
 	s.sessions.close()

@@ -35,6 +35,11 @@ func open(t *testing.T, name string, o store.Options, moved func(node, hub strin
 // natsServer is a NATS server elsewhere: reached over its port only.
 func natsServer(t *testing.T) string {
 	t.Helper()
+	return startNATS(t).ClientURL()
+}
+
+func startNATS(t *testing.T) *server.Server {
+	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +49,7 @@ func natsServer(t *testing.T) string {
 	if !s.ReadyForConnections(patience) {
 		t.Fatal("the NATS server is not ready")
 	}
-	return s.ClientURL()
+	return s
 }
 
 func await(t *testing.T, what string, ok func() bool) {
@@ -126,6 +131,33 @@ func TestStore_KilledHubHoldsNoNodes(t *testing.T) {
 		t.Errorf("the name is not given to another gateway: %v", err)
 	}
 }
+
+// What cannot be written because the store is gone says so, and what to do.
+func TestWrites_StoreIsGone(t *testing.T) {
+	t.Parallel()
+	nats := startNATS(t)
+	s := open(t, "hub-1", store.Options{URL: nats.ClientURL()}, nil)
+	t.Cleanup(s.Close)
+	token, _, err := s.CreateToken(t.Context(), store.Token{Scope: store.ScopeRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats.Shutdown()
+	nats.WaitForShutdown()
+	for what, write := range map[string]func() error{
+		"a token is made":    func() error { _, _, err := s.CreateToken(t.Context(), store.Token{Scope: store.ScopeRead}); return err },
+		"a token is revoked": func() error { return s.RevokeToken(t.Context(), token.ID) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			err := write()
+			if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.Unavailable || !strings.Contains(p.Detail, "its store did not answer") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 
 func TestVerify_NearMisses(t *testing.T) {
 	s := open(t, "one", store.Options{Dir: t.TempDir()}, nil)
