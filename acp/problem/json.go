@@ -9,8 +9,10 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -43,7 +45,37 @@ func DecodeJSON(b []byte, v any, must string) error {
 	if name, ok := doubled(json.NewDecoder(bytes.NewReader(b))); ok {
 		return New(InvalidRequest, "the body must be %s, and has the member %q more than once", must, name)
 	}
+	if half := halved(b); half != "" {
+		return New(InvalidRequest, "the body must be %s, and has %s without the other half of the character", must, half)
+	}
 	return nil
+}
+
+// halved returns the first escape for half of a character that stands alone, "" for none. The decoder would put
+// another character in its place. The JSON can be decoded, so that each backslash begins an escape.
+func halved(b []byte) string {
+	unit := func(b []byte) rune { // of the escape that b begins with
+		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+			return 0
+		}
+		v, _ := strconv.ParseUint(string(b[2:6]), 16, 16)
+		return rune(v)
+	}
+	for i := bytes.IndexByte(b, '\\'); i >= 0; {
+		size := 2
+		if first := unit(b[i:]); utf16.IsSurrogate(first) {
+			if utf16.DecodeRune(first, unit(b[i+6:])) == utf8.RuneError {
+				return string(b[i : i+6])
+			}
+			size = 12
+		}
+		next := bytes.IndexByte(b[i+size:], '\\')
+		if next < 0 {
+			break
+		}
+		i += size + next
+	}
+	return ""
 }
 
 // doubled returns a member that an object of the next value has more than once. The value can be decoded.
