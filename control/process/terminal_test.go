@@ -163,3 +163,14 @@ func TestTerminal_SlowAndFastReaders(t *testing.T) {
 	close(slow)
 	readers.Wait()
 }
+
+// All that a program writes on its terminal is there, though it ends at once behind it.
+func TestTerminal_NothingOfTheEndIsLost(t *testing.T) {
+	s := service(t)
+	for range 20 {
+		p := start(t, s, terminal("sh", "-c", "seq 3000; echo the last line"))
+		if out := await(t, p, ""); !strings.HasSuffix(out, "3000\r\nthe last line\r\n") {
+			t.Fatalf("the output ends with %q", out[max(0, len(out)-100):])
+		}
+	}
+}
