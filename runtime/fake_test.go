@@ -286,6 +286,7 @@ func openRuntime(t *testing.T, o Options) *Runtime {
 		if err := r.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
+		running.CompareAndDelete(o.DataDir, r)
 	})
 	return r
 }
