@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -121,7 +123,7 @@ func TestCommands_AtTheHub(t *testing.T) {
 		{[]string{"sessions", "delete", s}, "", false},
 		{[]string{"sessions", "import", file, "--node", "other"}, s, false},
 		{[]string{"agents", "list"}, "--node NAME", true},
-		{[]string{"sessions", "watch"}, "--node NAME", true},
+		{[]string{"sessions", "watch", "--limit", "1"}, "mock at other", false},
 		{[]string{"agents", "list", "--node", "box"}, "mock", false},
 		{[]string{"process", "run", "--node", "box", "--", "echo", "ran"}, "ran", false},
 		{[]string{"process", "ls", "--node", "nobody"}, "there is no node nobody", true},
@@ -131,6 +133,66 @@ func TestCommands_AtTheHub(t *testing.T) {
 		if (err != nil) != tt.fails || !strings.Contains(out, tt.want) {
 			t.Errorf("%s: %v\n%s", strings.Join(tt.args, " "), err, out)
 		}
+	}
+}
+
+// The list of sessions is watched at the hub, whose nodes come and go, and which is killed meanwhile.
+func TestWatch_AtTheHub(t *testing.T) {
+	f := startHub(t)
+	f.startNode("box", "")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "sessions", "watch", "--json")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+	defer func() {
+		late.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}()
+	dec := json.NewDecoder(out)
+	resets := 0
+	until := func(id, state, title string) {
+		t.Helper()
+		for {
+			var c struct {
+				Type    string
+				Session struct{ SessionID, Node, State, Gist string }
+			}
+			if err := dec.Decode(&c); err != nil {
+				t.Fatalf("it is not told that %s is %s: %v", id, state, err)
+			}
+			if c.Type == "reset" {
+				resets++
+			}
+			if s := c.Session; (s.SessionID == id || id == "") && s.Node == "box" && s.State == state && s.Gist == title {
+				return
+			}
+		}
+	}
+	prompt := func(text string) string {
+		t.Helper()
+		said, err := f.agent("box", f.admin, "prompt", text)
+		id := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(said)
+		if err != nil || id == nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+		return id[1]
+	}
+	one := prompt("echo the first")
+	until(one, "idle", "echo the first")
+	f.kill(syscall.SIGKILL)
+	f.start()
+	until(one, "idle", "echo the first") // the node has come back
+	two := prompt("echo the second")
+	until(two, "idle", "echo the second")
+	if resets != 2 {
+		t.Errorf("the list was told anew %d times", resets)
 	}
 }
 
