@@ -87,12 +87,12 @@ func newFeed(h *Hub) *feed {
 	// It stays a number that JavaScript can hold.
 	f.list.Begin(1 + rand.Uint64()>>12)
 	h.o.Store.OnListed(f.mark)
-	f.lookAtNodes()
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	f.lookAtNodesLocked()
 	f.take()
 	sessions := h.o.Store.Sessions()
 	slices.SortFunc(sessions, func(a, b *store.Session) int { return a.Info.CreatedAt.Compare(b.Info.CreatedAt) })
-	f.looking.Lock()
-	defer f.looking.Unlock()
 	for _, s := range sessions {
 		if f.listed[s.Session] == nil {
 			f.lookAtLocked(s.Session)
@@ -129,9 +129,8 @@ func (f *feed) run(ctx context.Context) {
 	for look := true; ; {
 		if look {
 			nodes, hubs, links = f.h.o.Store.NodeNews(), f.h.o.Store.HubNews(), f.h.links.news()
-			f.lookAtNodes()
 		}
-		f.look()
+		f.look(look)
 		select {
 		case <-time.After(feedRest):
 		case <-ctx.Done():
@@ -162,8 +161,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// lookAtNodes has the sessions looked at of nodes that are not as they were.
-func (f *feed) lookAtNodes() {
+// lookAtNodesLocked has the sessions looked at of nodes that are not as they were.
+func (f *feed) lookAtNodesLocked() {
 	now := map[string]nodeSeen{}
 	for _, n := range f.h.o.Store.Nodes() {
 		now[n.Name] = nodeSeen{f.h.online(n), n.Joined.UnixNano(), n.Since.UnixNano()}
@@ -188,10 +187,14 @@ func (f *feed) online(n store.Node) bool {
 	return f.nodes[n.Name].online
 }
 
-// look looks at the sessions that are due. Who follows from now on is told of what the store has told of before.
-func (f *feed) look() {
+// look looks at the sessions that are due, and before at the nodes if it is to. Who follows from now on is told how
+// all is now.
+func (f *feed) look(nodes bool) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
+	if nodes {
+		f.lookAtNodesLocked()
+	}
 	for id := range f.take() {
 		f.lookAtLocked(id)
 	}
@@ -317,7 +320,7 @@ func (h *Hub) followSessions(w http.ResponseWriter, r *http.Request, c call) err
 	defer h.feed.list.Watch(wake)()
 	beat := time.NewTicker(feedBeat)
 	defer beat.Stop()
-	h.feed.look()
+	h.feed.look(true)
 	follower := h.feed.list.Follow(after)
 	var batch []changes.Change[listedAt, map[string]string]
 	for current := false; ctx.Err() == nil; {
