@@ -302,6 +302,59 @@ func TestFeed_Moves(t *testing.T) {
 	}
 }
 
+// The store tells of a move before the node that has the session does: until then it is shown as moved, and is
+// not gone.
+func TestFeed_MoveIsKnownFirst(t *testing.T) {
+	h := startCopier(t)
+	one, two := newGateway(), newGateway()
+	one.put("s", begun, said(1, "one"))
+	h.join("one", h.joinToken(), nil, one)
+	h.join("two", h.joinToken(), nil, two)
+	h.copied("s", 1)
+	all := h.follow("who sees both", adminToken, 0).current()
+	first := h.follow("who sees one", h.token(fleet.NewToken{Kind: store.KindClient, Node: "one"}), 0).current()
+	if _, err := h.store.UpdateOwner(t.Context(), store.Line{Session: "s", Created: begun}, func(*store.Owner) (*store.Owner, error) {
+		return &store.Owner{Node: "two", Term: 2, Since: time.Now(), Others: []store.Other{{Node: "one", Term: 1, LastSeq: 1}}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := all.sees("s", "one", fleet.SessionMoved); got.Session.Moves == nil || got.Session.Moves.Node != "two" {
+		t.Errorf("%+v", got.Session)
+	}
+	two.put("s", begun, said(1, "one"))
+	all.sees("s", "two", runtime.StateIdle)
+	first.deleted("s")
+	if all.count(of(runtime.ChangeDeleted)) > 0 {
+		t.Errorf("it is told\n%s", text(all.all))
+	}
+}
+
+// Of two sessions with one id one is told, and the other one when that is gone.
+func TestFeed_OneIDAtTwoNodes(t *testing.T) {
+	h := startCopier(t)
+	one, two := newGateway(), newGateway()
+	one.put("s", begun, said(1, "one"))
+	two.put("s", begun.Add(time.Hour), said(1, "one"))
+	h.join("one", h.joinToken(), nil, one)
+	h.join("two", h.joinToken(), nil, two)
+	h.await("both are there", func() bool { return len(h.store.SessionsNamed("s")) == 2 })
+	f := h.follow("a client", adminToken, 0).current()
+	second := h.follow("who sees two", h.token(fleet.NewToken{Kind: store.KindClient, Node: "two"}), 0).current()
+	for of, node := range map[*following]string{f: "one", second: "two"} {
+		if got := of.all[len(of.all)-2]; got.Session == nil || got.Session.Node != node {
+			t.Errorf("%s is told\n%s", of.who, text(of.all))
+		}
+	}
+	one.forget("s", true)
+	f.sees("s", "two", runtime.StateIdle)
+	two.forget("s", true)
+	f.deleted("s")
+	second.deleted("s")
+	if f.count(of(runtime.ChangeDeleted)) != 1 {
+		t.Errorf("it is told\n%s", text(f.all))
+	}
+}
+
 // All hubs of a store tell the same. A position of one is none at another one, as when the one has ended and
 // its clients come there.
 func TestFeed_OtherHub(t *testing.T) {

@@ -136,12 +136,25 @@ func TestCommands_AtTheHub(t *testing.T) {
 	}
 }
 
-// The list of sessions is watched at the hub, whose nodes come and go, and which is killed meanwhile.
-func TestWatch_AtTheHub(t *testing.T) {
-	f := startHub(t)
-	f.startNode("box", "")
+// The list of sessions is watched while the hub is killed that has the node, and the clients. The other one, where
+// the clients are then, begins anew, says that the node is away when the lease of the one that was killed has run
+// out, and that it is back.
+func TestWatch_HubIsKilled(t *testing.T) {
+	nats := natsServer(t)
+	file := filepath.Join(t.TempDir(), "admin")
+	if err := os.WriteFile(file, []byte("admin-token-of-both-hubs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hub := func() *fleet {
+		p := startProgram(t, "sandbox-hub", "serve", "--port", "0", "--nats", nats, "--admin-token-file", file)
+		return &fleet{program: p, admin: "admin-token-of-both-hubs"}
+	}
+	one, two := hub(), hub()
+	at := func(f *fleet) string { return strings.TrimPrefix(f.url, "http://") }
+	clients, nodes := newWire(t, at(one)), newWire(t, at(one))
+	one.startNode("box", "http://"+nodes.addr())
 	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "sessions", "watch", "--json")
-	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT=http://"+clients.addr(), "SANDBOX_AGENT_TOKEN="+one.admin)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -155,14 +168,13 @@ func TestWatch_AtTheHub(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	}()
-	dec := json.NewDecoder(out)
-	resets := 0
-	until := func(id, state, title string) {
+	dec, resets := json.NewDecoder(out), 0
+	until := func(id, state string) {
 		t.Helper()
 		for {
 			var c struct {
 				Type    string
-				Session struct{ SessionID, Node, State, Gist string }
+				Session struct{ SessionID, Node, State string }
 			}
 			if err := dec.Decode(&c); err != nil {
 				t.Fatalf("it is not told that %s is %s: %v", id, state, err)
@@ -170,12 +182,12 @@ func TestWatch_AtTheHub(t *testing.T) {
 			if c.Type == "reset" {
 				resets++
 			}
-			if s := c.Session; (s.SessionID == id || id == "") && s.Node == "box" && s.State == state && s.Gist == title {
+			if s := c.Session; s.SessionID == id && s.Node == "box" && s.State == state {
 				return
 			}
 		}
 	}
-	prompt := func(text string) string {
+	prompt := func(f *fleet, text string) string {
 		t.Helper()
 		said, err := f.agent("box", f.admin, "prompt", text)
 		id := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(said)
@@ -184,13 +196,15 @@ func TestWatch_AtTheHub(t *testing.T) {
 		}
 		return id[1]
 	}
-	one := prompt("echo the first")
-	until(one, "idle", "echo the first")
-	f.kill(syscall.SIGKILL)
-	f.start()
-	until(one, "idle", "echo the first") // the node has come back
-	two := prompt("echo the second")
-	until(two, "idle", "echo the second")
+	first := prompt(one, "echo the first")
+	until(first, "idle")
+	clients.lead(at(two))
+	one.kill(syscall.SIGKILL)
+	until(first, "offline")
+	nodes.lead(at(two))
+	until(first, "idle")
+	two.hasJoined("box")
+	until(prompt(two, "echo the second"), "idle")
 	if resets != 2 {
 		t.Errorf("the list was told anew %d times", resets)
 	}
