@@ -71,6 +71,7 @@ type Hub struct {
 	acp   *acphttp.Handler // serves it
 
 	peers *peering // to other hubs
+	feed  *feed    // of the list of sessions
 
 	copies    *replica.Share
 	searching chan struct{} // searches
@@ -107,10 +108,25 @@ func New(o Options) *Hub {
 	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()
 	h.o.Store.OnOwner(h.relay.Owned)
+	h.feed = newFeed(h)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
 	h.handler = h.observe(guard.Wrap(http.HandlerFunc(h.dispatch), isPage, h.authenticate))
 	return h
+}
+
+// Run does what the hub does by itself, until ctx or the hub ends: it tells how the list of sessions changes, and
+// moves sessions of nodes that are lost.
+func (h *Hub) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.stop, cancel)()
+	var own sync.WaitGroup
+	own.Go(func() { h.feed.run(ctx) })
+	if len(h.o.OnLoss) > 0 {
+		own.Go(func() { h.watchLosses(ctx) })
+	}
+	own.Wait()
 }
 
 // isPage reports whether a path is that of the page, of all nodes or before one of them.

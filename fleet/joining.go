@@ -203,7 +203,7 @@ type links struct {
 	mu      sync.Mutex
 	byName  map[string]*link
 	coming  map[string]*arrival // nodes whose tunnels are being opened; bounded by the pace at which they join
-	changed chan struct{}       // closed and replaced when there is another one; nil until somebody waits
+	changed chan struct{}       // closed and replaced when there is another one, or one less; nil until somebody waits
 }
 
 func (ls *links) get(name string) *link {
@@ -274,7 +274,7 @@ func (h *Hub) comes(name string) bool {
 	return known && n.Connected && n.Hub == h.o.Store.Hub()
 }
 
-// news returns a channel that is closed when there is another link.
+// news returns a channel that is closed when there is another link, or one less.
 func (ls *links) news() <-chan struct{} {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -299,11 +299,15 @@ func (ls *links) add(l *link) bool {
 		ls.byName = map[string]*link{}
 	}
 	ls.byName[l.name] = l
+	ls.tellLocked()
+	return true
+}
+
+func (ls *links) tellLocked() {
 	if ls.changed != nil {
 		close(ls.changed)
 		ls.changed = nil
 	}
-	return true
 }
 
 func (ls *links) drop(l *link) {
@@ -311,6 +315,7 @@ func (ls *links) drop(l *link) {
 	defer ls.mu.Unlock()
 	if ls.byName[l.name] == l {
 		delete(ls.byName, l.name)
+		ls.tellLocked()
 	}
 }
 

@@ -47,11 +47,8 @@ func ParseOnLoss(words []string) (rules []OnLoss, err error) {
 	return rules, nil
 }
 
-// Run does what the hub does by itself, until ctx ends: it moves sessions of nodes that are lost.
-func (h *Hub) Run(ctx context.Context) {
-	if len(h.o.OnLoss) == 0 {
-		return
-	}
+// watchLosses moves sessions of nodes that are lost, until ctx ends.
+func (h *Hub) watchLosses(ctx context.Context) {
 	w := &lossWatch{h: h, away: map[string]awake.Moment{}, failed: map[store.ReplicaID]awake.Moment{}}
 	tick := time.NewTicker(lossLook)
 	defer tick.Stop()
@@ -60,8 +57,6 @@ func (h *Hub) Run(ctx context.Context) {
 		case <-tick.C:
 			w.look(ctx)
 		case <-ctx.Done():
-			return
-		case <-h.stop.Done():
 			return
 		}
 	}

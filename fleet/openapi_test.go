@@ -91,7 +91,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	types := map[string]any{
-		"Node": fleet.Node{}, "SessionPage": fleet.SessionList{}, "Session": fleet.Session{}, "Replica": fleet.Replica{}, "Moves": fleet.Moves{}, "MovedFrom": fleet.MovedFrom{},
+		"Node": fleet.Node{}, "SessionPage": fleet.SessionList{}, "SessionChange": fleet.SessionChange{}, "Session": fleet.Session{}, "Replica": fleet.Replica{}, "Moves": fleet.Moves{}, "MovedFrom": fleet.MovedFrom{},
 		"MoveRequest": fleet.MoveRequest{}, "Moved": fleet.Moved{}, "Token": store.Token{}, "NewToken": fleet.NewToken{}, "CreatedToken": fleet.CreatedToken{},
 		"Cost": runtime.Cost{}, "Use": runtime.Use{}, "Match": runtime.Match{}, "Child": runtime.Child{}, "End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "MCPServer": acp.MCPServer{}, "MCPTool": acp.MCPTool{}, "Instruction": runtime.Instruction{}, "Event": runtime.Event{},
 	}

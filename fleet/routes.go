@@ -54,6 +54,7 @@ func Routes() []Route {
 		{Method: get, Path: "/v2/nodes/{name}", Kind: client, Scope: read, OfNode: true, serve: (*Hub).getNode},
 		{Method: del, Path: "/v2/nodes/{name}", Kind: client, Scope: admin, OfNode: true, serve: (*Hub).removeNode},
 		{Method: get, Path: "/v2/sessions", Kind: client, Scope: read, serve: (*Hub).listSessions},
+		{Method: get, Path: "/v2/sessions/changes", Kind: client, Scope: read, serve: (*Hub).followSessions},
 		{Method: get, Path: "/v2/sessions/{id}", Kind: client, Scope: read, serve: (*Hub).getSession},
 		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: drive, OrNode: true, serve: (*Hub).deleteSession},
 		{Method: post, Path: "/v2/sessions/{id}/move", Kind: client, Scope: drive, serve: (*Hub).moveSession},

@@ -98,10 +98,17 @@ type SessionList struct {
 	// NextCursor asks for the next page; "" after the last. A page of a search can
 	// have few sessions, or none, and a next one.
 	NextCursor string `json:"nextCursor,omitempty"`
+	// Position is where to follow the list from: see SessionChange.
+	Position uint64 `json:"position"`
 }
 
 // belongs returns the labels by which tokens are for a session, and what it is doing.
 func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime.State) {
+	return h.belongsIf(s, h.online)
+}
+
+// belongsIf is belongs where online says which nodes are there.
+func (h *Hub) belongsIf(s *store.Session, online func(store.Node) bool) (labels map[string]string, state runtime.State) {
 	n, known := h.o.Store.Node(s.Node)
 	switch {
 	case h.o.Store.Owner(store.LineOf(s.Info)).Other(s.Node) != nil:
@@ -113,7 +120,7 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 		return s.Labels, SessionGone
 	case s.Gone != nil:
 		return n.Labels, SessionGone
-	case !h.online(n):
+	case !online(n):
 		return n.Labels, SessionOffline
 	}
 	return n.Labels, s.Info.State
@@ -123,19 +130,33 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 // missing, and if it must be exact, the replica itself is asked: a hub that was killed may have
 // added to it and not have noted that.
 func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
-	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone, Bundle: s.Bundled, BundleTrouble: s.BundleTrouble}}
-	told := replica.Told(&s.Info)
-	if l := h.links.get(s.Node); l != nil && l.follower != nil {
-		now, trouble := l.follower.Progress(s.ReplicaID)
-		told, out.Replica.Trouble = max(told, now), cmp.Or(trouble, s.Trouble)
-	}
-	if exact || told > s.Through {
+	told, trouble := h.progress(s)
+	through := s.Through
+	if exact || told > through {
 		end, err := h.o.Store.End(ctx, s.ReplicaID)
 		if err != nil {
-			return out, unreadable(ctx, err)
+			return Session{}, unreadable(ctx, err)
 		}
-		out.Replica.LastSeq = max(s.Through, end.Last)
+		through = max(through, end.Last)
 	}
+	return h.shownAs(s, state, told, through, trouble), nil
+}
+
+// progress returns what the node of a session has told of, and why the last attempt to copy it has failed, as far as this hub
+// knows.
+func (h *Hub) progress(s *store.Session) (told uint64, trouble string) {
+	told, trouble = replica.Told(&s.Info), s.Trouble
+	if l := h.links.get(s.Node); l != nil && l.follower != nil {
+		now, failed := l.follower.Progress(s.ReplicaID)
+		told, trouble = max(told, now), cmp.Or(failed, trouble)
+	}
+	return told, trouble
+}
+
+// shownAs is a session as clients see it when its node has told of events up to one, and the replica has
+// those up to another.
+func (h *Hub) shownAs(s *store.Session, state runtime.State, told, through uint64, trouble string) Session {
+	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: through, Trouble: trouble, Gone: s.Gone, Bundle: s.Bundled, BundleTrouble: s.BundleTrouble}}
 	// The copy can have more than the node had told of when it was asked.
 	out.EventCount = max(out.EventCount, out.Replica.LastSeq)
 	out.Replica.Missing = max(told, out.Replica.LastSeq) - out.Replica.LastSeq
@@ -145,7 +166,7 @@ func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.
 		out.Replica.MayMiss = !resting[s.Info.State] && s.Info.Ended == nil
 	}
 	out.Moves = h.movesOf(s)
-	return out, nil
+	return out
 }
 
 // movesOf returns where a session has been, nil for one that was never moved.
@@ -160,8 +181,8 @@ func (h *Hub) movesOf(s *store.Session) *Moves {
 		out.To = o.Moving.To
 	}
 	copied := map[string]uint64{}
-	for _, other := range h.o.Store.Sessions() {
-		if other.Session == s.Session && store.LineOf(other.Info) == line {
+	for _, other := range h.o.Store.SessionsNamed(s.Session) {
+		if store.LineOf(other.Info) == line {
 			copied[other.Node] = max(copied[other.Node], other.Through)
 		}
 	}
@@ -317,7 +338,7 @@ func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (
 	if err := h.hear(ctx, t); err != nil {
 		return SessionList{}, err
 	}
-	list := SessionList{Sessions: []Session{}}
+	list := SessionList{Sessions: []Session{}, Position: h.feed.list.Position()} // what changes from here on is told, too
 	type row struct {
 		s     *store.Session
 		state runtime.State
@@ -410,9 +431,6 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	if err != nil {
 		return nil, "", problem.Wrap(problem.InvalidRequest, err, "the path cannot be read")
 	}
-	if id == "changes" { // what a gateway has beside its sessions
-		return nil, "", nothingAt(r)
-	}
 	q := r.URL.Query()
 	node := q.Get("node")
 	epoch, err := numberParam(q, "epoch", 0, 1, 1<<62)
@@ -449,8 +467,8 @@ func (h *Hub) lookUp(t store.Token, id, node string, epoch uint64) (*store.Sessi
 	var found *store.Session
 	var state runtime.State
 	var nodes []string // of those that are as good
-	for _, s := range h.o.Store.Sessions() {
-		if s.Session != id || node != "" && s.Node != node || epoch != 0 && s.Epoch != epoch {
+	for _, s := range h.o.Store.SessionsNamed(id) {
+		if node != "" && s.Node != node || epoch != 0 && s.Epoch != epoch {
 			continue
 		}
 		labels, is := h.belongs(s)

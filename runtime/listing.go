@@ -246,9 +246,9 @@ func (r *Runtime) FollowSessions(ctx context.Context, after uint64) iter.Seq2[Se
 				}
 			}
 			for _, c := range batch {
-				told := SessionChange{Position: c.Position, Type: ChangeDeleted, SessionID: c.ID}
-				if c.Session != nil {
-					info := c.Session.Info()
+				told := SessionChange{Position: c.Position, Type: ChangeDeleted, SessionID: c.Key}
+				if !c.Gone {
+					info := c.Value.Info()
 					told.Type, told.Session = ChangeSession, &info
 				}
 				if !yield(told, nil) {

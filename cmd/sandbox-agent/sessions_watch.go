@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,8 +22,9 @@ func sessionsWatchCommand(std stdio) *cli.Command {
 		Name:  "watch",
 		Usage: "print how the list of sessions changes, until Ctrl-C",
 		Description: `Begins with all sessions, unless --after says how far they are known. A gateway that ends is looked for until it is there
-again; what has not changed meanwhile is not shown again. With --json every change is one line, with its position: then a gateway that was started again
-tells all sessions behind a "reset".`,
+again; what has not changed meanwhile is not shown again. With --json every change is one line, as it was sent, with its position: then a gateway that was
+started again tells all sessions behind a "reset". At a hub these are the sessions of all nodes that the token is for, and another hub of the same store
+begins with a "reset", too.`,
 		Flags: targetFlags(
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this position of a change or a list"},
 			&cli.IntFlag{Name: "limit", Usage: "the most changes to print, 0 is all"},
@@ -56,9 +60,26 @@ type changePrinter struct {
 	anew  map[string]struct{} // sessions of a list that is told from its beginning; nil when none is
 }
 
+// listChange is a change as it was sent.
+type listChange struct {
+	runtime.SessionChange
+	node string // of the session, "" from a gateway
+	sent json.RawMessage
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *listChange) UnmarshalJSON(b []byte) error {
+	var at struct{ Session struct{ Node string } }
+	if err := errors.Join(json.Unmarshal(b, &l.SessionChange), json.Unmarshal(b, &at)); err != nil {
+		return err
+	}
+	l.node, l.sent = at.Session.Node, bytes.Clone(b)
+	return nil
+}
+
 // follow is an [opener].
 func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened func()) (enough bool, err error) {
-	for change, err := range api.FollowSessions(ctx, w.after, opened) {
+	for change, err := range client.FollowSessionsAs[listChange](ctx, api, w.after, opened) {
 		if err != nil {
 			return false, err
 		}
@@ -66,7 +87,7 @@ func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened f
 			w.after = change.Position
 		}
 		if w.c.Bool("json") {
-			cmdline.WriteJSON(w.std.out, change)
+			cmdline.WriteJSON(w.std.out, change.sent)
 			w.n++
 		} else {
 			for _, line := range w.lines(change) {
@@ -83,7 +104,7 @@ func (w *changePrinter) follow(ctx context.Context, api *client.Client, opened f
 
 // lines shows a change to people, unless they see no difference. A gateway that was started again tells all
 // sessions anew: those that are not there any more were deleted.
-func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
+func (w *changePrinter) lines(change listChange) (lines []string) {
 	switch change.Type {
 	case runtime.ChangeReset:
 		w.anew = map[string]struct{}{}
@@ -102,7 +123,7 @@ func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 		delete(w.shown, change.SessionID)
 		return []string{deletedLine(change.SessionID)}
 	case runtime.ChangeSession:
-		id, line := change.Session.ID, changeLine(change.Session)
+		id, line := change.Session.ID, changeLine(change.Session, change.node)
 		if w.anew != nil {
 			w.anew[id] = struct{}{}
 		}
@@ -118,8 +139,12 @@ func (w *changePrinter) lines(change runtime.SessionChange) (lines []string) {
 func deletedLine(id string) string { return fmt.Sprintf("%s  %-8s", id, "deleted") }
 
 // changeLine shows a session to people.
-func changeLine(s *runtime.SessionInfo) string {
-	line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, s.Agent, cmdline.Clock(s.UpdatedAt), s.EventCount)
+func changeLine(s *runtime.SessionInfo, node string) string {
+	agent := s.Agent
+	if node != "" {
+		agent += " at " + node
+	}
+	line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, agent, cmdline.Clock(s.UpdatedAt), s.EventCount)
 	if s.Pending > 0 {
 		line += fmt.Sprintf(", %d to answer", s.Pending)
 	}

@@ -33,7 +33,7 @@ func TestSessionsWatch_ShowsDifferences(t *testing.T) {
 		{"the list is told without it", runtime.SessionChange{Type: runtime.ChangeReset}, 0},
 		{"and ends", runtime.SessionChange{Type: runtime.ChangeCurrent}, 1},
 	} {
-		if got := w.lines(step.change); len(got) != step.lines {
+		if got := w.lines(listChange{SessionChange: step.change}); len(got) != step.lines {
 			t.Errorf("%s: it shows %q, want %d lines", step.what, got, step.lines)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -121,7 +123,7 @@ func TestCommands_AtTheHub(t *testing.T) {
 		{[]string{"sessions", "delete", s}, "", false},
 		{[]string{"sessions", "import", file, "--node", "other"}, s, false},
 		{[]string{"agents", "list"}, "--node NAME", true},
-		{[]string{"sessions", "watch"}, "--node NAME", true},
+		{[]string{"sessions", "watch", "--limit", "1"}, "mock at other", false},
 		{[]string{"agents", "list", "--node", "box"}, "mock", false},
 		{[]string{"process", "run", "--node", "box", "--", "echo", "ran"}, "ran", false},
 		{[]string{"process", "ls", "--node", "nobody"}, "there is no node nobody", true},
@@ -131,6 +133,80 @@ func TestCommands_AtTheHub(t *testing.T) {
 		if (err != nil) != tt.fails || !strings.Contains(out, tt.want) {
 			t.Errorf("%s: %v\n%s", strings.Join(tt.args, " "), err, out)
 		}
+	}
+}
+
+// The list of sessions is watched while the hub is killed that has the node, and the clients. The other one, where
+// the clients are then, begins anew, says that the node is away when the lease of the one that was killed has run
+// out, and that it is back.
+func TestWatch_HubIsKilled(t *testing.T) {
+	nats := natsServer(t)
+	file := filepath.Join(t.TempDir(), "admin")
+	if err := os.WriteFile(file, []byte("admin-token-of-both-hubs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hub := func() *fleet {
+		p := startProgram(t, "sandbox-hub", "serve", "--port", "0", "--nats", nats, "--admin-token-file", file)
+		return &fleet{program: p, admin: "admin-token-of-both-hubs"}
+	}
+	one, two := hub(), hub()
+	at := func(f *fleet) string { return strings.TrimPrefix(f.url, "http://") }
+	clients, nodes := newWire(t, at(one)), newWire(t, at(one))
+	one.startNode("box", "http://"+nodes.addr())
+	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "sessions", "watch", "--json")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT=http://"+clients.addr(), "SANDBOX_AGENT_TOKEN="+one.admin)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+	defer func() {
+		late.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}()
+	dec, resets := json.NewDecoder(out), 0
+	until := func(id, state string) {
+		t.Helper()
+		for {
+			var c struct {
+				Type    string
+				Session struct{ SessionID, Node, State string }
+			}
+			if err := dec.Decode(&c); err != nil {
+				t.Fatalf("it is not told that %s is %s: %v", id, state, err)
+			}
+			if c.Type == "reset" {
+				resets++
+			}
+			if s := c.Session; s.SessionID == id && s.Node == "box" && s.State == state {
+				return
+			}
+		}
+	}
+	prompt := func(f *fleet, text string) string {
+		t.Helper()
+		said, err := f.agent("box", f.admin, "prompt", text)
+		id := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(said)
+		if err != nil || id == nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+		return id[1]
+	}
+	first := prompt(one, "echo the first")
+	until(first, "idle")
+	clients.lead(at(two))
+	one.kill(syscall.SIGKILL)
+	until(first, "offline")
+	nodes.lead(at(two))
+	until(first, "idle")
+	two.hasJoined("box")
+	until(prompt(two, "echo the second"), "idle")
+	if resets != 2 {
+		t.Errorf("the list was told anew %d times", resets)
 	}
 }
 

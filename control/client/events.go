@@ -103,7 +103,13 @@ func (c *Client) FollowEvents(ctx context.Context, id string, after uint64, read
 // of a change or of a list, and then all changes that come; after 0, and after a position
 // that is too old, all sessions first. It ends like FollowEvents.
 func (c *Client) FollowSessions(ctx context.Context, after uint64, ready func()) iter.Seq2[runtime.SessionChange, error] {
-	return follow[runtime.SessionChange](ctx, c, call{
+	return FollowSessionsAs[runtime.SessionChange](ctx, c, after, ready)
+}
+
+// FollowSessionsAs is FollowSessions for who wants changes as they are sent, or what a hub says of sessions besides: T
+// is what a change is decoded into.
+func FollowSessionsAs[T any](ctx context.Context, c *Client, after uint64, ready func()) iter.Seq2[T, error] {
+	return follow[T](ctx, c, call{
 		method: "GET", path: []string{"v2", "sessions", "changes"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
 	}, ready)
 }

@@ -160,7 +160,10 @@ func hubSessionOperations() []operation {
 		return append([]problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.Unavailable}, more...)
 	}
 	transcript := transcriptOperation(nil)
+	follow := followSessions("As a gateway tells it, of the sessions of the nodes that the token is for: also when a node goes away or comes back, and when a session moves. Begins with all sessions, behind a change of type reset, unless after is a position from which this hub knows what has changed; one of another hub, or from before it was started, is none. Of several sessions with one id the one is told that a request without a node means, or the one whose node has the first name. deleted says that the token has no session with the id any more.")
+	follow.access = reads
 	return []operation{
+		follow,
 		{
 			method: get, path: "/v2/sessions", id: "listSessions", summary: "The sessions of the nodes that the token is for", access: reads,
 			params: []*openapi3.Parameter{
@@ -223,7 +226,7 @@ func hubSchemas() openapi3.Schemas {
 	const none = ""
 	own := schemas()
 	all := openapi3.Schemas{}
-	for _, name := range []string{"Problem", "Status", "Cost", "Use", "Match", "Child", "End", "Stderr", "EventPage", "Event", "MCPServer", "MCPTool", "Instruction"} {
+	for _, name := range []string{"Problem", "Status", "Cost", "Use", "Match", "Child", "End", "Stderr", "EventPage", "Event", "SessionChange", "MCPServer", "MCPTool", "Instruction"} {
 		all[name] = own[name]
 	}
 	byLabel := func(description string) *openapi3.SchemaRef {
@@ -267,7 +270,7 @@ func hubSchemas() openapi3.Schemas {
 			"sessions": described(openapi3.NewObjectSchema().WithAdditionalProperties(openapi3.NewIntegerSchema()), "How many sessions it has in each state. Those of a node that is offline are offline."),
 			"lag":      number("Events of its sessions that are not copied yet, at most."),
 		}, "since")},
-		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
+		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last."), "position": number("Where to follow the list from: changes behind it may not be in the page.")}, "nextCursor")},
 		"Session":     {Value: object(fields(properties), optional...)},
 		"Replica": {Value: object(fields{
 			"lastSeq": number("All that the node had up to this number is there."), "missing": number("Events behind it that the node has told of, at most."), "trouble": text("Why there are no more of them."),

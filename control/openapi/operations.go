@@ -21,8 +21,6 @@ func operations() map[string][]operation {
 			"application/json": openapi3.NewMediaType().WithSchemaRef(ref("EventPage")),
 			sse.ContentType:    openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema()),
 		})
-	changes := openapi3.NewResponse().WithDescription("Each event is named message and has a SessionChange as its data and its position as its id. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between.").
-		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType}))
 	get := http.MethodGet
 	return map[string][]operation{
 		"acp": rpcOperations(),
@@ -63,15 +61,7 @@ func operations() map[string][]operation {
 				},
 				responses: one(200, jsonResponse("A page of sessions.", "SessionPage")), problems: []problem.Kind{problem.InvalidRequest},
 			},
-			{
-				method: get, path: "/v2/sessions/changes", id: "followSessions", summary: "How the list of sessions changes, as an event stream",
-				description: "Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most.",
-				params: []*openapi3.Parameter{
-					query("after", "The position of a change or of a list.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
-					header("Last-Event-ID", "The same as after; it wins over after."),
-				},
-				responses: one(200, changes), problems: []problem.Kind{problem.InvalidRequest},
-			},
+			followSessions("Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most."),
 			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
 			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound, problem.AgentError}},
 			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works and when it has events behind lastSeq, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.", params: []*openapi3.Parameter{
@@ -153,6 +143,20 @@ func rpcOperations() []operation {
 			},
 			problems: []problem.Kind{problem.InvalidRequest, problem.ClientNotFound},
 		},
+	}
+}
+
+// followSessions is the operation by which one hears how the list of sessions changes.
+func followSessions(description string) operation {
+	changes := openapi3.NewResponse().WithDescription("Each event is named message and has a SessionChange as its data and its position as its id; an event named error has a Problem and is the last. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between.").
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType}))
+	return operation{
+		method: http.MethodGet, path: "/v2/sessions/changes", id: "followSessions", summary: "How the list of sessions changes, as an event stream", description: description,
+		params: []*openapi3.Parameter{
+			query("after", "The position of a change or of a list.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+			header("Last-Event-ID", "The same as after; it wins over after."),
+		},
+		responses: one(200, changes), problems: []problem.Kind{problem.InvalidRequest},
 	}
 }
 

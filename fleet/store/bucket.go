@@ -36,7 +36,8 @@ type bucket[T any] struct {
 	done  chan struct{}      // closed when nothing follows any more
 
 	taking  sync.Mutex                      // orders changes; taken before mu
-	changed func(key string, has bool, v T) // is told of each change, one after the other; may be nil
+	changed func(key string, has bool, v T) // is told of each change, one after the other, before it is in the copy; may be nil
+	taken   func(had, now T)                // is told of it when it is in the copy, before those who wait; may be nil
 
 	mu      sync.Mutex
 	records map[string]record[T]
@@ -45,7 +46,7 @@ type bucket[T any] struct {
 }
 
 // openBucket makes a bucket if there is none, brings its settings up to date, and returns when its copy is complete.
-func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, log *slog.Logger, changed func(string, bool, T)) (*bucket[T], error) {
+func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, log *slog.Logger, changed func(string, bool, T), taken func(had, now T)) (*bucket[T], error) {
 	c.History = 1
 	kv, err := opened(ctx, js, "KV_"+c.Bucket, settings{c.Replicas, -1, c.TTL}, log,
 		func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, c.Bucket) },
@@ -53,7 +54,7 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
-	b := &bucket[T]{kv: kv, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed}
+	b := &bucket[T]{kv: kv, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed, taken: taken}
 	watching, over := context.WithCancel(context.WithoutCancel(ctx)) // lasts longer than ctx
 	b.over = over
 	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(watching) })
@@ -147,6 +148,18 @@ func (b *bucket[T]) take(key string, r record[T]) {
 	if b.changed != nil && !(r.gone && known.gone) {
 		b.changed(key, !r.gone, r.value)
 	}
+	b.enter(key, known, r, r.gone && !own)
+	if b.taken != nil && !(r.gone && known.gone) {
+		b.taken(known.value, r.value)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.moved)
+	b.moved = make(chan struct{})
+}
+
+// enter puts a record into the copy in the place of the one that is known, or drops that.
+func (b *bucket[T]) enter(key string, known, r record[T], drop bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known.revision > 0 && !known.gone {
@@ -155,13 +168,11 @@ func (b *bucket[T]) take(key string, r record[T]) {
 	if !r.gone {
 		b.there++
 	}
-	if r.gone && !own {
+	if drop {
 		delete(b.records, key)
 	} else {
 		b.records[key] = r
 	}
-	close(b.moved)
-	b.moved = make(chan struct{})
 }
 
 // close ends the copy. Of a bucket that was not opened it does nothing.

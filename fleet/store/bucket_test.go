@@ -30,13 +30,20 @@ func TestBucket_WritesMeetWhatTheStoreTells(t *testing.T) {
 		"removed elsewhere, known late":   {[]record[string]{put(1), put(3), gone(2)}, []string{"v1", "v3"}, "v3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told []string
+			var told, taken []string
+			before := ""
 			b := &bucket[string]{records: map[string]record[string]{}, moved: make(chan struct{}), changed: func(_ string, _ bool, v string) { told = append(told, v) }}
+			b.taken = func(had, now string) {
+				if r, _ := b.get("key"); had != before || r.value != now { // it is in the copy already
+					t.Errorf("%q in the place of %q, and there was %q and is %q", now, had, before, r.value)
+				}
+				before, taken = now, append(taken, now)
+			}
 			for _, r := range row.changes {
 				b.take("key", r)
 			}
 			r, ok := b.get("key")
-			if !slices.Equal(told, row.told) || r.value != row.has || ok != (row.has != "") || b.len() != len(b.all()) || (b.len() == 1) != ok {
+			if !slices.Equal(told, row.told) || !slices.Equal(taken, row.told) || r.value != row.has || ok != (row.has != "") || b.len() != len(b.all()) || (b.len() == 1) != ok {
 				t.Errorf("told %q, has %q, want %q and %q", told, r.value, row.told, row.has)
 			}
 		})

@@ -39,6 +39,10 @@ func (s *Store) Peer(hub string) (p Peer, over context.Context, ok bool) {
 	return r.value.Peer, life.over, true
 }
 
+// HubNews returns a channel that is closed when a hub has said that it lives, or that it ends. A lease that
+// runs out does so in silence.
+func (s *Store) HubNews() <-chan struct{} { return s.hubs.news() }
+
 // Secret is what lets peers in at this hub. It is in the store, and nowhere else.
 func (s *Store) Secret() string { return s.self.Secret }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,6 +111,13 @@ func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
 	}
 }
 
+// ownerTaken is told of each change of an owner; nil is none.
+func (s *Store) ownerTaken(had, now *Owner) {
+	if o := cmp.Or(now, had); o != nil {
+		s.tellListed(o.Session)
+	}
+}
+
 // HubLives reports whether a hub of this store runs, as far as this one knows. A store in a hub's own
 // folder has no other one, also while the lease of the one before it has not run out.
 func (s *Store) HubLives(hub string) bool {
@@ -145,7 +153,7 @@ func (s *Store) UpdateOwner(ctx context.Context, l Line, change func(*Owner) (*O
 // ForgetOwner removes the owner of a session of which nothing is left. While the session is being
 // moved the owner stays: those who wait for the end of the move are told of it by the owner.
 func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
-	for _, other := range s.Sessions() {
+	for _, other := range s.SessionsNamed(l.Session) {
 		if LineOf(other.Info) == l {
 			return nil
 		}

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -49,6 +52,70 @@ func (s *Session) Of(n Node) bool { return s.Node == n.Name && s.NodeJoined.Equa
 
 // Sessions returns all sessions, in no order.
 func (s *Store) Sessions() []*Session { return s.sessions.all() }
+
+// SessionsNamed returns all sessions with an id, in no order.
+func (s *Store) SessionsNamed(id string) []*Session {
+	var out []*Session
+	for _, one := range s.named.of(id) {
+		if r := s.Session(one); r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// names are the records of sessions by the session's id. The zero value has none.
+type names struct {
+	mu   sync.Mutex
+	byID map[string][]ReplicaID
+}
+
+func (n *names) of(id string) []ReplicaID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.byID[id])
+}
+
+func (n *names) add(r ReplicaID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byID == nil {
+		n.byID = map[string][]ReplicaID{}
+	}
+	n.byID[r.Session] = append(n.byID[r.Session], r)
+}
+
+func (n *names) remove(r ReplicaID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.byID[r.Session] = slices.DeleteFunc(n.byID[r.Session], func(one ReplicaID) bool { return one == r })
+	if len(n.byID[r.Session]) == 0 {
+		delete(n.byID, r.Session)
+	}
+}
+
+// OnListed has f told of the id of each session of which a record, or the owner, has changed, when that can be
+// seen. It must not wait.
+func (s *Store) OnListed(f func(id string)) { s.listed.Store(&f) }
+
+func (s *Store) tellListed(id string) {
+	if f := s.listed.Load(); f != nil {
+		(*f)(id)
+	}
+}
+
+// sessionTaken is told of each change of a session's record; nil is none.
+func (s *Store) sessionTaken(had, now *Session) {
+	switch {
+	case had == nil && now == nil:
+		return
+	case had == nil:
+		s.named.add(now.ReplicaID)
+	case now == nil:
+		s.named.remove(had.ReplicaID)
+	}
+	s.tellListed(cmp.Or(now, had).Session)
+}
 
 // SessionNews returns a channel that is closed when something is known of a session that was not.
 func (s *Store) SessionNews() <-chan struct{} { return s.sessions.news() }

@@ -52,6 +52,8 @@ type Store struct {
 	sessions     *bucket[*Session]
 	owners       *bucket[*Owner]
 	owned        atomic.Pointer[func(*Owner)] // is told of changes of them
+	named        names                        // of sessions
+	listed       atomic.Pointer[func(string)] // is told of sessions that may be listed in another way
 	gates        gates
 	living       living
 	js           jetstream.JetStream
@@ -132,16 +134,16 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 		c.Bucket = name
 		return c
 	}
-	if s.tokens, err = openBucket(ctx, js, named("sa_tokens"), s.log, s.gates.changed); err != nil {
+	if s.tokens, err = openBucket(ctx, js, named("sa_tokens"), s.log, s.gates.changed, nil); err != nil {
 		return err
 	}
-	if s.nodes, err = openBucket(ctx, js, named("sa_nodes"), s.log, s.nodeChanged); err != nil {
+	if s.nodes, err = openBucket(ctx, js, named("sa_nodes"), s.log, s.nodeChanged, nil); err != nil {
 		return err
 	}
-	if s.sessions, err = openBucket[*Session](ctx, js, named("sa_sessions"), s.log, nil); err != nil {
+	if s.sessions, err = openBucket(ctx, js, named("sa_sessions"), s.log, nil, s.sessionTaken); err != nil {
 		return err
 	}
-	if s.owners, err = openBucket(ctx, js, named("sa_owners"), s.log, s.ownerChanged); err != nil {
+	if s.owners, err = openBucket(ctx, js, named("sa_owners"), s.log, s.ownerChanged, s.ownerTaken); err != nil {
 		return err
 	}
 	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
@@ -154,7 +156,7 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	// most of them were away at the same time.
 	c := named("sa_leases")
 	c.TTL, s.living.self = leaseLasts, s.hub
-	if s.hubs, err = openBucket(ctx, js, c, s.log, s.living.renewed); err != nil {
+	if s.hubs, err = openBucket(ctx, js, c, s.log, s.living.renewed, nil); err != nil {
 		return err
 	}
 	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.renewLease(ctx) })

@@ -100,12 +100,17 @@ test("sessions of all nodes are listed, narrowed, and driven as at a gateway", a
   await log(page).locator(".agent").getByText("from the other window").waitFor();
   // It is closed in one window. The list, which is late, has the other one open it no more.
   await settled(page);
+  const asked: string[] = [];
+  page.on("request", (request) => /\/v2\/sessions\?/.test(request.url()) && asked.push(request.url()));
   await other.getByRole("button", { name: "What can be done with this session" }).click();
   await other.getByRole("menuitem", { name: /^Close/ }).click();
   await page.getByText("This session is closed").waitFor();
-  for (let i = 0; i < 2; i++) await page.waitForResponse((r) => /\/v2\/sessions\?limit=200(&label=env%3Ddev)?$/.test(r.url()));
+  await expect.poll(async () => (await hub.ask<{ state: string }>("GET", `/v2/sessions/${two}`)).state).toBe("closed");
+  const later = await sessionAt(other, "box-1", "echo said later"); // of which the list tells behind that
+  await rowOf(page, later).getByText("box-1").waitFor();
   expect((await hub.ask<{ state: string }>("GET", `/nodes/box-2/v2/sessions/${two}`)).state).toBe("closed");
   await page.getByText("This session is closed").waitFor();
+  expect(asked).toEqual([]); // the hub tells what changes
   expect(world.complaints).toEqual([]);
 });
 

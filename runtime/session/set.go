@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/changes"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -72,7 +73,7 @@ type Set struct {
 	counts  journal.Stats // of all logs of sessions
 	budget  *journal.Budget
 	trouble trouble
-	changes changes
+	changes changes.List[string, *Session]
 	prompts *memory.Share // that wait, or that an agent may not have read
 	crowded chan struct{} // has a value when more files of logs are open than should be
 
@@ -94,7 +95,7 @@ func NewSet(o Options) (*Set, error) {
 	set.asks.open = map[int64]*ask{}
 	set.syncer.init(o.Fsync)
 	if o.DataDir == "" {
-		set.changes.init(nil)
+		set.beginChanges(nil)
 		return set, nil
 	}
 	set.store = store{dir: filepath.Join(o.DataDir, "sessions")}
@@ -123,7 +124,7 @@ func (set *Set) readLocked(folders []os.DirEntry) {
 		set.byID[rec.ID] = s
 		all = append(all, s)
 	}
-	set.changes.init(all)
+	set.beginChanges(all)
 	for _, s := range all {
 		s.list()
 	}
@@ -244,10 +245,11 @@ func (set *Set) noteLocked(id string, s *Session) {
 	set.all = nil
 	if s == nil {
 		delete(set.byID, id)
-	} else {
-		set.byID[id] = s
+		set.changes.Forget(id, nil)
+		return
 	}
-	set.changes.note(id, s)
+	set.byID[id] = s
+	set.changes.Note(id, s)
 }
 
 func (set *Set) forget(s *Session) {

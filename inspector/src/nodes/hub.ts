@@ -11,9 +11,7 @@ export interface HubSession extends SessionInfo {
 /** States in which nobody can act on a session: what the hub has of it can be read. */
 const copies = new Set<string>(["offline", "gone", "moved"]);
 
-/** How often the list of sessions is asked for: the hub itself hears of changes about a second late. */
-const everyMs = 2000;
-/** Sessions that wait for a person, and that the page learns of wherever they are. */
+/** Sessions that wait for a person when the page begins, and that it learns of wherever they are. */
 const maxWaiting = 200;
 
 /** The notification of a hub that says how its connection to a node is. */
@@ -29,13 +27,14 @@ const metaNode = (value: unknown): string | undefined => {
  * node is away, it is read from the hub's copy.
  */
 export class HubApi extends Api {
-  /** Is told of all sessions in which an agent waits, whatever the list is narrowed to. */
-  onWaiting: ((sessions: readonly SessionInfo[]) => void) | undefined;
+  /** Is told of sessions in which an agent waits, and of all that change, whatever the list is narrowed to. */
+  onTold: ((sessions: readonly SessionInfo[]) => void) | undefined;
   readonly #options: ApiOptions;
   readonly #url: string;
   readonly #nodes = new Map<string, Api>();
   readonly #where = new Map<string, string>(); // the node of a session
   readonly #copies = new Set<string>(); // sessions of which the copy was read last
+  readonly #labels = new Map<string, Node["labels"]>(); // of the nodes
 
   constructor(url: string, options: ApiOptions) {
     super(url, options);
@@ -71,8 +70,10 @@ export class HubApi extends Api {
     this.#where.set(id, node);
   }
 
-  nodes(signal?: AbortSignal): Promise<{ nodes: Node[] }> {
-    return this.json("GET", "v2/nodes", {}, signal ? { signal } : {});
+  async nodes(signal?: AbortSignal): Promise<{ nodes: Node[] }> {
+    const answer = await this.json<{ nodes: Node[] }>("GET", "v2/nodes", {}, signal ? { signal } : {});
+    for (const node of answer.nodes) this.#labels.set(node.name, node.labels);
+    return answer;
   }
 
   override async session(id: string, options?: { signal?: AbortSignal }): Promise<SessionInfo> {
@@ -126,36 +127,40 @@ export class HubApi extends Api {
       const had = best.get(info.sessionId);
       if (!had || copies.has(had.state)) best.set(info.sessionId, info);
     }
-    for (const info of best.values()) {
-      this.learn(info.sessionId, info.node);
-      if (!copies.has(info.state)) this.#copies.delete(info.sessionId);
-    }
-    return { ...page, position: 0, sessions: [...best.values()] };
+    for (const info of best.values()) this.#listed(info);
+    return { ...page, sessions: [...best.values()] };
   }
 
-  /** The changes of the list: the hub tells none, so it is asked. */
-  override async *followSessions(_after = 0, options: { signal?: AbortSignal; filter?: SessionFilter } = {}): AsyncGenerator<SessionChange, void, undefined> {
-    const { signal, filter } = options;
-    let before = new Map<string, SessionInfo>();
-    for (;;) {
-      const [page, waiting] = await Promise.all([
-        this.sessions({ limit: maxWaiting, ...filter } as never, signal ? { signal } : {}),
-        this.sessions({ limit: maxWaiting, state: ["waiting"] } as never, signal ? { signal } : {}),
-      ]);
-      const now = new Map(page.sessions.map((s) => [s.sessionId, s]));
-      for (const [id, session] of now) {
-        if (JSON.stringify(before.get(id)) !== JSON.stringify(session)) yield { type: "session", position: 0, session } as SessionChange;
+  #listed(info: HubSession): void {
+    this.learn(info.sessionId, info.node);
+    if (!copies.has(info.state)) this.#copies.delete(info.sessionId);
+  }
+
+  /** The changes of the list. The hub tells those of all sessions; one that a narrowed list has not counts as deleted. */
+  override async *followSessions(after = 0, options: { signal?: AbortSignal; filter?: SessionFilter } = {}): AsyncGenerator<SessionChange, void, undefined> {
+    const { filter } = options;
+    const within = options.signal ? { signal: options.signal } : {};
+    const waiting = await this.sessions({ limit: maxWaiting, state: ["waiting"] }, within); // nothing has to change in them
+    this.onTold?.(waiting.sessions);
+    for await (const change of super.followSessions(after, within)) {
+      const session = change.session as HubSession | undefined;
+      if (!session) {
+        yield change;
+        continue;
       }
-      // One that should be in this page and is not is in the list no more.
-      const oldest = page.nextCursor === undefined ? "" : (page.sessions.at(-1)?.updatedAt ?? "");
-      for (const [id, session] of before) {
-        if (!now.has(id) && session.updatedAt > oldest) yield { type: "deleted", position: 0, sessionId: id } as SessionChange;
-      }
-      before = now;
-      this.onWaiting?.(waiting.sessions);
-      yield { type: "current", position: 0 } as SessionChange;
-      await pause(everyMs, signal);
+      this.#listed(session);
+      this.onTold?.([session]);
+      yield !filter || (await this.#fits(session, filter, options.signal)) ? change : { type: "deleted", position: change.position, sessionId: session.sessionId };
     }
+  }
+
+  /** Whether a narrowed list has a session; labels are those that were heard of last. */
+  async #fits(session: HubSession, { node, label = [], state = [] }: SessionFilter, signal: AbortSignal | undefined): Promise<boolean> {
+    if ((node !== undefined && session.node !== node) || (state.length > 0 && !state.includes(session.state))) return false;
+    if (label.length === 0) return true;
+    const name = session.node ?? "";
+    if (!this.#labels.has(name)) await this.nodes(signal);
+    return label.every((one) => this.#labels.get(name)?.[one.slice(0, one.indexOf("="))] === one.slice(one.indexOf("=") + 1));
   }
 }
 
@@ -219,18 +224,3 @@ export class HubClient extends SandboxAgentClient<2> {
 export const nodeUrl = (hub: string, node: string): string => `${hub.replace(/\/$/, "")}/nodes/${encodeURIComponent(node)}`;
 
 export type { Scope };
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer);
-      reject(signal?.reason as Error);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
-      resolve();
-    }, ms);
-    if (signal?.aborted) stop();
-    signal?.addEventListener("abort", stop, { once: true });
-  });
-}

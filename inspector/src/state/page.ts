@@ -125,9 +125,9 @@ gateway.subscribe(() => {
     inbox.nodeChanged(there, online);
     conversations.nodeChanged(there, online);
   };
-  if (hub) hub.onWaiting = (all) => {
+  if (hub) hub.onTold = (all) => {
     inbox.watch(all);
-    conversations.refreshOthers(new Set(sessions.get().sessions.map((info) => info.sessionId))); // a list that is narrowed tells nothing of them
+    for (const info of all) conversations.peek(info.sessionId)?.seen(info, false); // a list that is narrowed tells nothing of them
   };
 });
 

@@ -103,7 +103,10 @@ class Api:
         """
         async with self._stream("GET", "v2/sessions/changes", {"after": after}, headers={"Accept": "text/event-stream"}) as response:
             async for event in read_events(response.aiter_bytes()):
-                yield cast(SessionChange, json.loads(event.data))
+                data = json.loads(event.data)
+                if event.event == "error":
+                    raise ProblemError(int(data.get("status", 500)), data)
+                yield cast(SessionChange, data)
 
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))

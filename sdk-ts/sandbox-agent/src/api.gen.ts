@@ -5755,7 +5755,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Each event is named message and has a SessionChange as its data and its position as its id. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between. */
+            /** @description Each event is named message and has a SessionChange as its data and its position as its id; an event named error has a Problem and is the last. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -15,11 +15,11 @@ let hub: ChildProcess;
 let url = "";
 let gateway: Gateway;
 
+const command = (...args: string[]): string =>
+  execFileSync(binary, args, { env: { ...process.env, SANDBOX_HUB_ENDPOINT: url, SANDBOX_HUB_TOKEN: adminToken }, encoding: "utf8" }).trim();
+
 /** A token of the hub. */
-function token(...args: string[]): string {
-  const env = { ...process.env, SANDBOX_HUB_ENDPOINT: url, SANDBOX_HUB_TOKEN: adminToken };
-  return execFileSync(binary, ["token", "create", ...args], { env, encoding: "utf8" }).trim();
-}
+const token = (...args: string[]): string => command("token", "create", ...args);
 
 beforeAll(async () => {
   if (!process.env.SANDBOX_HUB_BIN) execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-hub"], { cwd: resolve(import.meta.dirname, "../../.."), stdio: "inherit" });
@@ -112,6 +112,24 @@ describe.each(places.flatMap((place) => openers.map((options) => ({ place, ...op
     await agent.loadSession({ sessionId: id, cwd: dir });
     expect((await agent.prompt({ sessionId: id, prompt: "echo again" })).text).toBe("again");
   });
+});
+
+test("the list of sessions is followed at the hub, until the token is revoked", async () => {
+  const text = token("--kind", "client", "--scope", "drive");
+  await using agent = new SandboxAgentClient({ baseUrl: url, token: text, agent: "mock" });
+  const { position } = await agent.api.sessions();
+  const { id } = await agent.newSession({ cwd: dir });
+  let last: unknown;
+  const followed = (async () => {
+    for await (const change of agent.api.followSessions(position)) {
+      expect(change.type).not.toBe("reset");
+      if (change.session?.sessionId !== id || last !== undefined) continue;
+      last = change.session;
+      command("token", "revoke", text.split("-")[1]!);
+    }
+  })();
+  await expect(followed).rejects.toMatchObject({ status: 401 });
+  expect(last).toMatchObject({ node: "box", agent: "mock" });
 });
 
 test("a token that may only read, and a node that is not there", async () => {
