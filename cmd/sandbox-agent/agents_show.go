@@ -96,6 +96,7 @@ func showAgent(std stdio, a agentRow) {
 	cmdline.List(std.out, "agent", a.ID, "name", a.Name, "kind", a.Kind, "installed", yesNo(a.Installed), "default", yesNo(a.Default),
 		"version", a.Version, "source", a.Source, "program", a.Path, "login", a.AuthState)
 	if len(a.Processes) == 0 {
+		cmdline.List(std.out, "last failure", a.LastError)
 		return
 	}
 	rows := [][]string{{"PROCESS", "UP", "SESSIONS", "RESTARTS", "MEMORY", "LAST ERROR"}}
