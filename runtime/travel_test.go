@@ -11,7 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -211,3 +215,76 @@ func TestEvent_AppendEntry(t *testing.T) {
 		t.Error("what is no message is an entry")
 	}
 }
+
+// A session is closed while it is exported, and open again behind that, of which its clients are told nothing. When somebody
+// closes it meanwhile they are, and it stays closed. Of two exports at once the last one opens it.
+func TestExport_MeetsAClose(t *testing.T) {
+	for name, row := range map[string]struct {
+		meanwhile func(t *testing.T, r *Runtime, tc *testClient, id string)
+		told      []string
+		closed    bool
+	}{
+		"nothing": {func(*testing.T, *Runtime, *testClient, string) {}, nil, false},
+		"a close": {func(t *testing.T, _ *Runtime, tc *testClient, id string) {
+			tc.call("session/close", `{"sessionId":"`+id+`"}`)
+		}, []string{"closed"}, true},
+		"a close, and a resume": {func(t *testing.T, _ *Runtime, tc *testClient, id string) {
+			tc.call("session/close", `{"sessionId":"`+id+`"}`)
+			tc.call("session/resume", `{"sessionId":"`+id+`","cwd":"/tmp"}`)
+		}, []string{"closed"}, false},
+		"a move": {func(t *testing.T, r *Runtime, _ *testClient, id string) {
+			s, err := r.Session(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.DepartSession(t.Context(), id, s.EventCount, "node://elsewhere"); err != nil {
+				t.Error(err)
+			}
+		}, []string{"moved"}, true},
+		"another export": {func(t *testing.T, r *Runtime, _ *testClient, id string) {
+			if err := r.ExportSession(t.Context(), id, &Departure{Begin: func(Manifest) error { return errLeft }}); !errors.Is(err, errLeft) {
+				t.Errorf("the other export: %v", err)
+			}
+			if s, err := r.Session(id); err != nil || s.State != StateClosed {
+				t.Errorf("behind the first of two exports it is %s, %v", s.State, err)
+			}
+		}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: reopening}
+			a.handle = func(c *fakeConn, m acp.Message) {
+				switch {
+				case m.Method() == "session/new":
+					c.newSession(m)
+				case m.IsRequest():
+					c.result(m, `{}`)
+				}
+			}
+			r := newRuntime(t, t.TempDir(), a)
+			watches, tc := connect(t, r, ""), connect(t, r, "")
+			id := watches.session()
+			err := r.ExportSession(t.Context(), id, &Departure{Begin: func(Manifest) error {
+				row.meanwhile(t, r, tc, id)
+				return errLeft
+			}})
+			if !errors.Is(err, errLeft) {
+				t.Fatalf("the export: %v", err)
+			}
+			if s, err := r.Session(id); err != nil || (s.State == StateClosed) != row.closed {
+				t.Errorf("then it is %s, %v", s.State, err)
+			}
+			before, _ := watches.until(watches.request("session/list", `{}`))
+			var told []string
+			for _, m := range before {
+				if m.Method() == "_sandboxagent/session/ended" {
+					told = append(told, rawjson.MemberString(m.Params(), "data", "reason"))
+				}
+			}
+			if diff := cmp.Diff(row.told, told); diff != "" {
+				t.Errorf("its clients are told (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+var errLeft = errors.New("whoever exports has left")

@@ -51,6 +51,7 @@ type work struct {
 
 	taken  func()        // says that the server may have read the request
 	posted chan struct{} // closed when the request was answered, or failed
+	before bool          // the answer is of an earlier prompt: OpenCode did not take this one up
 	all    bool          // shown is closed
 	shown  chan struct{} // closed when everything of the turn was shown
 }
@@ -100,7 +101,11 @@ func (t *work) completeLocked() {
 	if t.all || !t.answered {
 		return
 	}
-	if m := &t.answer.Info; m.Role == "assistant" && !t.trailed[m.ID] || m.Role != "assistant" && !t.idle {
+	m := &t.answer.Info
+	// It looks for the newest message by its time. Of a session that has one of a time to come, as when it was held on a
+	// machine whose clock is ahead, that is not the prompt, and there is nothing to do.
+	t.before = m.Role == "assistant" && m.Parent != t.id && t.begun && t.idle && !t.completed[m.ID]
+	if !t.before && (m.Role == "assistant" && !t.trailed[m.ID] || m.Role != "assistant" && !t.idle) {
 		return
 	}
 	t.all = true
@@ -391,12 +396,17 @@ func (s *session) failed(c *call, t *work, err error) turn.Verdict {
 func (s *session) judge(t *work) turn.Verdict {
 	s.mu.Lock()
 	v := t.answer.Info.verdict(false, t.failure)
+	if t.before {
+		v = turn.Verdict{Err: errNotTakenUp}
+	}
 	s.mu.Unlock()
 	if v.Usage = s.used(); v.Err != nil || v.Reason == schema.StopReasonCancelled {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 	}
 	return v
 }
+
+var errNotTakenUp = acp.Errorf(acp.CodeInternal, "opencode did not take the prompt up: the session has messages of a time that this machine's clock has not reached, so it holds them for the newer ones. Go on in a new session, or when that time has come")
 
 // verdict is how the turn ended whose last message this is. off says that it was
 // broken off; f is what was reported beside it, nil for nothing.

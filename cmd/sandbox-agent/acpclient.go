@@ -108,12 +108,12 @@ func sessionCwd(ctx context.Context, t target, id, named string) (cwd, agent str
 	if err != nil {
 		return "", "", err
 	}
-	info, err := api.Session(ctx, id)
+	info, err := atOnce(ctx, func(ctx context.Context) (runtime.SessionInfo, error) { return api.Session(ctx, id) })
 	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
 		return info.Cwd, cmp.Or(named, info.Agent), err
 	}
 	if named == "" {
-		agents, failed := api.Agents(ctx)
+		agents, failed := atOnce(ctx, api.Agents)
 		if failed != nil && !isGone(failed) { // a hub has none
 			return "", "", failed
 		}

@@ -43,6 +43,7 @@ type agentRow struct {
 	Source    string                `json:"source,omitempty"`
 	Verified  string                `json:"verified,omitempty"`
 	AuthState string                `json:"authState,omitempty"`
+	LastError string                `json:"lastError,omitempty"`
 	Processes []runtime.ProcessInfo `json:"processes"`
 }
 

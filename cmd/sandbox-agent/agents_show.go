@@ -93,8 +93,12 @@ func showLocal(c *cli.Context, std stdio, in *install.Installer, agent string) e
 }
 
 func showAgent(std stdio, a agentRow) {
+	failure := ""
+	if len(a.Processes) == 0 { // else it stands with those that run
+		failure = a.LastError
+	}
 	cmdline.List(std.out, "agent", a.ID, "name", a.Name, "kind", a.Kind, "installed", yesNo(a.Installed), "default", yesNo(a.Default),
-		"version", a.Version, "source", a.Source, "program", a.Path, "login", a.AuthState)
+		"version", a.Version, "source", a.Source, "program", a.Path, "login", a.AuthState, "last failure", failure)
 	if len(a.Processes) == 0 {
 		return
 	}

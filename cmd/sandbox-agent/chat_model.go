@@ -418,7 +418,7 @@ func (m *chatModel) take(f acp.Message) {
 	case f.Method() == "_sandboxagent/session/ended":
 		m.busy = false
 		if f.Session() == m.session.id {
-			m.ended(rawjson.MemberString(f.Params(), "data", "reason"))
+			m.ended(rawjson.MemberString(f.Params(), "data", "reason"), cmdline.Printable(rawjson.MemberString(f.Params(), "data", "message")))
 		}
 	default:
 		switch u := f.Update(); {
@@ -437,8 +437,8 @@ func (m *chatModel) take(f acp.Message) {
 	}
 }
 
-// ended takes the end of the session, or of its agent's process.
-func (m *chatModel) ended(reason string) {
+// ended takes the end of the session, or of its agent's process, and what was said of it.
+func (m *chatModel) ended(reason, message string) {
 	switch reason {
 	case "terminated", "deleted":
 		m.over, m.asks = true, nil
@@ -449,6 +449,9 @@ func (m *chatModel) ended(reason string) {
 	case "closed":
 		m.closed, m.asks = true, nil
 		m.note("the session was closed: the next prompt opens it again")
+	case "moved":
+		m.closed, m.asks = true, nil
+		m.note("the session was moved: " + message)
 	}
 }
 

@@ -124,7 +124,7 @@ func (d *daemon) settled(ctx context.Context) (*daemonState, error) {
 			return s, err
 		}
 		s, err = d.stored()
-		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt) > daemonStartBound || s.PID != 0 && !alive(s.PID) {
+		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt).Abs() > daemonStartBound || s.PID != 0 && !alive(s.PID) {
 			return nil, err
 		}
 		select {

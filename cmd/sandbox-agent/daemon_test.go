@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -27,5 +30,21 @@ func TestAbsolutePaths(t *testing.T) {
 	env, err := absoluteEnv()
 	if err != nil || env[len(env)-1] != "SANDBOX_AGENT_TOKEN_FILE="+in("mine") {
 		t.Errorf("%q, %v", env[len(env)-1], err)
+	}
+}
+
+// A start that was killed before it knew a process, by a clock that was set back since, is none that somebody waits for.
+func TestDaemon_StartedInTheFuture(t *testing.T) {
+	d := &daemon{dataDir: t.TempDir()}
+	if err := os.Mkdir(d.file(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.save(&daemonState{Version: version, StartedAt: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), daemonSettleBound/2)
+	defer cancel()
+	if s, err := d.settled(ctx); s != nil || err != nil || ctx.Err() != nil {
+		t.Errorf("it waits for one that began in an hour: %v, %v", s, err)
 	}
 }

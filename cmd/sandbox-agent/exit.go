@@ -102,6 +102,8 @@ func described(err error, hint string) cmdline.Report {
 		return cmdline.WrongUse(use)
 	case errors.As(err, &end):
 		return cmdline.Report{Exit: end.code, Title: "the program failed"}
+	case errors.Is(err, errSilent):
+		return cmdline.NotReached("the gateway", err, cmp.Or(hint, "daemon status says whether it runs in the background here, and daemon start replaces one that does not answer"))
 	case errors.Is(err, acphttp.ErrForeign):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	case errors.As(err, &p):

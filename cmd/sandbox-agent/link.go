@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -35,9 +36,14 @@ type link struct {
 	err     error                         // why it ended; valid once ended is closed
 }
 
+// dial opens a connection. ctx bounds the handshake only.
+func (t target) dial(ctx context.Context) (acp.Conn, error) {
+	return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+}
+
 // dialLink connects and starts reading.
 func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (*link, error) {
-	conn, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+	conn, err := atOnce(ctx, t.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +57,7 @@ func sessionLink(ctx context.Context, t target, id string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := api.Session(ctx, id)
+	s, err := atOnce(ctx, func(ctx context.Context) (runtime.SessionInfo, error) { return api.Session(ctx, id) })
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +87,7 @@ type linkNews struct {
 // is lost, and a gateway that is gone is looked for as long as retry says. The first
 // connection is tried once.
 func dialLastingLink(ctx context.Context, t target, retry time.Duration, news linkNews, receive func(*link, acp.Message)) (*link, error) {
-	first, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+	first, err := atOnce(ctx, t.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +96,7 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, news li
 			first = nil
 			return conn, nil
 		}
-		return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+		return t.dial(ctx)
 	}
 	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive), nil
 }

@@ -19,7 +19,7 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agents, err := api.Agents(ctx)
+	agents, err := atOnce(ctx, api.Agents)
 	if isGone(err) {
 		return "", nil // a hub lists none: its nodes have them, and one that has a default agent takes the session
 	}

@@ -49,7 +49,8 @@ func schemas() openapi3.Schemas {
 			"authState":            enum("What is known of the agent's login.", runtime.AuthUnknown, runtime.AuthAuthenticated, runtime.AuthRequired),
 			"capabilities":         byName("Support", "The row of the feature matrix, by feature; absent when nobody has looked."),
 			"models":               list("Choice"), "modes": list("Choice"), "thoughtLevels": list("Choice"), "processes": list("Process"),
-		}, "description", "website", "license", "icon", "version", "path", "source", "verified", "capabilities", "models", "modes", "thoughtLevels")},
+			"lastError": text("Why the newest process that failed did so: it did not start, or died."),
+		}, "lastError", "description", "website", "license", "icon", "version", "path", "source", "verified", "capabilities", "models", "modes", "thoughtLevels")},
 		"Choice": {Value: object(fields{"id": text(none), "name": text(none), "description": text(none)}, "description")},
 		"Support": {Value: object(fields{
 			"level":  enum("native: the agent does it; emulated: the gateway makes it.", adapters.ByAgent, adapters.Emulated, adapters.Unsupported),

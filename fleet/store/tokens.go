@@ -129,11 +129,7 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 // Verify returns the token of a text. Over ends when it is revoked or expires.
 func (s *Store) Verify(text string) (t Token, over context.Context, ok bool) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "-")
-	g := s.gates.of(id)
-	if g == nil || subtle.ConstantTimeCompare([]byte(g.kept.Hash), []byte(hashOf(text))) != 1 || expired(g.kept.Token) {
-		return Token{}, nil, false
-	}
-	return g.kept.Token, g.over, true
+	return s.gates.enter(id, hashOf(text))
 }
 
 func hashOf(text string) string {
@@ -141,14 +137,17 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func expired(t Token) bool { return t.Expires != nil && !time.Now().Before(*t.Expires) }
+// gateLook bounds how late an open gate notices that its token has expired: timers do not count the time in which
+// the machine was suspended, nor that by which its clock was set.
+const gateLook = 30 * time.Second
 
-// gate lets in with one token, until it is over.
+// gate lets in with one token. It is open or shut as the clock says each time it is asked: one that was shut
+// while the clock was wrong opens again.
 type gate struct {
 	kept  kept
-	over  context.Context // until then
+	over  context.Context // of what was let in; nil while it is shut
 	end   context.CancelFunc
-	timer *time.Timer // nil without an end
+	timer *time.Timer // looks at the clock while it is open; nil for a token that never expires
 }
 
 // gates are those of all tokens. The zero value has none.
@@ -157,10 +156,18 @@ type gates struct {
 	byID map[string]*gate
 }
 
-func (g *gates) of(id string) *gate {
+// enter lets in who has the token of a hash. Over ends when it is revoked or expires.
+func (g *gates) enter(id, hash string) (t Token, over context.Context, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.byID[id]
+	n := g.byID[id]
+	if n == nil || subtle.ConstantTimeCompare([]byte(n.kept.Hash), []byte(hash)) != 1 {
+		return Token{}, nil, false
+	}
+	if g.lookLocked(n); n.over == nil {
+		return Token{}, nil, false
+	}
+	return n.kept.Token, n.over, true
 }
 
 // changed is told of each change of a token.
@@ -168,41 +175,63 @@ func (g *gates) changed(id string, has bool, k kept) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if old := g.byID[id]; old != nil {
-		g.endLocked(id, old)
+		old.shutLocked()
+		delete(g.byID, id)
 	}
-	if !has || k.ID != id || expired(k.Token) {
+	if !has || k.ID != id {
 		return
 	}
 	if g.byID == nil {
 		g.byID = map[string]*gate{}
 	}
-	n := &gate{kept: k}
-	n.over, n.end = context.WithCancel(context.Background())
-	g.byID[id] = n
-	if k.Expires != nil {
-		n.timer = time.AfterFunc(time.Until(*k.Expires), func() {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if g.byID[id] == n {
-				g.endLocked(id, n)
-			}
-		})
+	g.byID[id] = &gate{kept: k}
+}
+
+// lookLocked opens or shuts a gate, as the clock says.
+func (g *gates) lookLocked(n *gate) {
+	expires := n.kept.Expires
+	switch {
+	case expires != nil && !time.Now().Before(*expires):
+		n.shutLocked()
+	case n.over == nil:
+		n.over, n.end = context.WithCancel(context.Background())
+		if expires != nil {
+			n.timer = time.AfterFunc(n.soon(), func() { g.look(n) })
+		}
 	}
 }
 
-func (g *gates) endLocked(id string, old *gate) {
-	if old.timer != nil {
-		old.timer.Stop()
+// look is called now and then while a gate is open.
+func (g *gates) look(n *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n.over == nil {
+		return
 	}
-	old.end()
-	delete(g.byID, id)
+	if g.lookLocked(n); n.over != nil {
+		n.timer.Reset(n.soon())
+	}
+}
+
+func (n *gate) soon() time.Duration { return min(time.Until(*n.kept.Expires), gateLook) }
+
+func (n *gate) shutLocked() {
+	if n.over == nil {
+		return
+	}
+	n.end()
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+	n.over, n.end, n.timer = nil, nil, nil
 }
 
 // close ends all gates.
 func (g *gates) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for id, old := range g.byID {
-		g.endLocked(id, old)
+	for _, n := range g.byID {
+		n.shutLocked()
 	}
+	g.byID = nil
 }

@@ -69,7 +69,7 @@ test("a gateway that comes back with another token says so, and nothing that was
   await page.getByLabel("Token").first().fill("the-second-token-of-it");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await connected(page);
-  await page.evaluate((to) => void (location.hash = to), `#/sessions/${id}`);
+  await page.waitForURL(new RegExp(`#/sessions/${id}$`)); // where it was
   await expect.poll(() => prompt.inputValue()).toBe("half a thought");
 });
 

@@ -114,6 +114,20 @@ test("sessions of all nodes are listed, narrowed, and driven as at a gateway", a
   expect(world.complaints).toEqual([]);
 });
 
+test("a session that moves says so once, and goes on", async () => {
+  const page = await open("#/sessions");
+  const id = await sessionAt(page, "box-1", "echo before it moves");
+  await log(page).locator(".agent").getByText("before it moves").waitFor();
+  await settled(page);
+  await hub.ask("POST", `/v2/sessions/${id}/move`, { node: "box-2" });
+  await log(page).getByText("The session was moved: it goes on at the node box-2 of the same hub").waitFor();
+  await page.locator(".conversation-head").getByText("box-2").waitFor();
+  await chat(page, "echo where it is now");
+  await log(page).locator(".agent").getByText("where it is now").waitFor();
+  expect(await log(page).getByText(/^The session was/).count()).toBe(1);
+  expect(world.complaints).toEqual([]);
+});
+
 test("what agents ask at any node comes into the inbox, and is answered there", async () => {
   const page = await open("#/sessions");
   const id = await sessionAt(page, "box-1", "permission");
@@ -202,16 +216,18 @@ test("a form for a node that goes away stays one for this node", async () => {
   world.complaints.splice(0); // of the browser, about a node that is not there
 });
 
-test("a token that is revoked while the page is open is asked for anew", async () => {
-  const { id, token } = await hub.ask<{ id: string; token: string }>("POST", "/v2/tokens", { kind: "client", scope: "drive" });
-  const page = await open("#/nodes", token);
+test.each(["is revoked", "expires"])("a token that %s while the page is open is asked for anew", async (how) => {
+  const expires = how === "expires" ? { expires: new Date(Date.now() + 15_000).toISOString() } : {};
+  const { id, token } = await hub.ask<{ id: string; token: string }>("POST", "/v2/tokens", { kind: "client", scope: "drive", ...expires });
+  const page = await open("#/nodes/box-1", token);
   await page.getByText("2 of 2 online").waitFor();
-  await hub.ask("DELETE", `/v2/tokens/${id}`);
+  if (how === "is revoked") await hub.ask("DELETE", `/v2/tokens/${id}`);
   await page.getByRole("alert").getByText("The token is not taken any more").waitFor();
   await page.getByRole("button", { name: "Give another token" }).click();
   await page.getByLabel("Token", { exact: true }).fill(hub.token);
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await connected(page);
+  await page.waitForURL(/#\/nodes\/box-1$/); // where it was
   await page.getByText("2 of 2 online").waitFor();
   world.complaints.splice(0); // of the browser, about 401
 });

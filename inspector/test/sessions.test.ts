@@ -53,6 +53,30 @@ test("the form is filled from what the agent reports, and says what cannot be", 
   await page.getByRole("complementary", { name: "Sessions" }).locator(`a[href$="${id}"]`).waitFor();
 });
 
+test("the buttons of the form stay where they are, whatever it is told of an agent", async () => {
+  const page = await world.open();
+  await connected(page);
+  await page.evaluate(() => {
+    const places = new Set<number>();
+    Object.assign(globalThis, { places });
+    const look = () => {
+      const button = document.querySelector(".new-session button[type=submit]");
+      if (button) places.add(Math.round(button.getBoundingClientRect().top));
+      requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+    location.hash = "#/sessions/new";
+  });
+  const form = page.locator(".new-session");
+  const open = form.locator("details", { hasText: "Key for this session alone" });
+  for (const [agent, key] of [["mock", false], ["claude", true], ["mock", false]] as const) { // one most likely wants a key
+    await form.getByLabel("Agent", { exact: true }).selectOption(agent);
+    await page.waitForFunction(() => !document.querySelector(".new-session [aria-busy=true]"));
+    await expect.poll(() => open.evaluate((e) => (e as HTMLDetailsElement).open)).toBe(key);
+  }
+  expect(await page.evaluate(() => (globalThis as unknown as { places: Set<number> }).places.size)).toBe(1);
+});
+
 test("MCP servers have a form, which takes what a file has", async () => {
   const page = await world.open("#/sessions/new?agent=story");
   await connected(page);

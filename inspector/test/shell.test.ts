@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, settled, theme, World } from "./world.js";
+import { answerable, connected, inaccessible, phone, picture, settled, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -47,6 +47,7 @@ test("by keyboard alone a session is begun, its agent answered, and each dialog 
   await at("Prompt");
   await page.keyboard.press("Escape"); // out of the text, where letters are keys
   await at("Conversation: permission");
+  await answerable(page);
   await page.keyboard.press("y");
   await settled(page);
   for (const keys of ["?", "Control+k", "c", "Control+f"]) {
@@ -65,6 +66,14 @@ test("by keyboard alone a session is begun, its agent answered, and each dialog 
     await page.keyboard.press("Escape");
     await at("What can be done");
   }
+  // What had the focus goes with the session.
+  await page.keyboard.press("Enter");
+  await page.getByRole("menuitem", { name: "Delete" }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/#\/sessions$/);
+  await page.waitForFunction(() => document.activeElement?.id === "main");
 });
 
 test("two keys that were pressed one after the other belong together, however late the page gets to them", async () => {

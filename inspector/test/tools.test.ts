@@ -49,7 +49,7 @@ let world: World;
 let registry: Registry;
 beforeAll(async () => {
   registry = await Registry.start();
-  world = await World.start([...storyAgent, "--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
+  world = await World.start([...storyAgent, "--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", "dies=sh -c 'echo first a warning >&2; echo cannot open config >&2; exit 3'", "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
 });
 afterAll(async () => {
   await world?.stop();
@@ -281,6 +281,14 @@ test("a process is seen with what it complains about, and the doctor says what i
   await page.getByRole("columnheader", { name: "Claude Code" }).waitFor();
   await page.getByRole("rowheader", { name: "Permissions" }).waitFor();
   await bothThemes(page, "agents-matrix");
+});
+
+test("an agent that dies at its start leaves the reason where its processes are listed", async () => {
+  const page = await at("#/sessions/new?agent=dies&cwd=/tmp");
+  await page.locator(".new-session").getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("alert").getByText("cannot open config").waitFor();
+  await page.evaluate(() => void (location.hash = "#/agents/dies"));
+  await page.getByRole("region", { name: "Processes" }).getByText(/The last failure: [^]* code 3[^]*cannot open config/).waitFor();
 });
 
 test("on a phone", async () => {

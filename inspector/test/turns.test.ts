@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
-import { chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { answerable, chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -51,6 +51,7 @@ test("a permission is given in the conversation, refused by key, and told as it 
   expect(await log(page).evaluate((e) => e === document.activeElement)).toBe(true);
   await ask(page).locator("kbd:visible").first().waitFor();
   expect(await page.locator("[data-asked]").textContent()).toContain("The agent asks");
+  await answerable(page);
   await page.keyboard.press("x");
   await log(page).getByText("permission: reject_once").waitFor();
   await log(page).getByRole("group", { name: "Tool: Edit notes.txt" }).last().getByText("Rejected").waitFor();
@@ -81,6 +82,36 @@ test("the inbox has what agents of other windows ask, and the first answer count
   await log(other).getByText("permission: allow_once").waitFor();
   await log(one).getByText("permission: allow_once").waitFor();
   await settled(other);
+});
+
+test("what takes the place of a card under the pointer is not answered by a press that was meant for that", async () => {
+  const page = await world.open();
+  for (let i = 0; i < 2; i++) {
+    await newSession(page, { prompt: "permission" });
+    await ask(page).waitFor();
+  }
+  await page.evaluate(() => void (location.hash = "#/inbox"));
+  const cards = page.locator(".inbox .ask");
+  await expect.poll(() => cards.count()).toBe(2);
+  await answerable(page);
+  const box = (await cards.first().getByRole("button", { name: /Allow/ }).first().boundingBox())!;
+  const at = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  // The second press of a double one, as early as it can come.
+  await page.evaluate(({ x, y }) => {
+    new MutationObserver((_, changes) => {
+      if (document.querySelectorAll(".inbox .ask").length !== 1) return;
+      changes.disconnect();
+      const under = document.elementFromPoint(x, y)?.closest("button");
+      document.title = `pressed: ${under?.textContent}`;
+      under?.click();
+    }).observe(document.body, { childList: true, subtree: true });
+  }, at);
+  await page.mouse.click(at.x, at.y);
+  await page.waitForFunction(() => document.title.startsWith("pressed: Allow"));
+  await answerable(page);
+  expect(await cards.count()).toBe(1);
+  await cards.getByRole("button", { name: /Allow/ }).first().click();
+  await page.getByText("Nobody asks anything").waitFor();
 });
 
 test("who looks elsewhere is told of what is asked and of what ends, when they want it", async () => {

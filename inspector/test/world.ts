@@ -158,6 +158,11 @@ export async function settled(page: Page): Promise<void> {
   await page.locator(".working, .ask").waitFor({ state: "detached" });
 }
 
+/** Waits until what is asked takes keys: not before it has stood there for a moment. */
+export async function answerable(page: Page): Promise<void> {
+  await page.locator(".ask [role=group]:not([aria-disabled])").first().waitFor();
+}
+
 /** How long the page's frames are while something happens. */
 export async function smoothness(page: Page, run: () => Promise<unknown>): Promise<{ longestFrameMs: number; longTasks: number[]; tookMs: number; frames: number }> {
   await page.evaluate(() => {

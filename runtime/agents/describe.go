@@ -46,6 +46,8 @@ type Info struct {
 	Modes         []Choice      `json:"modes,omitempty"`
 	ThoughtLevels []Choice      `json:"thoughtLevels,omitempty"`
 	Processes     []ProcessInfo `json:"processes"`
+	// LastError is why the newest process that failed did so: it did not start, or died.
+	LastError string `json:"lastError,omitempty"`
 }
 
 // Choice is one value of something an agent lets choose.
@@ -94,7 +96,7 @@ func (a *Agent) Describe() Info {
 	}
 	a.mu.Lock()
 	restarts, lastErr := a.restarts, a.lastErr
-	row.AuthState = a.auth
+	row.AuthState, row.LastError = a.auth, lastErr
 	a.mu.Unlock()
 	if row.AuthState == "" {
 		row.AuthState = AuthUnknown

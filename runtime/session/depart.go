@@ -52,7 +52,7 @@ func (s *Session) Depart(ctx context.Context, last uint64, to string) error {
 		s.mu.Unlock()
 		return refusal
 	}
-	if s.m.life == closed {
+	if s.m.life == closed && len(s.m.copies) == 0 {
 		s.departing = to
 		s.noteDepartureLocked()
 		s.announceLocked()
@@ -96,6 +96,14 @@ func metadataOf(raw json.RawMessage) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return raw
+}
+
+// placeOf names the place to which a session went for people.
+func placeOf(went string) string {
+	if node, ok := strings.CutPrefix(went, nodeScheme); ok {
+		return "the node " + node + " of the same hub"
+	}
+	return went
 }
 
 // departedLocked refuses to open a session that goes on elsewhere.

@@ -198,7 +198,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case tellStopped:
 		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
 	case reopen:
-		s.copied, s.rec.Closed, s.rec.Arriving, s.unsaved, x.save = false, false, false, true, true
+		s.rec.Closed, s.rec.Arriving, s.unsaved, x.save = false, false, true, true
 	case tellIdle:
 		if s.idle != nil {
 			close(s.idle)

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -67,11 +68,16 @@ import (
 //	          the settings of a load; request
 //	          runs then
 //	load      -                                 waits            closed: open
+//	copied    -                                 -                closed by copies alone, of which
+//	                                                             this was the last: open
 //	discarded deleted: it was never opened      -                -
 //	shutdown  refuses from now on, cancels all, gives starts up, in every state
 //
 // Stopping goes on (on) as soon as its turn is over: a serving session is released,
 // a dormant one has reached its goal (done), and those who asked are told.
+//
+// A session that is copied is stopped, with goal closed, for as long as that takes: copies has
+// those that are under way, as long as nobody else has stopped it. Whoever does means it to stay so.
 
 // life is who may use a session. A later one is a higher goal.
 type life uint8
@@ -125,6 +131,7 @@ const (
 	idle
 	changed
 	loaded
+	copied
 	discarded
 	shutdown
 )
@@ -141,8 +148,12 @@ type event struct {
 	goal    life         // stopped
 	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
+	copy    *copying     // stopped, by a copy that is made; copied
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
+
+// copying is a copy of a session that is being made.
+type copying struct{ _ byte } // each has an address of its own
 
 // stopDone is called when the goal of a stop is reached. already says that it had been
 // before, err what could not be done about it.
@@ -163,6 +174,7 @@ type machine struct {
 	named   []*named   // prompts whose repetition is noticed, oldest first; at most maxNamed
 	waiters []*waiter  // requests that wait for a process; at most maxQueued
 	stops   []stopDone // who waits for the goal
+	copies  []*copying // closed, or stopping to be: nobody else has stopped it
 	down    bool       // the gateway ends
 	told    bool       // stopping, to be deleted: the agent was told to delete its own record
 	lesser  life       // stopping, to be deleted: the goal if the agent refuses that
@@ -253,11 +265,17 @@ func (m *machine) on(e event) []effect {
 		}
 	case loaded:
 		if m.life == closed {
-			m.life = open
-			m.do(effect{do: reopen})
+			m.reopen()
+		}
+	case copied:
+		if m.life == closed && slices.Contains(m.copies, e.copy) {
+			m.copies = slices.DeleteFunc(m.copies, func(c *copying) bool { return c == e.copy })
+			if len(m.copies) == 0 {
+				m.reopen()
+			}
 		}
 	case discarded:
-		m.life = deleted
+		m.life, m.copies = deleted, nil
 	case shutdown:
 		m.down = true
 		m.emptyQueue()
@@ -534,6 +552,14 @@ func (m *machine) release() {
 }
 
 func (m *machine) stop(e event) {
+	forCopies := len(m.copies) > 0
+	switch {
+	case e.goal < closed: // who only waits
+	case e.copy == nil:
+		m.copies = nil
+	case forCopies || m.life == open:
+		m.copies = append(m.copies, e.copy)
+	}
 	switch {
 	case m.life == stopping:
 		if e.goal > m.goal {
@@ -545,6 +571,9 @@ func (m *machine) stop(e event) {
 		m.stops = append(m.stops, e.done)
 		return
 	case m.life >= e.goal:
+		if forCopies && e.copy == nil { // it stays closed now
+			m.do(effect{do: reachGoal, goal: closed})
+		}
 		m.do(effect{do: tellStopped, done: e.done, already: true})
 		return
 	}
@@ -564,6 +593,11 @@ func (m *machine) stop(e event) {
 		m.do(effect{do: giveUpStart})
 	}
 	m.proceed()
+}
+
+func (m *machine) reopen() {
+	m.life, m.copies = open, nil
+	m.do(effect{do: reopen})
 }
 
 // proceed does what the state allows to be done next.

@@ -25,6 +25,9 @@ type world struct {
 	begun   bool    // a start is in progress
 	given   bool    // that start was given up
 	fault   string
+	copies  []*copying // under way
+	behind  []event    // come when the one in hand was dealt with
+	shut    bool       // somebody has stopped it for more than a copy, and nobody has opened it since
 
 	recorded map[*turn]bool // whose prompts are written down
 }
@@ -128,12 +131,46 @@ var moves = []struct {
 		w.waiters = append(w.waiters, r)
 		return w.on(event{kind: changed, req: r})
 	}},
-	{"load", func(w *world) bool { return w.on(event{kind: loaded}) }},
+	{"load", func(w *world) bool {
+		w.shut = w.shut && w.m.life != closed
+		return w.on(event{kind: loaded})
+	}},
+	{"waits for the stop", func(w *world) bool { // to load it then
+		if w.m.life != stopping {
+			return false
+		}
+		w.stops++
+		return w.on(event{kind: stopped, done: func(bool, error) { w.stops-- }})
+	}},
+	{"copy", func(w *world) bool {
+		if w.m.busy() || w.m.life == deleted || len(w.copies) > 3 {
+			return false
+		}
+		w.copies = append(w.copies, new(copying))
+		w.stops++
+		return w.on(event{kind: stopped, goal: closed, copy: w.copies[len(w.copies)-1], done: func(bool, error) { w.stops-- }})
+	}},
+	{"copied", func(w *world) bool {
+		if len(w.copies) == 0 {
+			return false
+		}
+		c := w.copies[0]
+		w.copies = w.copies[1:]
+		if w.m.life == stopping && slices.Contains(w.m.copies, c) { // it was given up: behind the stop
+			w.stops++
+			return w.on(event{kind: stopped, goal: closed, copy: c, done: func(bool, error) {
+				w.stops--
+				w.behind = append(w.behind, event{kind: copied, copy: c})
+			}})
+		}
+		return w.on(event{kind: copied, copy: c})
+	}},
 	{"shutdown", func(w *world) bool { return w.on(event{kind: shutdown}) }},
 }
 
 func (w *world) stop(goal life) bool {
 	w.stops++
+	w.shut = true
 	return w.on(event{kind: stopped, goal: goal, done: func(bool, error) { w.stops-- }})
 }
 
@@ -211,6 +248,11 @@ func (w *world) on(e event) bool {
 			eff.done(eff.already, nil)
 		}
 	}
+	for len(w.behind) > 0 {
+		next := w.behind[0]
+		w.behind = w.behind[1:]
+		w.on(next)
+	}
 	return true
 }
 
@@ -274,6 +316,8 @@ func (m *machine) check() error {
 		return errors.New("a session that has ended has work or a process")
 	case m.life != open && len(m.queue)+len(m.waiters) > 0:
 		return errors.New("something waits for a session that is not open")
+	case len(m.copies) > 0 && m.life != closed && (m.life != stopping || m.goal != closed):
+		return errors.New("a session that is not closed is to be opened behind a copy")
 	case m.life != stopping && len(m.stops) > 0:
 		return errors.New("somebody waits for a session to stop that does not")
 	case m.turn == nil && len(m.queue) > 0:
@@ -304,6 +348,10 @@ func (w *world) check() error {
 		asked++
 	}
 	switch {
+	case w.shut && m.life == open:
+		return errors.New("a session that somebody has stopped is open")
+	case !w.shut && m.life == closed && !slices.ContainsFunc(w.copies, func(c *copying) bool { return slices.Contains(m.copies, c) }):
+		return errors.New("a session that nobody has stopped stays closed")
 	case asked != len(w.turns):
 		return fmt.Errorf("%d prompts are not answered, the session knows %d", len(w.turns), asked)
 	case len(m.waiters) != len(w.waiters):
@@ -353,7 +401,7 @@ func (w *world) key() string {
 	if t != nil {
 		p, missed = t.phase, t.missed
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

@@ -56,7 +56,6 @@ type Session struct {
 	tellings   []func()          // of edits whose fate is known, in their order
 	telling    bool              // tellAll is under way
 	kept       map[string][]byte // of a session without files: texts beside it; see Kept
-	copied     bool              // it is closed for as long as it is copied
 	departing  string            // stopping: the gateway at which it goes on; "" for none
 	refused    []Unsupported     // what the agent did not take when it opened the session last
 	feeds      map[*viewer.Feed]struct{}

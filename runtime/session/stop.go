@@ -81,12 +81,18 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 	x.slow = true
 	switch e.goal {
 	case closed:
-		s.rec.Closed, s.unsaved = !s.copied, true
+		copied, end := len(s.m.copies) > 0, EndInfo{Reason: "closed"}
+		if s.departing != "" {
+			end = EndInfo{Reason: "moved", Message: "it goes on at " + placeOf(s.departing)}
+		}
+		s.rec.Closed, s.unsaved = !copied, true
 		s.noteDepartureLocked()
 		x.then(func() {
 			x.err = s.persist(true)
 			s.Log().Release(0)
-			s.tellEnd(s.Clients(), "closed")
+			if !copied { // else it is open again in a moment
+				s.tellEnd(s.Clients(), end)
+			}
 		})
 	case ended:
 		if s.rec.Ended != nil {
@@ -128,13 +134,14 @@ func (s *Session) remove() error {
 	s.saving.Lock() // a write of the record that is under way ends first
 	err := s.set.store.remove(s.id)
 	s.saving.Unlock()
-	s.tellEnd(left, "deleted")
+	s.tellEnd(left, EndInfo{Reason: "deleted"})
 	return err
 }
 
 // tellEnd tells clients that one of them has ended the session, where that is no event of its log.
-func (s *Session) tellEnd(to []*viewer.Client, reason string) {
-	frame := s.endFrame(EndInfo{Reason: reason, TerminatedBy: "client", At: time.Now().UTC()})
+func (s *Session) tellEnd(to []*viewer.Client, end EndInfo) {
+	end.TerminatedBy, end.At = "client", time.Now().UTC()
+	frame := s.endFrame(end)
 	for _, c := range to {
 		c.Post(journal.Notice, frame)
 	}

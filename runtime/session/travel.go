@@ -15,8 +15,8 @@ import (
 )
 
 // Still closes the session, so that nothing of it changes while it is copied. It refuses
-// while something goes on in it. again opens the session again, if it was open; so does the
-// next start of the gateway.
+// while something goes on in it. again opens the session again, if it was open and nobody has
+// closed it meanwhile; so does the next start of the gateway.
 func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	if err := s.Readable(); err != nil {
 		return nil, err
@@ -31,14 +31,10 @@ func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	case s.m.busy():
 		s.mu.Unlock()
 		return nil, problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
-	case s.m.life != open:
-		s.mu.Unlock()
-		return func() {}, nil
 	}
-	done := make(chan error, 1)
-	s.copied = true
-	s.handleLocked(event{kind: stopped, goal: closed, done: func(_ bool, err error) { done <- err }})
-	resume := func() { s.handle(event{kind: loaded}) }
+	done, c := make(chan error, 1), new(copying)
+	s.handleLocked(event{kind: stopped, goal: closed, copy: c, done: func(_ bool, err error) { done <- err }})
+	over := func() { s.handle(event{kind: copied, copy: c}) }
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -46,10 +42,10 @@ func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	}
 	if err != nil {
 		// It is closed in a moment, whoever waits for that.
-		s.handle(event{kind: stopped, goal: closed, done: func(bool, error) { resume() }})
+		s.handle(event{kind: stopped, goal: closed, copy: c, done: func(bool, error) { over() }})
 		return nil, err
 	}
-	return resume, nil
+	return over, nil
 }
 
 // Resting returns the number of the session's newest event. It refuses while something goes on in

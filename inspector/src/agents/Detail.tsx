@@ -5,7 +5,7 @@ import { Button, Field, Input } from "../kit/controls.js";
 import { Confirm } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
 import { Badge, Command, Dot, Notice } from "../kit/show.js";
-import { age, bytes, duration, plural } from "../kit/text.js";
+import { ago, bytes, duration, plural } from "../kit/text.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, installs, toasts } from "../state/page.js";
@@ -107,6 +107,7 @@ function Processes({ agent }: { agent: Agent }) {
     <section className="stack" aria-label="Processes">
       <h3>Processes</h3>
       {agent.processes.length === 0 && <p className="soft">None runs. One is started with the first session.</p>}
+      {agent.processes.length === 0 && agent.lastError && <p className="small bad-text pre">The last failure: {agent.lastError}</p>}
       {agent.processes.map((p) => (
         <div key={p.pid} className="agent-process">
           <p><strong>{p.pid}</strong> <span className="soft">up {duration(p.uptimeMs)} · {bytes(p.rssBytes)} of memory · {plural(p.sessions, "session")}{p.restarts > 0 && ` · started again ${plural(p.restarts, "time")}`}</span></p>
@@ -116,7 +117,7 @@ function Processes({ agent }: { agent: Agent }) {
       ))}
       {ended.value?.map((s) => s.ended && (
         <div key={s.sessionId} className="agent-process">
-          <p className="small"><a href={`#/sessions/${encodeURIComponent(s.sessionId)}`}>{s.title ?? s.sessionId}</a> <span className="soft">ended {age(s.ended.at)} ago: {s.ended.message ?? s.ended.reason}</span></p>
+          <p className="small"><a href={`#/sessions/${encodeURIComponent(s.sessionId)}`}>{s.title ?? s.sessionId}</a> <span className="soft">ended {ago(s.ended.at)}: {s.ended.message ?? s.ended.reason}</span></p>
           {s.ended.stderr && <Stderr of="its process" stderr={s.ended.stderr} />}
         </div>
       ))}

@@ -7,6 +7,7 @@ import { shownTheme } from "../state/settings.js";
 import { useSelected, useStore } from "../state/store.js";
 import { Boundary } from "./Boundary.js";
 import { ConnectionBar } from "./ConnectionBar.js";
+import { keepFocus } from "./focus.js";
 import { Help } from "./Help.js";
 import { Nav } from "./Nav.js";
 import { currentShortcuts, listenForShortcuts, useShortcut, type Shortcut } from "./shortcuts.js";
@@ -30,6 +31,7 @@ function useTheme(): void {
 export function App() {
   useTheme();
   useEffect(() => listenForShortcuts(document), []);
+  useEffect(() => keepFocus(document), []);
   const route = useStore(router);
   const ready = useSelected(gateway, (g) => g.generation > 0 && g.phase !== "idle" && g.phase !== "connecting");
   const generation = useSelected(gateway, (g) => g.generation);

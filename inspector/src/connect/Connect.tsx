@@ -33,13 +33,17 @@ export function Connect() {
   const connect = async (event: FormEvent) => {
     event.preventDefault();
     setAsked(true);
+    const { endpoint: old } = gateway.get();
     gateway.aim({ endpoint: endpoint.trim().replace(/\/(ui\/?)?$/, ""), agent: agent || undefined });
     if (token !== "") gateway.setToken(token.trim(), remember);
     else if (remember !== gateway.get().remember) gateway.setToken(gateway.token, remember);
     await gateway.connect({ install: true });
     if (gateway.get().phase === "open") {
       setToken("");
-      if (router.get().area === "connect") router.go(gateway.get().hub ? "nodes" : "sessions");
+      if (router.get().area !== "connect") return;
+      const from = gateway.get().endpoint === old ? router.before : undefined; // another token for the same place
+      if (from) router.go(from.area, from.parts, { query: from.query, replace: true });
+      else router.go(gateway.get().hub ? "nodes" : "sessions");
     }
   };
 

@@ -38,6 +38,7 @@ export class History {
 /** Says that a session's agent ended, and what it wrote last. */
 export function noteEnd(transcript: Transcript, data: { reason?: string; message?: string; stderr?: { tail?: string } } | undefined, at: number): void {
   if (data?.reason === "deleted") return transcript.note("warn", "The session was deleted", undefined, at);
+  if (data?.reason === "moved") return transcript.note("info", `The session was moved${data.message === undefined ? "" : `: ${data.message}`}`, undefined, at);
   if (data?.reason === "closed") return transcript.note("info", "The session was closed", undefined, at);
   const tail = data?.stderr?.tail?.trim();
   const detail = [data?.message, tail].filter((text) => text !== undefined && text !== "").join("\n\n");

@@ -13,16 +13,35 @@ import { useTyping } from "../app/typing.js";
 import { forms, settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 import { useForm } from "../state/unsent.js";
+import { useCalm, type Calm } from "./calm.js";
 import { emptyForm, fieldsOf, formContent, wordsIn, type FormValues } from "./form.js";
 import { useDrive } from "../app/drive.js";
 
 /** Something that an agent asks, to be answered here. Keys work for one card at a time. */
 export function AskCard({ ask, cwd, keys, where }: { ask: Ask; cwd?: string | undefined; keys: boolean; where?: ReactNode }) {
+  const card = useRef<HTMLElement>(null);
+  const calm = useCalm(card);
   return (
-    <section className="ask" aria-label="The agent asks" data-ask={ask.kind}>
+    <section ref={card} className="ask" aria-label="The agent asks" data-ask={ask.kind}>
       {where}
-      {ask.kind === "permission" ? <Permission ask={ask} cwd={cwd} keys={keys} /> : ask.kind === "question" ? <Questions ask={ask} /> : <Elicitation ask={ask} />}
+      {ask.kind === "permission" ? <Permission ask={ask} cwd={cwd} keys={keys} calm={calm} /> : ask.kind === "question" ? <Questions ask={ask} calm={calm} /> : <Elicitation ask={ask} calm={calm} />}
     </section>
+  );
+}
+
+/** The buttons that answer. */
+function Answers({ calm, children }: { calm: Calm; children: ReactNode }) {
+  return (
+    <div
+      className="row" role="group" aria-label="Answers" aria-disabled={calm.calm ? undefined : true}
+      onClickCapture={(event) => {
+        if (calm.now()) return;
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+    >
+      {children}
+    </div>
   );
 }
 
@@ -36,7 +55,7 @@ const order = ["allow_once", "allow_always", "reject_once", "reject_always"];
 const rank = (kind: string) => (order.includes(kind) ? order.indexOf(kind) : order.length);
 const optionKeys: Record<string, string> = { allow_once: "y", allow_always: "a", reject_once: "x", reject_always: "d" };
 
-function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean }) {
+function Permission({ ask, cwd, keys, calm }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean; calm: Calm }) {
   const { title, description, subject, options } = ask.request;
   const toolCall = subject?.toolCall;
   const content = useMemo(() => contentsOf(toolCall?.content), [toolCall]);
@@ -63,7 +82,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
       {!command && content.length === 0 && toolCall?.rawInput !== undefined && toolCall.rawInput !== null && (
         <details className="raw"><summary>Input</summary><Code code={JSON.stringify(toolCall.rawInput, null, 2)} language="json" bare /></details>
       )}
-      <div className="row">
+      <Answers calm={calm}>
         {sorted.map((option) => {
           const key = optionKeys[option.kind];
           const mine = keys && key && !used.has(key) ? key : undefined;
@@ -71,12 +90,12 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
           return (
             <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} {...drive} onClick={() => choose(option.optionId)}>
               {option.name}
-              {mine && letters && <Kbd keys={mine} away={typing} />}
-              {mine && !drive.disabled && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
+              {mine && letters && <Kbd keys={mine} away={typing || !calm.calm} />}
+              {mine && calm.calm && !drive.disabled && <Key keys={mine} what={option.name} run={() => calm.now() && choose(option.optionId)} />}
             </Button>
           );
         })}
-      </div>
+      </Answers>
     </>
   );
 }
@@ -103,7 +122,7 @@ function commandOf(input: unknown): string | undefined {
   return typeof command === "string" ? command : Array.isArray(command) ? command.join(" ") : undefined;
 }
 
-function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
+function Questions({ ask, calm }: { ask: Extract<Ask, { kind: "question" }>; calm: Calm }) {
   const drive = useDrive();
   const { questions } = ask.request;
   const [answers, setAnswers] = useForm<readonly { readonly chosen: readonly string[]; readonly own: string }[]>(forms, placeOf(ask), () => questions.map(() => ({ chosen: [], own: "" })), (all) => all.map((a) => a.own.trim()).filter(Boolean).join("\n\n"));
@@ -139,15 +158,15 @@ function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
           </fieldset>
         );
       })}
-      <div className="row">
+      <Answers calm={calm}>
         <Button type="submit" tone="primary" disabled={!complete} {...drive}>Answer</Button>
         <Button tone="quiet" {...drive} onClick={() => ask.answer({ outcome: "rejected", answers: [] })}>Decline</Button>
-      </div>
+      </Answers>
     </form>
   );
 }
 
-function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
+function Elicitation({ ask, calm }: { ask: Extract<Ask, { kind: "elicitation" }>; calm: Calm }) {
   const drive = useDrive();
   const request = ask.request as { message: string; mode?: string; url?: string; requestedSchema?: unknown };
   const fields = fieldsOf(request.requestedSchema);
@@ -197,11 +216,11 @@ function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
           </Field>
         );
       })}
-      <div className="row">
+      <Answers calm={calm}>
         <Button type="submit" tone="primary" {...drive}>{request.mode === "url" ? "I have done it" : "Send"}</Button>
         <Button {...drive} onClick={() => ask.answer({ action: "decline" })}>Decline</Button>
         <Button tone="quiet" {...drive} onClick={() => ask.answer({ action: "cancel" })}>Cancel</Button>
-      </div>
+      </Answers>
     </form>
   );
 }

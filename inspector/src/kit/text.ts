@@ -12,6 +12,12 @@ export function age(time: string | number | Date, now: number = Date.now()): str
   return `${Math.floor(ms / (24 * 60 * minute))} d`;
 }
 
+/** The same in a sentence: `just now`, `4 min ago`. */
+export function ago(time: string | number | Date, now?: number): string {
+  const text = age(time, now);
+  return text === "now" ? "just now" : `${text} ago`;
+}
+
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
   const units = ["kB", "MB", "GB", "TB"];

@@ -262,13 +262,13 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           </div>
         </details>
         {problem && (
-          <div ref={said} tabIndex={-1}>
+          <div ref={said} className="form-said" tabIndex={-1}>
             {problem.login && agent
               ? <LoginHelp agent={agent} reason={problem.detail}><p>Log in, or fill in a key above. Then start again.</p></LoginHelp>
               : <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
           </div>
         )}
-        <div className="row">
+        <div className="row form-foot">
           <Button type="submit" tone="primary" busy={busy} disabled={away} {...drive}>{busy ? "Starting the agent" : "Start"}</Button>
           <Button tone="quiet" onClick={() => (busy ? stop.current?.abort() : router.go("sessions"))}>Cancel</Button>
           {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}

@@ -188,10 +188,10 @@ export class GatewayStore extends Store<GatewayState> {
       const make = hub ? (await import("../nodes/hub.js")).HubClient : SandboxAgentClient<2>;
       if (attempt !== this.#attempt) return;
       const agent = hub ? undefined : chooseAgent(agents, this.get().agent, install);
+      this.#options = options; // before the client can be open: an answer to the token of before may still come
       const client = await this.#speak((acpVersion) => this.#newClient(make, acpVersion, { ...options, baseUrl: endpoint, clientInfo: { name: "sandbox-agent-inspector", version: version.version }, ...(agent === undefined ? {} : { agent }) }), () => attempt === this.#attempt);
       if (attempt !== this.#attempt) return void client.disconnect();
       this.#machines.clear();
-      this.#options = options;
       const node = hub && (read(this.storages.tab, nodeKey(endpoint)) ?? undefined);
       this.patch({ phase: "open", problem: undefined, version, hub, node, above: undefined, agents, agent, generation: this.get().generation + 1 });
       if (this.fleet) this.fleet.node = node;

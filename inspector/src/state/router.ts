@@ -43,6 +43,8 @@ export function takeToken(hash: string): { token: string | undefined; hash: stri
 
 /** The router follows the address's fragment; the server never sees it. */
 export class Router extends Store<Route> {
+  /** Where the page was before it came here; undefined at its beginning. */
+  before: Route | undefined;
   #shown: string;
 
   constructor(private readonly win: Window) {
@@ -54,6 +56,7 @@ export class Router extends Store<Route> {
   #show(hash: string): void {
     if (hash === this.#shown) return;
     this.#shown = hash;
+    this.before = this.get();
     this.set(parseRoute(hash));
   }
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { matches } from "../sessions/sessions-store.js";
 import { newServer, noWishes, readMcp, requestOf, serverOf, serversIn, type ServerWish } from "../sessions/wishes.js";
 import { emptyForm, fieldsOf, formContent } from "../inbox/form.js";
-import { age, bytes, count, money, relativeTo } from "../kit/text.js";
+import { age, ago, bytes, count, money, relativeTo } from "../kit/text.js";
 import { explain, explainAddress, explainSilence } from "./explain.js";
 import { hrefOf, parseRoute, takeToken } from "./router.js";
 import { SettingsStore, shownTheme } from "./settings.js";
@@ -91,6 +91,7 @@ test("settings without a storage last as long as the page", () => {
 
 test("numbers and times", () => {
   expect([age(0, 59_000), age(0, 61_000), age(0, 7_200_000), age(0, 200_000_000)]).toEqual(["now", "1 min", "2 h", "2 d"]);
+  expect([ago(0, 59_000), ago(0, 61_000), ago(0, -61_000)]).toEqual(["just now", "1 min ago", "just now"]);
   expect([bytes(999), bytes(1500), bytes(25_000_000)]).toEqual(["999 B", "1.5 kB", "25 MB"]);
   expect([count(950), count(12_345), count(2_000_000)]).toEqual(["950", "12.3k", "2M"]);
   expect([money(0.4234, "USD"), money(0.0042, "USD"), money(1, "???")]).toEqual(["$0.42", "$0.0042", "1 ???"]);

@@ -78,6 +78,7 @@ class Agent(TypedDict):
     id: str
     installed: bool
     kind: Literal['bridge', 'native', 'custom']
+    lastError: NotRequired[str]
     license: NotRequired[str]
     models: NotRequired[list[Choice]]
     modes: NotRequired[list[Choice]]

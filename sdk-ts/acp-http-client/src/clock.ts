@@ -8,10 +8,13 @@ export interface RetryOptions {
   readonly giveUpAfterMs?: number;
 }
 
+/** Milliseconds to measure with: they go on steadily when somebody sets the machine's clock. */
+export const ticks = (): number => performance.now();
+
 /** One run of tries. `next` waits, or says false when the time is over. */
 export class Backoff {
   #delay: number;
-  #since = 0;
+  #since: number | undefined;
 
   constructor(private readonly options: RetryOptions, private readonly signal: AbortSignal) {
     this.#delay = options.firstDelayMs ?? 250;
@@ -20,13 +23,13 @@ export class Backoff {
   /** Begins anew after a success. */
   reset(): void {
     this.#delay = this.options.firstDelayMs ?? 250;
-    this.#since = 0;
+    this.#since = undefined;
   }
 
   /** Waits for the next try; false when it is not worth one. */
   async next(atLeastMs = 0): Promise<boolean> {
-    const now = Date.now();
-    if (this.#since === 0) this.#since = now;
+    const now = ticks();
+    this.#since ??= now;
     const left = this.#since + (this.options.giveUpAfterMs ?? 60_000) - now;
     if (left <= 0 || this.signal.aborted) return false;
     const delay = Math.max(atLeastMs, this.#delay * (0.5 + Math.random() / 2));

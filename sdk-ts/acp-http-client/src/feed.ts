@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, sleep, Watchdog } from "./clock.js";
+import { Backoff, sleep, ticks, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -61,8 +61,8 @@ export class EventFeed {
     while (this.broken && !signal.aborted && !this.#stopped.signal.aborted) {
       await new Promise<void>((resolve) => this.#wake.push(resolve));
     }
-    const begin = Date.now();
-    for (let left = calmMs; left > 0 && Date.now() - begin < calmBoundMs; left = calmMs - (Date.now() - Math.max(begin, this.#lastAt))) {
+    const begin = ticks();
+    for (let left = calmMs; left > 0 && ticks() - begin < calmBoundMs; left = calmMs - (ticks() - Math.max(begin, this.#lastAt))) {
       if (!(await sleep(left, signal))) return;
     }
   }
@@ -157,7 +157,7 @@ export class EventFeed {
           this.#last = n;
         }
         if (event.id !== "") this.#lastText = event.id;
-        this.#lastAt = Date.now();
+        this.#lastAt = ticks();
         const message = parseMessage(event.data);
         if (message !== undefined) this.ctx.onMessage(message, event.id);
       }

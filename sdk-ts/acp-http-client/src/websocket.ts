@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff } from "./clock.js";
+import { Backoff, ticks } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { Link, NoHeaders, parseMessage, resolveHeaders } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
@@ -154,13 +154,13 @@ export class WebSocketLink extends Link {
     const node = socket as NodeSocket;
     const silence = this.options.silenceMs ?? 45_000;
     if (node.ping === undefined || node.on === undefined || silence === 0) return;
-    let heard = Date.now();
-    const note = () => void (heard = Date.now());
+    let heard = ticks();
+    const note = () => void (heard = ticks());
     node.on("pong", note);
     node.on("ping", note);
     socket.addEventListener("message", note);
     const timer = setInterval(() => {
-      if (Date.now() - heard > silence) {
+      if (ticks() - heard > silence) {
         this.lose("unreachable", `the server has been silent for ${silence} ms`);
         node.terminate?.();
         return;

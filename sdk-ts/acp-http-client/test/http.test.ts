@@ -1,6 +1,6 @@
 import { methods } from "@agentclientprotocol/sdk";
 import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
@@ -199,6 +199,48 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
     expect(c.texts(session)).toHaveLength(100);
     await c.stream.close();
     await proxy.stop();
+  });
+});
+
+describe.each([["forth", 1], ["back", -1]] as const)("a clock that is set %s all the time", (_, direction) => {
+  beforeEach(() => {
+    let day = direction > 0 ? 10_000 : 50_000;
+    vi.spyOn(Date, "now").mockImplementation(() => (day += direction) * 86_400_000);
+  });
+  afterEach(() => void vi.restoreAllMocks());
+
+  test.each([{ transport: "http" }, { transport: "inline" }] as const)("$transport goes on when the network is back, and waits for nothing", async (options) => {
+    const proxy = await Proxy.to(gateway.port);
+    let failed = 0;
+    const c = await connect(`${proxy.url}/v2/rpc`, {
+      ...options, retry: { firstDelayMs: 1, maxDelayMs: 5 },
+      fetch: (input, init) => fetch(input, init).catch((error: unknown) => {
+        if (++failed === 4) proxy.refusing = false;
+        throw error;
+      }),
+    });
+    const session = await c.newSession();
+    proxy.refusing = true;
+    proxy.cut();
+    expect(await c.prompt(session, "stream 20 20")).toBe("end_turn");
+    expect(c.texts(session)).toHaveLength(20);
+    expect(failed).toBeGreaterThanOrEqual(4);
+    await c.stream.close();
+    await proxy.stop();
+  });
+
+  test("a WebSocket that answers is no silent one", async () => {
+    let heard: (() => void) | undefined;
+    class Heard extends WebSocket {
+      constructor(url: string, protocols: string[]) {
+        super(url, protocols);
+        this.on("pong", () => heard?.());
+      }
+    }
+    const c = await connect(gateway.rpc, { transport: "websocket", WebSocket: Heard as never, silenceMs: 6000 });
+    for (let i = 0; i < 2; i++) await new Promise<void>((resolve) => (heard = resolve));
+    expect(c.stream.state).toBe("open");
+    await c.stream.close();
   });
 });
 

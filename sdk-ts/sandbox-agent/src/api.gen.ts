@@ -856,6 +856,8 @@ export interface components {
              * @enum {string}
              */
             kind: "bridge" | "native" | "custom";
+            /** @description Why the newest process that failed did so: it did not start, or died. */
+            lastError?: string;
             license?: string;
             models?: components["schemas"]["Choice"][];
             modes?: components["schemas"]["Choice"][];
