@@ -267,6 +267,24 @@ async def test_the_list_of_sessions_is_followed_and_searched(gateway: Gateway) -
                 break
 
 
+@asynchronous
+async def test_a_list_whose_stream_ends_with_a_problem_is_not_followed_further() -> None:
+    async def revoke(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nevent: message\nid: 7\ndata: {"position":7,"type":"current"}\n\n')
+        writer.write(b'event: error\ndata: {"type":"urn:sandboxagent:problem:token_invalid","status":401,"title":"no","detail":"the token was revoked"}\n\n')
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(revoke, "127.0.0.1", 0) as hub:
+        async with SandboxAgent(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", agent="mock") as client:
+            told = []
+            with pytest.raises(ProblemError) as failed:
+                async for change in client.api.follow_sessions():
+                    told.append(change["type"])
+            assert (told, failed.value.status) == (["current"], 401)
+
+
 @pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
 @asynchronous
 async def test_a_turn_that_waits_behind_another_clients_has_nothing_of_that(gateway: Gateway, version: Any, agent: str) -> None:
