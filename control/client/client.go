@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -52,11 +53,15 @@ func New(endpoint string, o Options) (*Client, error) {
 	c := &Client{base: u, token: o.Token, http: o.HTTP}
 	if c.http == nil {
 		c.http = &http.Client{
+			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	}
 	return c, nil
 }
+
+// transport is that of all clients that bring none.
+var transport = socket.Transport()
 
 // Status is the answer of Health and Ready.
 type Status struct {

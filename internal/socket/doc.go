@@ -1,4 +1,5 @@
-// Package socket has TCP connections that pass messages on with less of the processor.
+// Package socket has TCP connections that pass messages on with less of the processor, and dials those that notice
+// when the other machine is gone.
 //
 // The scheduler of Go is told of each system call, so that another goroutine gets the processor
 // if it takes long. A thread watches over that, which polls as long as there are such calls: in a
