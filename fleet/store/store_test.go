@@ -158,7 +158,6 @@ func TestWrites_StoreIsGone(t *testing.T) {
 	}
 }
 
-
 func TestVerify_NearMisses(t *testing.T) {
 	s := open(t, "one", store.Options{Dir: t.TempDir()}, nil)
 	defer s.Close()
