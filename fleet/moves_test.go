@@ -627,6 +627,61 @@ func TestMove_ClosedMeanwhile(t *testing.T) {
 	}
 }
 
+// A session is closed while it is on its way to a node that dies of it: it stays where it was, closed.
+func TestMove_ClosedAndTheOtherNodeDies(t *testing.T) {
+	for _, over := range []string{"ACP", "HTTP"} {
+		t.Run(over, func(t *testing.T) {
+			h := startCopier(t)
+			h.box("one", nil)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.knows(s, "one", 1)
+			comes, asked := make(chan struct{}), make(chan struct{})
+			var dying *node
+			dying = h.join("dies", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/v2/sessions/import" {
+					http.NotFound(w, r)
+					return
+				}
+				_, _ = r.Body.Read(make([]byte, 10))
+				close(comes)
+				<-asked
+				dying.leave()
+				_, _ = io.Copy(io.Discard, r.Body) // until it breaks
+			}))
+			moved, closed := make(chan string, 1), make(chan string, 1)
+			go func() {
+				kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "dies"})
+				moved <- kind + ": " + detail
+			}()
+			<-comes
+			if over == "ACP" {
+				c.send(`{"jsonrpc":"2.0","id":"closing","method":"session/close","params":{"sessionId":"` + s + `"}}`)
+				c.must("session/list", `{}`) // behind it
+				close(asked)
+				closed <- errorKind(c.response(`"closing"`))
+			} else {
+				go func() {
+					status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+					closed <- strings.TrimPrefix(fmt.Sprintf("%d %s", status, body), "204 ")
+				}()
+				close(asked)
+			}
+			if why := <-moved; !strings.Contains(why, "stays at one") {
+				t.Errorf("the move: %s", why)
+			}
+			if wrong := <-closed; wrong != "" {
+				t.Errorf("the close: %s", wrong)
+			}
+			h.await("it is closed where it was", func() bool {
+				at := h.session(s)
+				return at.Node == "one" && at.State == runtime.StateClosed
+			})
+		})
+	}
+}
+
 // A session is deleted in the moment in which it has gone to another node: it is not taken back.
 func TestMove_DeletedWhereItGoes(t *testing.T) {
 	h := startCopier(t)

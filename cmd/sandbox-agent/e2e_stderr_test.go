@@ -35,3 +35,27 @@ func TestAgents_ShowTheirStderr(t *testing.T) {
 		t.Errorf("agents show printed, %v:\n%s", err, out)
 	}
 }
+
+// Of an agent that dies at its start no process is there that could be asked: what it said last stands with the agent.
+func TestAgents_ShowTheirLastFailure(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t, "--agent-command", `dies=sh -c 'echo cannot open config >&2; exit 3'`)
+	out, err := exec.CommandContext(t.Context(), bin, "prompt", "--agent", "dies", "--endpoint", g.url, "hello").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "cannot open config") {
+		t.Fatalf("prompt printed, %v:\n%s", err, out)
+	}
+	var row struct {
+		LastError string
+		Processes []any
+	}
+	if g.get("/v2/agents/dies", &row); len(row.Processes) != 0 || !strings.Contains(row.LastError, "exited with code 3; its stderr ends with: cannot open config") {
+		t.Errorf("the agent is %+v", row)
+	}
+	out, err = exec.CommandContext(t.Context(), bin, "agents", "show", "dies", "--endpoint", g.url).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "last failure") || !strings.Contains(string(out), "cannot open config") {
+		t.Errorf("agents show printed, %v:\n%s", err, out)
+	}
+}

@@ -7,12 +7,12 @@ import { Button, Checkbox, Field, Input, TextArea } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
-import { age, bytes, duration, plural } from "../kit/text.js";
+import { bytes, plural } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
 import { departing, gateway, leave, toasts } from "../state/page.js";
 import { Screen } from "../terminal/Screen.js";
 import { LogFeed } from "./log.js";
-import { commandOf, wordsOf } from "./words.js";
+import { commandOf, stateOf, wordsOf } from "./words.js";
 import "./processes.css";
 
 /** `#/processes`, `#/processes/ID`. */
@@ -60,12 +60,6 @@ export default function Processes({ route }: AreaProps) {
 }
 
 const toneOf = (p: HostProcess) => (p.state === "running" ? "good" : p.exitCode === 0 ? "plain" : "bad");
-
-function stateOf(p: HostProcess): string {
-  if (p.state === "running") return `runs since ${age(p.startedAt)}`;
-  const how = p.signal === undefined ? `ended with code ${p.exitCode}` : `ended by ${p.signal}`;
-  return p.endedAt ? `${how} after ${duration(new Date(p.endedAt).getTime() - new Date(p.startedAt).getTime())}` : how;
-}
 
 const signals = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCONT", "SIGKILL"];
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { commandOf, wordsOf } from "./words.js";
+import { commandOf, stateOf, wordsOf } from "./words.js";
 
 test.each([
   ["ls -l", ["ls", "-l"]],
@@ -20,4 +20,10 @@ test("a command shown is the command", () => {
   for (const words of [["sh", "-c", "echo 'a b' | cat"], ["x", ""], ["a b", "c'd", "ü"]]) {
     expect(wordsOf(commandOf({ command: words[0]!, args: words.slice(1) }))).toEqual({ words });
   }
+});
+
+test("a program that ended before it began, as the clock has it, did not take less than nothing", () => {
+  const ended = { state: "exited", startedAt: "2026-01-01T12:00:00Z", exitCode: 3 };
+  expect(stateOf({ ...ended, endedAt: "2026-01-01T12:00:02.500Z" })).toBe("ended with code 3 after 2.5 s");
+  expect(stateOf({ ...ended, endedAt: "2026-01-01T11:00:00Z", signal: "SIGTERM" })).toBe("ended by SIGTERM");
 });

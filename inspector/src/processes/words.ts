@@ -1,3 +1,13 @@
+import { age, duration } from "../kit/text.js";
+
+/** Whether a program runs, and how it ended. */
+export function stateOf(p: { readonly state: string; readonly startedAt: string; readonly endedAt?: string; readonly exitCode?: number; readonly signal?: string }): string {
+  if (p.state === "running") return `runs since ${age(p.startedAt)}`;
+  const how = p.signal === undefined ? `ended with code ${p.exitCode}` : `ended by ${p.signal}`;
+  const took = p.endedAt === undefined ? -1 : Date.parse(p.endedAt) - Date.parse(p.startedAt);
+  return took >= 0 ? `${how} after ${duration(took)}` : how; // the clock was set back meanwhile: nobody knows
+}
+
 /** A command line as a shell would take it. */
 export function commandOf(p: { readonly command: string; readonly args?: readonly string[] }): string {
   return [p.command, ...(p.args ?? [])].map(quoted).join(" ");
