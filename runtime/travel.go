@@ -190,24 +190,22 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	return nil
 }
 
-// hold has a session rest while it is read. Still says whether it has done so up to then: one that
-// is left open is only looked at before and behind, which disturbs nobody.
+// hold has a session rest while it is read: closed, unless it is to stay open. Still says whether it has
+// done so up to then: one that is left open is disturbed by nobody, and one that is closed may be opened by a
+// client.
 func hold(ctx context.Context, s *session.Session, open bool) (still func() error, again func(), err error) {
+	again = func() {}
 	if !open {
 		if again, err = s.Still(ctx); err != nil {
 			return nil, nil, err
 		}
-		if err := s.AwaitStored(ctx); err != nil {
-			again()
-			return nil, nil, err
-		}
-		return func() error { return nil }, again, nil
 	}
 	before, err := s.Resting()
 	if err == nil {
 		err = s.AwaitStored(ctx)
 	}
 	if err != nil {
+		again()
 		return nil, nil, err
 	}
 	return func() error {
@@ -216,7 +214,7 @@ func hold(ctx context.Context, s *session.Session, open bool) (still func() erro
 			err = problem.New(problem.Conflict, "session %s went on while it was read: try again", s.ID())
 		}
 		return err
-	}, func() {}, nil
+	}, again, nil
 }
 
 // addSizes adds the sizes of all files below a folder to n.

@@ -180,6 +180,44 @@ func TestExport_LeavesTheSessionOpen(t *testing.T) {
 	tc.until(pid)
 }
 
+// A client opens a session that is closed while it is exported, and goes on in it: what was read before may not
+// belong to what is read behind. The session stays open.
+func TestExport_OpenedWhileItIsRead(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.session()
+	began := false
+	export := make(chan error, 1)
+	opened := make(chan struct{})
+	reading := make(chan struct{})
+	d := Departure{
+		Look: func(context.Context, string, Beside) (int64, error) {
+			close(reading)
+			<-opened
+			return 0, nil
+		},
+		Begin: func(Manifest) error { began = true; return nil },
+		Put:   func(string, io.Reader) error { return nil },
+	}
+	go func() { export <- r.ExportSession(t.Context(), id, &d) }()
+	a.conn().result(a.conn().next(t, "session/close"), `{}`)
+	<-reading
+	tc.call("session/resume", `{"sessionId":"`+id+`","cwd":"/tmp"}`)
+	pid := tc.request("session/prompt", prompt(id, "x"))
+	a.conn().result(a.conn().next(t, "session/resume"), `{}`)
+	asked := a.conn().next(t, "session/prompt")
+	a.conn().result(asked, `{"stopReason":"end_turn"}`)
+	tc.until(pid)
+	close(opened)
+	if err := <-export; err == nil || problem.From(err).Kind != problem.Conflict || began {
+		t.Errorf("the export: %v, begun %v", err, began)
+	}
+	if s, err := r.Session(id); err != nil || s.State == StateClosed {
+		t.Errorf("then it is %v, %v", s.State, err)
+	}
+}
+
 // What an event shows of an entry is enough to make that again, for whoever has lost the log.
 func TestEvent_AppendEntry(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)

@@ -18,7 +18,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -104,16 +103,16 @@ func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.Raw
 // does not know may still be one of the agent that is named, else of the gateway's default:
 // it is opened in the current directory. Without either it is not found.
 func sessionCwd(ctx context.Context, t target, id, named string) (cwd, agent string, err error) {
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return "", "", err
 	}
-	info, err := atOnce(ctx, func(ctx context.Context) (runtime.SessionInfo, error) { return api.Session(ctx, id) })
+	info, err := api.Session(ctx, id)
 	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
 		return info.Cwd, cmp.Or(named, info.Agent), err
 	}
 	if named == "" {
-		agents, failed := atOnce(ctx, api.Agents)
+		agents, failed := api.Agents(ctx)
 		if failed != nil && !isGone(failed) { // a hub has none
 			return "", "", failed
 		}

@@ -58,7 +58,7 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 	began := time.Now()
 	var r install.Result
 	if atGateway(c) {
-		api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
+		api, aerr := t.client()
 		if aerr != nil {
 			return cmdline.Usagef(c, "%s", aerr)
 		}

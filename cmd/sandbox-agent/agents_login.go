@@ -142,7 +142,7 @@ func (l *login) choose(c *cli.Context, all []loginMethod) (*loginMethod, error) 
 
 // atTerminal runs the agent's own login at the gateway and shows it here.
 func (l *login) atTerminal(c *cli.Context, words []string) error {
-	api, err := client.New(l.target.endpoint, client.Options{Token: l.target.token})
+	api, err := l.target.client()
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
 func agentsRemoveCommand(std stdio) *cli.Command {
@@ -30,7 +29,7 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 			ctx, explain, cancel := untilSignal(c)
 			defer cancel()
 			if atGateway(c) {
-				api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
+				api, aerr := t.client()
 				if aerr != nil {
 					return cmdline.Usagef(c, "%s", aerr)
 				}

@@ -20,7 +20,6 @@ import (
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -670,7 +669,7 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 }
 
 func (c *chatSession) list() tea.Msg {
-	api, err := client.New(c.target.endpoint, client.Options{Token: c.target.token})
+	api, err := c.target.client()
 	if err != nil {
 		return chatSessions{nil, err}
 	}

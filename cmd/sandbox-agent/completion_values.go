@@ -77,7 +77,7 @@ func offer(c *cli.Context, out io.Writer, what, agent string) error {
 	if err != nil {
 		return err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return err
 	}

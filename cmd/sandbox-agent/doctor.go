@@ -8,7 +8,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
 // doctorTimeout is for the slowest machines: agents are really started.
@@ -33,7 +32,7 @@ It exits with 1 when a check fails, and says what to do. It changes nothing.
 			defer cancel()
 			var rep install.Report
 			if atGateway(c) {
-				api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
+				api, aerr := t.client()
 				if aerr != nil {
 					return cmdline.Usagef(c, "%s", aerr)
 				}

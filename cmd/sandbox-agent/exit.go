@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -103,6 +104,9 @@ func described(err error, hint string) cmdline.Report {
 	case errors.As(err, &end):
 		return cmdline.Report{Exit: end.code, Title: "the program failed"}
 	case errors.Is(err, errSilent):
+		if request, ok := errors.AsType[*url.Error](err); ok {
+			err = request.Err // which it was says nothing
+		}
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, "daemon status says whether it runs in the background here, and daemon start replaces one that does not answer"))
 	case errors.Is(err, acphttp.ErrForeign):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))

@@ -40,7 +40,7 @@ func follow(c *cli.Context, std stdio, what string, open opener) error {
 	begun := false
 	var lost time.Time // since when there is no stream; zero while there is
 	for pause := followAgain; ; pause = min(2*pause, followLonger) {
-		api, err := client.New(t.endpoint, client.Options{Token: t.token})
+		api, err := t.client()
 		if err != nil {
 			return cmdline.Usagef(c, "%s", err)
 		}

@@ -45,7 +45,7 @@ func fsClient(c *cli.Context) (ctx context.Context, explain func(error) error, c
 	if err != nil {
 		return nil, nil, nil, files, err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return nil, nil, nil, files, cmdline.Usagef(c, "%s", err)
 	}

@@ -15,8 +15,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
-	"sandboxagent.dev/sandbox-agent/control/client"
-	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -53,11 +51,11 @@ func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (
 // sessionLink connects for a call about one session. The connection names its agent:
 // a gateway may have no default.
 func sessionLink(ctx context.Context, t target, id string) (*link, error) {
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return nil, err
 	}
-	s, err := atOnce(ctx, func(ctx context.Context) (runtime.SessionInfo, error) { return api.Session(ctx, id) })
+	s, err := api.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func onProcesses(c *cli.Context, f func(ctx context.Context, api *client.Client)
 	if err != nil {
 		return err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}

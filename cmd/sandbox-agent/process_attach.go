@@ -71,7 +71,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	if err != nil {
 		return err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}
@@ -79,7 +79,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
 	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
-	view, err := api.Terminal(ctx, id, 0)
+	view, err := atOnce(ctx, func(ctx context.Context) (*client.Terminal, error) { return api.Terminal(ctx, id, 0) })
 	if err != nil {
 		return advise(err, problem.Conflict, "only a process that was started with --tty has a terminal; its output: sandbox-agent process logs -f "+id)
 	}

@@ -8,18 +8,17 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // pickAgent returns the agent for a new session when the command names none: ""
 // when the gateway has a default one, else what a person chooses.
 func (t *turn) pickAgent(ctx context.Context) (string, error) {
-	api, err := client.New(t.o.target.endpoint, client.Options{Token: t.o.target.token})
+	api, err := t.o.target.client()
 	if err != nil {
 		return "", err
 	}
-	agents, err := atOnce(ctx, api.Agents)
+	agents, err := api.Agents(ctx)
 	if isGone(err) {
 		return "", nil // a hub lists none: its nodes have them, and one that has a default agent takes the session
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
-	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
 // sessionOptions are what a new session is given besides agent, directory, model
@@ -139,7 +138,7 @@ func (e ending) of(ctx context.Context, t target, id string, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, standardTimeout)
 	defer cancel()
-	api, failed := client.New(t.endpoint, client.Options{Token: t.token})
+	api, failed := t.client()
 	switch {
 	case failed != nil:
 	case e.delete:

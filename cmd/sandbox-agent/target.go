@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -25,23 +24,6 @@ const (
 	// before, and its answer says why.
 	agentTimeout = time.Minute
 )
-
-// answerBound is how long a gateway may take for what it answers at once, whatever else it does. Tests lower it.
-var answerBound = standardTimeout
-
-// errSilent is of a gateway that takes connections and says nothing: its process is stopped, or stuck.
-var errSilent = errors.New("it takes connections, and does not answer")
-
-// atOnce asks a gateway for what it answers at once, for commands that else have all the time of a turn.
-func atOnce[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (T, error) {
-	within, cancel := context.WithTimeoutCause(ctx, answerBound, errSilent)
-	defer cancel()
-	got, err := ask(within)
-	if err != nil && errors.Is(context.Cause(within), errSilent) {
-		err = fmt.Errorf("%w: nothing was heard for %v", errSilent, answerBound)
-	}
-	return got, err
-}
 
 // targetFlags are the flags of commands that talk to a gateway.
 func targetFlags(more ...cli.Flag) []cli.Flag {
@@ -145,7 +127,7 @@ func controlClient(c *cli.Context) (context.Context, context.CancelFunc, *client
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return nil, nil, nil, cmdline.Usagef(c, "%s", err)
 	}

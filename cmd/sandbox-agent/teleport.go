@@ -98,7 +98,7 @@ func sourceOf(c *cli.Context) (target, *client.Client, error) {
 	if err != nil {
 		return t, nil, err
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return t, nil, err
 	}
@@ -124,7 +124,7 @@ func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 	if err := cmdline.CheckToken(t.token); err != nil {
 		return nil, t, "", cmdline.Usagef(c, "--to-token: the token %s", err)
 	}
-	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	api, err := t.client()
 	if err != nil {
 		return nil, t, "", err
 	}

@@ -54,11 +54,12 @@ func (c *Client) Terminal(ctx context.Context, id string, after uint64) (*Termin
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // an HTTP/2 connection cannot become a WebSocket
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, Protocols: protocols}
+	transport := transport
 	if own, ok := c.http.Transport.(*http.Transport); ok && own != nil {
-		transport = own.Clone()
-		transport.Protocols = protocols
+		transport = own
 	}
+	transport = transport.Clone()
+	transport.Protocols = protocols
 	ws, resp, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport: upgrades{transport},
