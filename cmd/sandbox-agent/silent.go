@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -54,12 +55,17 @@ func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, give := context.WithCancelCause(r.Context())
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
+	r = r.WithContext(ctx)
+	body := &taken{}
+	if r.Body != nil && r.Body != http.NoBody {
+		body.ReadCloser, r.Body = r.Body, body
+	}
 	var over atomic.Bool // it was answered, or given up
 	var watch *time.Timer
 	begun := make(chan struct{})
 	watch = time.AfterFunc(answerBound/2, func() {
 		<-begun
-		switch silent := h.silent(asking, r); {
+		switch silent := !body.lately.Swap(false) && h.silent(asking, r); {
 		case silent && over.CompareAndSwap(false, true):
 			give(errSilent)
 		case !over.Load():
@@ -67,7 +73,7 @@ func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	})
 	close(begun)
-	resp, err := h.RoundTripper.RoundTrip(r.WithContext(ctx))
+	resp, err := h.RoundTripper.RoundTrip(r)
 	answered := over.CompareAndSwap(false, true)
 	watch.Stop()
 	switch {
@@ -80,6 +86,22 @@ func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return nil, silence()
+}
+
+// taken is the body of a request. As long as some of it goes, the other end is there: on a slow network a question
+// beside it can wait behind it.
+type taken struct {
+	io.ReadCloser
+	lately atomic.Bool // since this was looked at last
+}
+
+// Read implements io.Reader.
+func (b *taken) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.lately.Store(true)
+	}
+	return n, err
 }
 
 // silent reports whether the server of a request says nothing, whatever it is asked.

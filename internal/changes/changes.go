@@ -117,9 +117,10 @@ func (l *List[K, V]) Follow(position uint64) *Follower[K, V] {
 type Follower[K comparable, V any] struct {
 	list     *List[K, V]
 	position uint64
-	anew     bool   // it has begun with all things,
-	floor    uint64 // when this was the newest change that was forgotten,
-	from     uint64 // and this the newest one: what was gone then it was not told of
+	at       *list.Element // what it was told last; nil for nothing. It may have left the list
+	anew     bool          // it has begun with all things,
+	floor    uint64        // when this was the newest change that was forgotten,
+	from     uint64        // and this the newest one: what was gone then it was not told of
 }
 
 // Next appends the next changes, oldest first and at most limit. anew says that it cannot be said what
@@ -132,20 +133,11 @@ func (f *Follower[K, V]) Next(dst []Change[K, V], limit int) (_ []Change[K, V], 
 	known := f.position >= max(l.floor, l.begin) && f.position <= l.last || f.anew && f.floor == l.floor
 	if !known {
 		anew = true
-		f.position, f.anew, f.floor, f.from = l.begin, true, l.floor, l.last
+		f.position, f.at, f.anew, f.floor, f.from = l.begin, nil, true, l.floor, l.last
 	}
-	e := l.order.Back()
-	for e != nil && e.Value.(*Change[K, V]).Position > f.position {
-		e = e.Prev()
-	}
-	if e == nil {
-		e = l.order.Front()
-	} else {
-		e = e.Next()
-	}
-	for ; e != nil && limit > 0; e = e.Next() {
+	for e := l.behindLocked(f); e != nil && limit > 0; e = e.Next() {
 		was := e.Value.(*Change[K, V])
-		f.position = was.Position
+		f.position, f.at = was.Position, e
 		if was.Gone && was.Position <= f.from {
 			continue
 		}
@@ -153,6 +145,22 @@ func (f *Follower[K, V]) Next(dst []Change[K, V], limit int) (_ []Change[K, V], 
 		limit--
 	}
 	return dst, anew
+}
+
+// behindLocked returns the first change that a follower was not told of, nil for none. A long list is not walked
+// over for each few that somebody is told.
+func (l *List[K, V]) behindLocked(f *Follower[K, V]) *list.Element {
+	if f.at != nil && l.byKey[f.at.Value.(*Change[K, V]).Key] == f.at {
+		return f.at.Next()
+	}
+	if f.position <= l.begin {
+		return l.order.Front()
+	}
+	var behind *list.Element
+	for e := l.order.Back(); e != nil && e.Value.(*Change[K, V]).Position > f.position; e = e.Prev() {
+		behind = e
+	}
+	return behind
 }
 
 // Position returns the position behind what Next has returned.
