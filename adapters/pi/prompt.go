@@ -51,6 +51,10 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 		return // it is gone
 	}
 	if done, err := s.builtin(ctx, p, in); done {
+		if errors.Is(err, bridge.ErrUnwritten) {
+			p.halt() // a program that does not read is of no use to anybody
+			return
+		}
 		if errors.Is(err, errEnded) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}
@@ -69,7 +73,7 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 		return err
 	})
 	if errors.Is(err, bridge.ErrUnwritten) {
-		p.halt() // a program that does not read is of no use to anybody
+		p.halt() // as above
 		return
 	}
 	s.mu.Lock()

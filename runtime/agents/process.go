@@ -492,13 +492,15 @@ func (p *Process) AskThen(ctx context.Context, method string, params []byte, the
 
 // Send writes a message to the agent, or queues it behind those that wait already,
 // and waits for room in the queue. Only a goroutine that may wait for the agent
-// calls it; others use Put.
+// calls it; others use Put. A write that fails is no error here: the process ends then,
+// and whoever waits for an answer learns from its end how.
 func (p *Process) Send(ctx context.Context, m acp.Message) error {
 	if p.outbox.empty() && p.wmu.TryLock() {
 		// Whoever queued a message before us has counted it before.
 		if p.outbox.empty() {
-			defer p.wmu.Unlock()
-			return p.writeMessage(m)
+			_ = p.writeMessage(m)
+			p.wmu.Unlock()
+			return nil
 		}
 		p.wmu.Unlock()
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,12 @@ import (
 )
 
 // quick is an agent that answers initialize and nothing else. What Open and Close do
-// can be replaced.
+// can be replaced. It takes no message of the method unread, and its process ends with exit.
 type quick struct {
-	open  func(ctx context.Context) error
-	close func()
+	open   func(ctx context.Context) error
+	close  func()
+	unread string
+	exit   error
 	mu    sync.Mutex
 	n     int
 }
@@ -58,11 +61,17 @@ func (c *quickConn) Read(context.Context) (acp.Message, error) {
 	case m := <-c.out:
 		return m, nil
 	case <-c.end:
+		if c.a.exit != nil {
+			return acp.Message{}, c.a.exit
+		}
 		return acp.Message{}, io.EOF
 	}
 }
 
 func (c *quickConn) Write(_ context.Context, m acp.Message) error {
+	if c.a.unread == m.Method() {
+		return syscall.EPIPE
+	}
 	if m.Method() == acp.MethodInitialize {
 		c.out <- acp.NewResult(m.ID(), []byte(`{}`))
 	}
@@ -102,6 +111,26 @@ func inSet(t *testing.T, a *quick, f func(t *testing.T, set *Set, agent *Agent))
 }
 
 var needs = Needs{Capabilities: []byte("{}")}
+
+// A process can be dead before it is written to: whoever asked it learns how it died, not that
+// its input is closed.
+func TestProcess_DiesBeforeItReads(t *testing.T) {
+	died := &adapters.ExitError{Code: 3, Stderr: adapters.Stderr{Tail: "cannot open config", TotalLines: 1}}
+	for _, method := range []string{acp.MethodInitialize, acp.MethodSessionNew} {
+		t.Run(method, func(t *testing.T) {
+			inSet(t, &quick{unread: method, exit: died}, func(t *testing.T, _ *Set, a *Agent) {
+				p, err := a.Process(t.Context(), needs)
+				if err == nil {
+					_, err = p.Ask(t.Context(), acp.MethodSessionNew, []byte("{}"))
+					p.Release()
+				}
+				if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || exit != died {
+					t.Errorf("%v, want how the process died", err)
+				}
+			})
+		})
+	}
+}
 
 // A process that somebody holds is not ended as unused, one that waits for an answer
 // neither; when nobody needs it, nobody can hold it any more.
