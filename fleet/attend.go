@@ -146,7 +146,9 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 	case o == nil:
 		return a.bundle(ctx, s)
 	case o.Other(a.node) != nil:
-		err = a.fence(ctx, s)
+		if err = a.fence(ctx, s); err == nil && o.Deleted != nil {
+			err = a.erase(ctx, s)
+		}
 	case o.Node == a.node && !a.h.underWay(o.Moving) && (o.Moving != nil || nodeIn(s.Info) != ""):
 		err = a.conclude(ctx, s)
 	default:
@@ -225,6 +227,23 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	}
 	a.h.log.Warn("a node had a session that another one owns: it has let go of it", "session", s.Session, "node", a.node, "owner", o.Node, "term", o.Term, "events", here.EventCount)
 	return nil
+}
+
+// erase has a node delete what it has of a session that was deleted where it went.
+func (a *attendant) erase(ctx context.Context, s *store.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, tellBound)
+	defer cancel()
+	here, err := a.api.Session(ctx, s.Session)
+	if err == nil && store.LineOf(here) == store.LineOf(s.Info) { // else another one has the id
+		err = a.api.DeleteSession(ctx, s.Session)
+	}
+	if isNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		a.h.log.Info("what a node had of a session that was deleted is removed", "session", s.Session, "node", a.node)
+	}
+	return err
 }
 
 // resting are the states of sessions in which nothing goes on.

@@ -107,12 +107,25 @@ func New(o Options) *Hub {
 	h.metrics = newMetrics(o.Version, h)
 	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()
-	h.o.Store.OnOwner(h.relay.Owned)
+	h.o.Store.OnOwner(h.owned)
 	h.feed = newFeed(h)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
 	h.handler = h.observe(guard.Wrap(http.HandlerFunc(h.dispatch), isPage, h.authenticate))
 	return h
+}
+
+// owned is told of each change of a session's owner. It does not wait.
+func (h *Hub) owned(o *store.Owner) {
+	h.relay.Owned(o)
+	if o.Deleted == nil {
+		return
+	}
+	for _, s := range h.o.Store.SessionsNamed(o.Session) {
+		if l := h.links.get(s.Node); l != nil && l.attendant != nil && o.Other(s.Node) != nil && store.LineOf(s.Info) == o.Line {
+			l.attendant.noted(s.ReplicaID)
+		}
+	}
 }
 
 // Run does what the hub does by itself, until ctx or the hub ends: it tells how the list of sessions changes, and

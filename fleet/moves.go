@@ -336,7 +336,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		switch now, asked := to.Session(ctx, here.ID); {
 		case isNotFound(asked): // to take it back would undo that
 			m.over(ctx)
-			m.forget(ctx)
+			m.forget(ctx, m.to)
 			return Moved{}, problem.New(problem.SessionNotFound, "session %s went to %s, and was deleted there", here.ID, m.to)
 		case asked != nil || now.State != runtime.StateEnded:
 			return Moved{}, m.takeBack(ctx, here, err)
@@ -460,9 +460,14 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 	}
 	refused, ok := errors.AsType[*problem.Error](err)
 	if isNotFound(err) && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
-		return m.deleted(within, to)
+		return m.deleted(within)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
+		if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 { // it never had the session
+			if err := to.DeleteSession(within, m.line.Session); err != nil && !isNotFound(err) {
+				m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
+			}
+		}
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
 	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
@@ -477,16 +482,11 @@ func isNotFound(err error) bool {
 
 // deleted ends the move of a session that was deleted at its node meanwhile: what has come to the other
 // one is removed as well.
-func (m *move) deleted(ctx context.Context, to *client.Client) error {
-	err := to.DeleteSession(ctx, m.line.Session)
-	if _, noted := m.settle(ctx, nil); noted != nil {
-		err = errors.Join(err, noted)
-	} else {
-		err = errors.Join(err, m.h.o.Store.ForgetOwner(ctx, m.line))
+func (m *move) deleted(ctx context.Context) error {
+	if _, err := m.settle(ctx, nil); err != nil {
+		m.h.log.Warn("that a move is over could not be noted; it counts as over when its hub does not say otherwise", "session", m.line.Session, "err", err)
 	}
-	if err != nil {
-		m.h.log.Warn("what has come of a session that was deleted while it was moved could not be removed", "session", m.line.Session, "node", m.to, "err", err)
-	}
+	m.forget(ctx, m.from)
 	return problem.New(problem.SessionNotFound, "session %s was deleted at %s while it was moved", m.line.Session, m.from).With("sessionId", m.line.Session)
 }
 
@@ -519,9 +519,14 @@ func (m *move) over(ctx context.Context) {
 	}
 }
 
-// forget removes the owner of a session that was deleted while the note kept its owner.
-func (m *move) forget(ctx context.Context) {
-	if err := m.h.o.Store.ForgetOwner(context.WithoutCancel(ctx), m.line); err != nil {
+// forget notes that the session was deleted at a node, while the note of its move kept its owner.
+func (m *move) forget(ctx context.Context, node string) {
+	ctx = context.WithoutCancel(ctx)
+	err := m.h.o.Store.SessionDeleted(ctx, m.line, node)
+	if err == nil {
+		err = m.h.o.Store.ForgetOwner(ctx, m.line)
+	}
+	if err != nil {
 		m.h.log.Warn("what is left of a session that was deleted", "session", m.line.Session, "err", err)
 	}
 }
@@ -531,7 +536,7 @@ func handOver(o store.Owner, node string, last uint64, lost bool, missing uint64
 	now := time.Now().UTC()
 	next := o.With(store.Other{Node: o.Node, LastSeq: last, Lost: lost, Missing: missing, Term: o.Term, Until: now})
 	next.Others = slices.DeleteFunc(next.Others, func(l store.Other) bool { return l.Node == node })
-	next.Node, next.Term, next.Since, next.Cwd, next.Moving = node, o.Term+1, now, cwd, nil
+	next.Node, next.Term, next.Since, next.Cwd, next.Moving, next.Deleted = node, o.Term+1, now, cwd, nil, nil
 	return next
 }
 
@@ -585,7 +590,7 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 	case err == nil: // else as it came
 		got.Session = now
 	case isNotFound(err):
-		m.forget(ctx)
+		m.forget(ctx, m.to)
 	}
 	m.awaitListed(ctx, to, got.Session)
 	o := m.h.o.Store.Owner(m.line)

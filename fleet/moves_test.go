@@ -238,7 +238,8 @@ func TestMove_AnsweredWhenListed(t *testing.T) {
 // A move that fails leaves the session where it is, and says so.
 func TestMove_FailsAndStays(t *testing.T) {
 	h := startCopier(t)
-	h.box("one", nil)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
 	h.box("two", nil)
 	c := h.hello(adminToken)
 	s := c.session("one")
@@ -281,6 +282,22 @@ func TestMove_FailsAndStays(t *testing.T) {
 	}
 	<-dies
 	c.says(s, "second")
+	direct := dial(t, h.url+"/nodes/one", adminToken)
+	direct.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			direct.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+			direct.says(s, "meanwhile")
+		}
+		return false
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	if status, body := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil); status != http.StatusNotFound {
+		t.Errorf("what had come: %d %s", status, body)
+	}
+	source.meddle(nil)
 	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "permission") + `}`)
 	ask, _ := c.next(0, "the permission request", func(m *acp.Message) bool { return m.Method() == "session/request_permission" })
 	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "stays at one") {
@@ -709,6 +726,55 @@ func TestMove_DeletedWhereItGoes(t *testing.T) {
 		t.Errorf("%s: %s", kind, detail)
 	}
 	h.await("it is in no list", func() bool { return len(h.listed(s)) == 0 })
+}
+
+// A session that was moved is deleted: nothing of it is left at the nodes that had it before, as soon as they are there.
+func TestMove_DeletedLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		away  bool // the first node is away when the session is deleted
+		alone bool // and the session was open there when it went on without it
+	}{
+		"the first node is there":     {},
+		"the first node is away":      {away: true},
+		"the first node went on, too": {away: true, alone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := peers(t)
+			box := newBox(t)
+			n := here.join("one", here.joinToken(), nil, box)
+			there.box("two", nil)
+			here.awaitState("two", fleet.StateOnline)
+			there.awaitState("one", fleet.StateOnline)
+			user := there.hello(adminToken)
+			s := user.session("one")
+			user.says(s, "first")
+			here.bundled(s, "one")
+			leave := func() {
+				n.leave()
+				<-n.done
+				there.awaitState("one", fleet.StateOffline)
+			}
+			if c.alone {
+				leave()
+			}
+			there.move(s, fleet.MoveRequest{Node: "two"})
+			if c.away && !c.alone {
+				leave()
+			}
+			user.must("session/delete", `{"sessionId":"`+s+`"}`)
+			here.await("no copy is left", func() bool { return len(here.store.Sessions()) == 0 && len(there.store.Sessions()) == 0 })
+			if c.away {
+				if len(here.store.Owners()) == 0 {
+					t.Error("nobody remembers that something of it is at the first node")
+				}
+				here.join("one", here.joinToken(), nil, box)
+			}
+			here.await("nothing is left of it", func() bool {
+				status, _ := here.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+				return status == http.StatusNotFound && len(here.store.Sessions()) == 0 && len(here.store.Owners()) == 0
+			})
+		})
+	}
 }
 
 // A session is closed as soon as it is at its new node, before the hub is told that it was open: the

@@ -150,8 +150,8 @@ func (f *Follower) retire(ctx context.Context, id store.ReplicaID) error {
 }
 
 // depart does what is due when the node has a session no more. Of one that somebody deleted
-// nothing is kept. Whether one that the node has lost was deleted is known only if the same
-// gateway ran all the time.
+// nothing is kept, neither of what other nodes have that had it before. Whether one that the node has lost was deleted
+// is known only if the same gateway ran all the time.
 func (f *Follower) depart(ctx context.Context, id string, e *followed, how departure) error {
 	for _, epoch := range slices.Clone(e.epochs) {
 		r := f.replica(id, epoch)
@@ -159,11 +159,17 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 		if had != nil && had.Gone != nil {
 			continue
 		}
-		if had != nil && how == missing && had.Instance != f.o.Node.Instance {
-			if err := f.retire(ctx, r); err != nil {
+		if had != nil {
+			line := store.LineOf(had.Info)
+			if o := f.o.Store.Owner(line); how == missing && had.Instance != f.o.Node.Instance && (o == nil || o.Deleted == nil) {
+				if err := f.retire(ctx, r); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := f.o.Store.SessionDeleted(ctx, line, f.o.Node.Name); err != nil {
 				return err
 			}
-			continue
 		}
 		if err := f.o.Store.RemoveSession(ctx, r); err != nil {
 			return err

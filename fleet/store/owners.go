@@ -42,6 +42,9 @@ type Owner struct {
 	// Others are nodes that have something of the session and do not own it; bounded by maxOthers.
 	Others []Other `json:"others,omitempty"`
 	Moving *Moving `json:"moving,omitempty"` // nil when it is not being moved
+	// Deleted is since when the session is no more, as its owner has told. What others have of it is removed as
+	// soon as they are there; those that have nothing any more are taken out of Others.
+	Deleted *time.Time `json:"deleted,omitempty"`
 }
 
 // Other is a node that has something of a session which another one owns.
@@ -150,8 +153,59 @@ func (s *Store) UpdateOwner(ctx context.Context, l Line, change func(*Owner) (*O
 	}
 }
 
+// rememberDeleted is how long a node may be away that is still to remove what it has of a deleted session.
+const rememberDeleted = 90 * 24 * time.Hour
+
+// errSame ends an update that has nothing to change.
+var errSame = errors.New("nothing to change")
+
+// SessionDeleted notes that a node has deleted a session, or what it had of one that another owns. With the owner's
+// the session itself is no more: copies of what nodes have that are not there are removed now, and those nodes
+// remove theirs when they come back.
+func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
+	if s.Owner(l) == nil {
+		return nil
+	}
+	now := time.Now().UTC()
+	o, err := s.UpdateOwner(ctx, l, func(had *Owner) (*Owner, error) {
+		if had == nil || had.Node != node && (had.Deleted == nil || had.Other(node) == nil) {
+			return nil, errSame
+		}
+		next := *had
+		if had.Node != node {
+			next.Others = slices.DeleteFunc(slices.Clone(had.Others), func(o Other) bool { return o.Node == node })
+		} else if had.Deleted == nil {
+			next.Deleted = &now
+		}
+		return &next, nil
+	})
+	if errors.Is(err, errSame) {
+		return nil
+	}
+	for _, r := range s.SessionsNamed(l.Session) {
+		if n, _ := s.Node(r.Node); err == nil && r.Node != node && o.Other(r.Node) != nil && LineOf(r.Info) == l && !s.Online(n) {
+			err = s.RemoveSession(ctx, r.ReplicaID)
+		}
+	}
+	for _, old := range s.owners.all() {
+		if old.Line != l && old.Deleted != nil && err == nil {
+			err = s.ForgetOwner(ctx, old.Line)
+		}
+	}
+	return err
+}
+
+// awaited reports whether a node may come back that still has something of a deleted session.
+func (s *Store) awaited(o *Owner) bool {
+	return o.Deleted != nil && time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
+		_, known := s.Node(other.Node)
+		return known
+	})
+}
+
 // ForgetOwner removes the owner of a session of which nothing is left. While the session is being
-// moved the owner stays: those who wait for the end of the move are told of it by the owner.
+// moved the owner stays: those who wait for the end of the move are told of it by the owner. So does that of a
+// deleted session of which a node may still have something.
 func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 	for _, other := range s.SessionsNamed(l.Session) {
 		if LineOf(other.Info) == l {
@@ -159,7 +213,7 @@ func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 		}
 	}
 	had, known := s.owners.get(l.key())
-	if !known || had.value.Moving != nil && s.HubLives(had.value.Moving.Hub) {
+	if !known || had.value.Moving != nil && s.HubLives(had.value.Moving.Hub) || s.awaited(had.value) {
 		return nil
 	}
 	if err := s.owners.remove(ctx, l.key(), had.revision); err != nil && !errors.Is(err, errChanged) {
