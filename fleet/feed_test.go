@@ -372,8 +372,8 @@ func TestFeed_OtherHub(t *testing.T) {
 	two.awaitState("box", fleet.StateOnline)
 	here, there := one.follow("a client of one", adminToken, 0).current(), two.follow("a client of two", adminToken, 0).current()
 	g.tell("s7", begun.Add(7*time.Second), 2, said(1, "one"), said(2, "two"))
-	second := func(c fleet.SessionChange) bool {
-		return about("s7")(c) && c.Session.EventCount == 2 && c.Session.Replica.LastSeq == 2
+	second := func(c fleet.SessionChange) bool { // which is also when this gateway has been asked for the bundle
+		return about("s7")(c) && c.Session.EventCount == 2 && c.Session.Replica.LastSeq == 2 && c.Session.Replica.BundleTrouble != ""
 	}
 	if diff := cmp.Diff(here.until("the event", second).Session, there.until("the event", second).Session); diff != "" {
 		t.Errorf("hubs tell it in two ways:\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // some are n events, of which those in large have a text of so many bytes.
@@ -501,6 +503,38 @@ func TestReplicas_NodeIsNotTrusted(t *testing.T) {
 	if !strings.Contains(string(body), "sandbox_hub_sessions 10") || strings.Contains(string(body), "sandbox_hub_replication_lag_entries 0") {
 		t.Errorf("the metrics do not say that the hub is behind")
 	}
+}
+
+// A session that was deleted while the hub was away is deleted at the hub, too, when it is back: also when the gateway
+// was started again in between.
+func TestReplicas_DeletedWhileAway(t *testing.T) {
+	h := startCopier(t)
+	dir := t.TempDir()
+	ids := map[string]string{"deleted": "", "kept": ""}
+	t.Run("the first gateway", func(t *testing.T) {
+		box := newBoxIn(t, dir, session.Async, nil, nil)
+		n := h.join("one", h.joinToken(), nil, box)
+		c := h.hello(adminToken)
+		for name := range ids {
+			ids[name] = c.session("one")
+			c.says(ids[name], "first")
+			h.knows(ids[name], "one", 1)
+		}
+		c.stop()
+		n.leave()
+		<-n.done
+		h.awaitState("one", fleet.StateOffline)
+		answer := httptest.NewRecorder()
+		box.ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v2/sessions/"+ids["deleted"], nil))
+		if answer.Code != http.StatusNoContent {
+			t.Errorf("delete: %d %s", answer.Code, answer.Body)
+		}
+	})
+	h.join("one", h.joinToken(), nil, newBoxIn(t, dir, session.Async, nil, nil))
+	h.await("the one that was kept is there, and nothing of the other", func() bool {
+		all := h.store.Sessions()
+		return len(all) == 1 && all[0].Session == ids["kept"] && all[0].Gone == nil && h.session(ids["kept"]).State == runtime.StateDormant
+	})
 }
 
 // A node that was forgotten takes its sessions along to nobody: who joins by its name has others.

@@ -56,11 +56,17 @@ func newBoxOf(t testing.TB, d session.Durability) http.Handler {
 // newBoxTold is newBoxOf for a gateway that is told why the hub stores nothing.
 func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) error, log *slog.Logger) http.Handler {
 	t.Helper()
+	return newBoxIn(t, t.TempDir(), d, trouble, log)
+}
+
+// newBoxIn is newBoxTold with the data directory of one before it.
+func newBoxIn(t testing.TB, dir string, d session.Durability, trouble func(time.Duration) error, log *slog.Logger) http.Handler {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Stored: true, HubTrouble: trouble, Durability: d, Version: "test"})
+	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: dir, Stored: true, HubTrouble: trouble, Durability: d, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

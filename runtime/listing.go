@@ -217,7 +217,8 @@ const (
 	ChangeReset ChangeType = "reset"
 	// ChangeSession says how a session is now, which may be a new one.
 	ChangeSession ChangeType = "session"
-	// ChangeDeleted says that a session was deleted.
+	// ChangeDeleted says that a session was deleted. At a gateway with a hub those follow a reset that were
+	// deleted before the gateway began, lately.
 	ChangeDeleted ChangeType = "deleted"
 	// ChangeCurrent says that all that had changed until now was told.
 	ChangeCurrent ChangeType = "current"
@@ -243,6 +244,11 @@ func (r *Runtime) FollowSessions(ctx context.Context, after uint64) iter.Seq2[Se
 				current = false
 				if !yield(SessionChange{Position: 0, Type: ChangeReset}, nil) {
 					return
+				}
+				for _, id := range r.sessions.DeletedBefore() {
+					if r.sessions.Find(id) == nil && !yield(SessionChange{Type: ChangeDeleted, SessionID: id}, nil) {
+						return
+					}
 				}
 			}
 			for _, c := range batch {

@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -194,6 +197,54 @@ func TestChanges_OfAnotherGatewayBeginAnew(t *testing.T) {
 		}
 		if c := f.one(); c.Session == nil || c.SessionID != s || c.Session.State != StateDormant {
 			t.Errorf("after %d: %+v", after, c)
+		}
+	}
+}
+
+// A hub that was away while sessions were deleted is told so by the next gateway of the same data directory, but not
+// of one that is there again.
+func TestChanges_DeletedBeforeTheStart(t *testing.T) {
+	dir := t.TempDir()
+	joined := func() *Runtime {
+		return openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake", Stored: true})
+	}
+	r := joined()
+	c := connect(t, r, "")
+	kept, gone, back := c.session(), c.session(), c.session()
+	sessions := filepath.Join(dir, "sessions")
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "aside"), os.DirFS(sessions)); err != nil {
+		t.Fatal(err)
+	}
+	r = joined()
+	for _, s := range []string{gone, back} {
+		if err := r.DeleteSession(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "aside", back), filepath.Join(sessions, back)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is not forgotten by being told
+		r = joined()
+		f := follow(t, r, 0)
+		told := map[string]ChangeType{}
+		f.until("current", func(c SessionChange) bool {
+			if c.SessionID != "" {
+				told[c.SessionID] = c.Type
+			}
+			return c.Type == ChangeCurrent
+		})
+		if want := map[string]ChangeType{kept: ChangeSession, back: ChangeSession, gone: ChangeDeleted}; !maps.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

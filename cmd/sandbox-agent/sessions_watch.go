@@ -120,6 +120,10 @@ func (w *changePrinter) lines(change listChange) (lines []string) {
 		}
 		w.anew = nil
 	case runtime.ChangeDeleted:
+		if w.anew != nil {
+			delete(w.anew, change.SessionID) // it is told with the others, if it was shown
+			return nil
+		}
 		delete(w.shown, change.SessionID)
 		return []string{deletedLine(change.SessionID)}
 	case runtime.ChangeSession:

@@ -31,6 +31,7 @@ func TestSessionsWatch_ShowsDifferences(t *testing.T) {
 		{"as it was", is(func(*runtime.SessionInfo) {}), 0},
 		{"its end again", runtime.SessionChange{Type: runtime.ChangeCurrent}, 0},
 		{"the list is told without it", runtime.SessionChange{Type: runtime.ChangeReset}, 0},
+		{"with one that was never shown", runtime.SessionChange{Type: runtime.ChangeDeleted, SessionID: "before"}, 0},
 		{"and ends", runtime.SessionChange{Type: runtime.ChangeCurrent}, 1},
 	} {
 		if got := w.lines(listChange{SessionChange: step.change}); len(got) != step.lines {

@@ -228,6 +228,6 @@ func (s *Session) discard(keepFiles bool) {
 	s.closeLog()
 	s.stopRaw()
 	if !keepFiles {
-		_ = s.set.store.remove(s.id)
+		_ = s.set.removeFiles(s.id)
 	}
 }

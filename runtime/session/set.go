@@ -82,6 +82,7 @@ type Set struct {
 	all      []*Session      // those of byID, nil when that has changed
 	reserved map[string]bool // ids of sessions that are being created
 	removing map[string]bool // ids of deleted sessions whose files are still there
+	deleted  []string        // ids of sessions that were deleted before the start; for the hub
 }
 
 // NewSet has the sessions below the data directory read. Who needs one waits for it; who
@@ -124,6 +125,7 @@ func (set *Set) readLocked(folders []os.DirEntry) {
 		set.byID[rec.ID] = s
 		all = append(all, s)
 	}
+	set.readDeletedLocked()
 	set.beginChanges(all)
 	for _, s := range all {
 		s.list()

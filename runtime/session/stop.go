@@ -131,8 +131,9 @@ func (s *Session) remove() error {
 	defer s.set.setRemoving(s.id, false)
 	left := s.retire()
 	s.stopRaw()
+	s.set.noteDeleted(s.id)
 	s.saving.Lock() // a write of the record that is under way ends first
-	err := s.set.store.remove(s.id)
+	err := s.set.removeFiles(s.id)
 	s.saving.Unlock()
 	s.tellEnd(left, EndInfo{Reason: "deleted"})
 	return err

@@ -104,17 +104,6 @@ func (st store) save(rec record, durable bool) (err error) {
 	return journal.SyncFolder(dir)
 }
 
-// remove deletes everything of the session.
-func (st store) remove(id string) error {
-	if st.dir == "" {
-		return nil
-	}
-	if err := os.RemoveAll(st.path(id)); err != nil {
-		return fmt.Errorf("delete session files: %w", err)
-	}
-	return nil
-}
-
 // records reads the record in each of the store's folders. One that cannot be read is made
 // again from what the log says of the session. Where that says nothing either, the session
 // is reported and left alone. A folder in which nothing was written yet is removed: its session was
