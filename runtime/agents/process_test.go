@@ -25,8 +25,8 @@ type quick struct {
 	close  func()
 	unread string
 	exit   error
-	mu    sync.Mutex
-	n     int
+	mu     sync.Mutex
+	n      int
 }
 
 func (a *quick) Info() adapters.Info { return adapters.Info{ID: "quick"} }

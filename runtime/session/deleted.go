@@ -60,7 +60,9 @@ func (set *Set) noteDeleted(id string) {
 	}
 }
 
-func (set *Set) deletedFolder() string { return filepath.Join(filepath.Dir(set.store.dir), deletedFolder) }
+func (set *Set) deletedFolder() string {
+	return filepath.Join(filepath.Dir(set.store.dir), deletedFolder)
+}
 
 // readDeletedLocked reads which sessions were deleted before. One that is there again is none; mu is held.
 func (set *Set) readDeletedLocked() {
