@@ -12,9 +12,12 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -408,5 +411,36 @@ func TestTasks_DoNothingTwice(t *testing.T) {
 			}
 			seen[line] = true
 		}
+	}
+}
+
+// What two verbs of ./task must not do at the same time, they do one after the other, also when one of them was killed.
+func TestAlone(t *testing.T) {
+	dir := t.TempDir()
+	script, err := os.ReadFile(".ci/alone")
+	alone := filepath.Join(dir, ".ci", "alone")
+	killed := exec.CommandContext(t.Context(), "true")
+	if err := errors.Join(err, os.MkdirAll(filepath.Dir(alone), 0o700), os.WriteFile(alone, script, 0o700), os.Mkdir(filepath.Join(dir, ".task"), 0o700), killed.Run()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(strconv.Itoa(killed.Process.Pid), filepath.Join(dir, ".task", "alone-it")); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			cmd := exec.CommandContext(t.Context(), alone, "it", "sh", "-c", "mkdir busy && printf x >>times && rmdir busy")
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	all.Wait()
+	if times, err := os.ReadFile(filepath.Join(dir, "times")); err != nil || string(times) != "xxxxxx" {
+		t.Errorf("they ran %q, %v", times, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, ".task")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
