@@ -413,7 +413,10 @@ func TestCommands_Sessions(t *testing.T) {
 		if code, out, errOut := tool(t, "", "sessions", "close", id); code != cmdline.ExitOK || out != "closed "+id+"\n" {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
-		if code, _, errOut := tool(t, "", "sessions", "delete", id); code != cmdline.ExitOK {
+		if code, out, errOut := tool(t, "", "sessions", "delete", "none-1", id, "none-2"); code != cmdline.ExitNotFound || out != "deleted "+id+"\n" || !strings.Contains(errOut, "none-1") || !strings.Contains(errOut, "none-2") {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+		if code, _, errOut := tool(t, "", "sessions", "delete", id, ""); code != cmdline.ExitUsage || !strings.Contains(errOut, "SESSION is empty") {
 			t.Errorf("exit %d, %q", code, errOut)
 		}
 		for _, args := range [][]string{{"sessions", "show", id}, {"sessions", "delete", id}, {"sessions", "events", id, "-f"}} {

@@ -157,6 +157,49 @@ test("a session is forked, closed, opened again, ended and deleted", async () =>
   expect((await fetch(`${world.gateway.url}/v2/sessions/${fork}`)).status).toBe(404);
 });
 
+test("many sessions are archived, and deleted, at once", async () => {
+  const page = await world.open();
+  const ids: string[] = [];
+  for (const words of ["echo of many: one", "echo of many: two", "echo of many: three"]) {
+    ids.push(await newSession(page, { prompt: words }));
+    await log(page).locator(".agent").getByText("of many").waitFor();
+    await settled(page);
+  }
+  await chat(page, "permission");
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  const list = page.getByRole("complementary", { name: "Sessions" });
+  await list.getByRole("searchbox").fill("of many");
+  const several = async () => {
+    await list.getByRole("button", { name: "How the list is shown" }).click();
+    await list.getByRole("menuitem", { name: /^Choose several/ }).click();
+    return page.getByRole("dialog");
+  };
+  const dialog = await several();
+  await expect.poll(() => dialog.locator(".several-row").count()).toBe(3);
+  expect(await dialog.getByRole("button", { name: /^Archive/ }).isDisabled()).toBe(true);
+  await dialog.getByLabel("of many: one").check();
+  await dialog.getByLabel("of many: two").check();
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `several-${name}`);
+  }
+  await dialog.getByRole("button", { name: "Archive 2" }).click();
+  await dialog.waitFor({ state: "detached" });
+  await page.getByText("2 sessions archived").waitFor();
+  await expect.poll(() => list.locator(".session-slot").count()).toBe(1);
+
+  await several();
+  await dialog.getByLabel(/^All that the list shows/).check();
+  await dialog.getByRole("button", { name: "Delete 1…" }).click();
+  await dialog.getByText("In 1 of them something goes on, which ends.").waitFor();
+  await dialog.getByRole("button", { name: "Delete 1" }).click();
+  await page.getByText("1 session deleted").waitFor();
+  await page.waitForURL(/#\/sessions$/);
+  const known = await Promise.all(ids.map(async (id) => (await fetch(`${world.gateway.url}/v2/sessions/${id}`)).status));
+  expect(known).toEqual([200, 200, 404]);
+});
+
 test("a prompt of before is sent again, in a copy, and in a session that knows what was said before it", async () => {
   const page = await world.open();
   const id = await newSession(page, { prompt: "echo the first words" });

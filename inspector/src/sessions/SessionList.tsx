@@ -19,6 +19,7 @@ import { away, shownState, stateTone } from "./states.js";
 import { useDrive } from "../app/drive.js";
 
 const Where = lazy(() => import("../nodes/Where.js"));
+const Several = lazy(() => import("./Several.js"));
 
 const rowHeight = 62;
 const headHeight = 30;
@@ -51,6 +52,8 @@ export function SessionList({ current, child }: { current: string | undefined; c
   const [agent, setAgent] = useState("");
   const [archive, setArchive] = useState(false);
   const [renaming, setRenaming] = useState<SessionInfo>();
+  const [several, setSeveral] = useState<readonly string[]>();
+  const drive = useDrive();
   const filter = useRef<HTMLInputElement>(null);
   const scroller = useRef<HTMLDivElement>(null);
   const [, tick] = useState(0);
@@ -59,7 +62,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
     return () => clearInterval(timer);
   }, []);
   const archived = useMemo(() => all.filter((s) => marksOf(s).archived).length, [all]);
-  const said = useSaid(search.trim());
+  const said = useSaid(search.trim(), all);
   const lines = useMemo((): Line[] => {
     const words = search.trim();
     const shown = (s: SessionInfo) => (marksOf(s).archived === true) === archive && (agent === "" || s.agent === agent);
@@ -108,6 +111,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
               { label: "Group by time", hint: by === "time" ? "now" : "", run: () => settings.change({ group: "time" }) },
               { label: "Group by folder", hint: by === "folder" ? "now" : "", run: () => settings.change({ group: "folder" }) },
               { label: archive ? "All sessions" : "Archive", hint: archive || archived === 0 ? "" : String(archived), run: () => setArchive(!archive) },
+              { label: "Choose several\u2026", hint: "archive or delete", ...drive, ...(all.length === 0 ? { disabled: true, title: "There is no session" } : {}), run: () => setSeveral([...new Set(lines.flatMap((l) => l.info?.sessionId ?? []))]) },
             ]}
           />
           {!reader && <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>}
@@ -143,6 +147,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
         {more && <div className="side-note"><Button small onClick={() => void sessions.showMore()}>Older sessions</Button></div>}
       </div>
       <footer className="side-foot"><a href="#/sessions/elsewhere" aria-current={current === "elsewhere" ? "page" : undefined}>Sessions made elsewhere</a></footer>
+      {several && <Suspense fallback={null}><Several offered={several} onClose={() => setSeveral(undefined)} /></Suspense>}
       {renaming && <Rename info={renaming} onClose={() => setRenaming(undefined)} />}
     </aside>
   );
@@ -178,9 +183,11 @@ function useHold(scroller: { readonly current: HTMLElement | null }, lines: read
 /** How long nothing more may be typed until messages are searched, too. */
 const typedMs = 300;
 
-/** The sessions in whose messages the words are. */
-function useSaid(words: string): readonly SessionInfo[] {
+/** The sessions in whose messages the words are: as the list has them, and without those that have left it since. */
+function useSaid(words: string, all: readonly SessionInfo[]): readonly SessionInfo[] {
   const [found, setFound] = useState<readonly SessionInfo[]>([]);
+  const listed = useRef(new Set<string>());
+  for (const { sessionId } of all) listed.current.add(sessionId);
   useEffect(() => {
     setFound((before) => (before.length === 0 ? before : []));
     if (words.length < 3) return;
@@ -193,7 +200,13 @@ function useSaid(words: string): readonly SessionInfo[] {
       over.abort();
     };
   }, [words]);
-  return found;
+  return useMemo(() => {
+    const now = new Map(all.map((s) => [s.sessionId, s]));
+    return found.flatMap((s) => {
+      const is = now.get(s.sessionId);
+      return is ? { ...is, ...(s.match ? { match: s.match } : {}) } : listed.current.has(s.sessionId) ? [] : s;
+    });
+  }, [found, all]);
 }
 
 function ChildRow({ info, child, current }: { info: SessionInfo; child: Child; current: boolean }) {

@@ -31,7 +31,7 @@ export function nameOf(info: SessionInfo): string {
 }
 
 /** Whether it works, or waits for a person who can answer now. */
-const working = (info: SessionInfo) => !away.has(info.state) && (info.state === "running" || info.state === "waiting" || info.pending > 0);
+export const working = (info: SessionInfo) => !away.has(info.state) && (info.state === "running" || info.state === "waiting" || info.pending > 0);
 
 /** A part of the list, with a heading. */
 export interface Section {
