@@ -82,6 +82,8 @@ type move struct {
 	o      MoveRequest
 	id     string // of the note
 	link   *link  // of the node here when the move began; nil for one at another hub
+	// clean says that the other node had nothing of the session, and has nothing yet.
+	clean bool
 }
 
 // moves are those that this hub is doing. The zero value has none.
@@ -203,11 +205,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
 	defer h.endMove(m.id)
-	except := s.Node
-	if lost {
-		except = ""
-	}
-	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, except)
+	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, func(node string) bool { return h.has(node, m.line) })
 	if err != nil {
 		return Moved{}, err
 	}
@@ -225,6 +223,14 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	return got, err
 }
 
+// has reports whether a node has a session, as its own or as one that another one has, too.
+func (h *Hub) has(node string, line store.Line) bool {
+	return slices.ContainsFunc(h.o.Store.SessionsNamed(line.Session), func(s *store.Session) bool {
+		_, state := h.belongs(s)
+		return s.Node == node && store.LineOf(s.Info) == line && state != SessionGone && state != SessionMoved
+	})
+}
+
 func (h *Hub) node(name string) store.Node {
 	n, _ := h.o.Store.Node(name)
 	return n
@@ -235,10 +241,13 @@ func (h *Hub) wentTo(s *store.Session, o *store.Owner) error {
 	return problem.New(problem.Conflict, "session %s went from %s to %s: name that one, or none", s.Session, s.Node, o.Node).With("node", o.Node)
 }
 
-// claim notes that the session is being moved. Of several who want to move it one does.
+// claim notes that the session is being moved. Of several who want to move it one does. A node that has a
+// session of its own with the id, as one that was begun with a copy of another's folder, keeps it.
 func (m *move) claim(ctx context.Context) error {
+	there, err := m.h.gateway(m.to, m.caller.ID).Session(ctx, m.line.Session)
+	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
 	now := time.Now().UTC()
-	_, err := m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
+	_, err = m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
 		next := store.Owner{Node: m.from, Term: 1, Since: now}
 		if had != nil {
 			next = *had
@@ -249,7 +258,10 @@ func (m *move) claim(ctx context.Context) error {
 		if m.h.underWay(next.Moving) {
 			return nil, problem.New(problem.Conflict, "session %s is being moved to %s since %s: wait for that", m.line.Session, next.Moving.To, next.Moving.Since.Format(time.TimeOnly))
 		}
-		if next.Other(m.to) == nil { // what comes there first is not the session yet
+		if m.clean = next.Other(m.to) == nil; m.clean { // what comes there first is not the session yet
+			if own {
+				return nil, problem.New(problem.SessionAlreadyExists, "session %s stays at %s: %s has one of its own with this id; delete one of them, or move it to another node", m.line.Session, m.from, m.to).With("sessionId", m.line.Session)
+			}
 			next = *next.With(store.Other{Node: m.to, Until: now})
 		}
 		next.Moving = &store.Moving{ID: m.id, To: m.to, Hub: m.h.o.Store.Hub(), Since: now}
@@ -288,7 +300,13 @@ func (m *move) note(ctx context.Context, change func(store.Owner) *store.Owner) 
 
 // giveUp takes the note of a move away that has failed. The session is where it was.
 func (m *move) giveUp(ctx context.Context, err error) error {
-	if _, failed := m.settle(ctx, nil); failed != nil {
+	_, failed := m.settle(ctx, func(o store.Owner) *store.Owner {
+		if m.clean {
+			o.Others = slices.DeleteFunc(slices.Clone(o.Others), func(l store.Other) bool { return l.Node == m.to })
+		}
+		return &o
+	})
+	if failed != nil {
 		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
 	}
 	if ctx.Err() != nil {
@@ -386,6 +404,7 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	defer body.Close()
 	flow.r = body
 	got, err := to.ImportSession(ctx, flow, in)
+	m.took(ctx, err)
 	if broke := flow.err.Load(); broke != nil && ctx.Err() == nil { // why the other node has refused a part of it
 		return got, problem.Wrap(problem.NodeOffline, *broke, "%s did not give all of it", m.from)
 	}
@@ -393,6 +412,12 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 		return got, flow.during(err, "%s does not take it", m.to)
 	}
 	return got, nil
+}
+
+// took notes how the other node has answered what was to be imported. Only one that has refused it has nothing.
+func (m *move) took(ctx context.Context, err error) {
+	p, ok := errors.AsType[*problem.Error](err)
+	m.clean = m.clean && ok && ctx.Err() == nil && p.Kind != problem.NodeOffline && p.Kind != problem.Unavailable
 }
 
 // flow is what passes from one node to another. One in which nothing moves is ended: as long as it

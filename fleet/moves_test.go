@@ -290,6 +290,53 @@ func TestMove_FailsAndStays(t *testing.T) {
 	c.response("7")
 }
 
+// A node that was begun with a copy of another's folder has the other's sessions as its own. A move of one of them to it is
+// refused, and leaves both as they are. So does one that another node has refused: it may be given a copy.
+func TestMove_NodeHasItsOwn(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c, other := h.hello(adminToken), h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two", Cwd: "/no/such/folder"}); kind != "invalid_request" {
+		t.Fatalf("to a folder that is not there: %s: %s", kind, detail)
+	}
+	status, file := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s+"/export?open=true", adminToken, nil)
+	if status != http.StatusOK {
+		t.Fatalf("export: %d %s", status, file)
+	}
+	if status, body := importAt(t, h.url+"/nodes/two", adminToken, file); status != http.StatusCreated {
+		t.Fatalf("import: %d %s", status, body)
+	}
+	h.knows(s, "two", 1)
+	at := func(node string) string {
+		return `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"` + node + `"}}}`
+	}
+	other.must("session/load", at("two"))
+	other.says(s, "of its own")
+	status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move?node=one", adminToken, fleet.MoveRequest{Node: "two"})
+	if kind := kindOf(body); kind != "session_already_exists" || !strings.Contains(string(body), "two has one of its own") {
+		t.Errorf("a move to it: %d %s", status, body)
+	}
+	if nodes := h.listed(s); len(nodes) != 2 {
+		t.Errorf("it is listed at %v", nodes)
+	}
+	c.says(s, "second")
+	other.says(s, "goes on")
+	if got := other.heard(s); !slices.Equal(got, []string{"first", "of its own", "goes on"}) {
+		t.Errorf("at the node that has its own: %q", got)
+	}
+	// Without a name it goes where there is none.
+	h.box("three", nil)
+	status, body = h.ask(http.MethodPost, "/v2/sessions/"+s+"/move?node=one", adminToken, fleet.MoveRequest{})
+	if got := rawjson.MemberString(body, "node"); status != http.StatusOK || got != "three" {
+		t.Errorf("without a name: %d %s", status, body)
+	}
+	other.says(s, "as before")
+}
+
 // Of two who move a session at the same time one does, and it is at one node.
 func TestMove_TwoAtOnce(t *testing.T) {
 	h := startCopier(t)
@@ -890,6 +937,26 @@ func TestMove_DiskIsLost(t *testing.T) {
 	h.await("it is there", func() bool { return h.session(s).State == runtime.StateIdle })
 }
 
+// importAt has a gateway take a file with a session.
+func importAt(t *testing.T, url, token string, file []byte) (status int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v2/sessions/import", bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/zstd")
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := plain.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
 // What the hub has of a session whose node is away is a file that any gateway imports.
 func TestExport_WithoutTheNode(t *testing.T) {
 	h := startCopier(t)
@@ -922,18 +989,8 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	}
 	elsewhere := httptest.NewServer(newBox(t))
 	defer elsewhere.Close()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, elsewhere.URL+"/v2/sessions/import", bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/zstd")
-	resp, err := plain.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated || err != nil || !strings.Contains(string(b), "which the hub does not have") {
-		t.Fatalf("%s %s", resp.Status, b)
+	if status, b := importAt(t, elsewhere.URL, "", file); status != http.StatusCreated || !strings.Contains(string(b), "which the hub does not have") {
+		t.Fatalf("%d %s", status, b)
 	}
 	there := dial(t, elsewhere.URL, "")
 	there.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
