@@ -335,6 +335,9 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	got := runtime.Imported{Session: here, LeftOut: []string{}}
 	if nodeIn(here) != m.to {
 		if got, err = m.bring(ctx, from, to); err != nil {
+			if here.State != runtime.StateClosed {
+				m.awaitOpen(ctx, from)
+			}
 			return Moved{}, m.giveUp(ctx, err)
 		}
 		if err := m.depart(ctx, from, to, got.Session.EventCount); err != nil {
@@ -653,6 +656,28 @@ func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.S
 		case <-late.C:
 			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
 			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitOpen returns when the node that has given the session, or a part of it, has opened it again: it
+// is a moment before the node notices that nobody takes more, and who has waited for the end of the move
+// would find the session closed. It does not wait for ever: somebody may have closed it.
+func (m *move) awaitOpen(ctx context.Context, from *client.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+	defer cancel()
+	again := time.NewTicker(askAgain)
+	defer again.Stop()
+	for {
+		news := m.h.o.Store.SessionNews()
+		if now, err := from.Session(ctx, m.line.Session); err != nil || now.State != runtime.StateClosed {
+			return
+		}
+		select {
+		case <-news:
+		case <-again.C:
 		case <-ctx.Done():
 			return
 		}

@@ -2,6 +2,8 @@ package fleet_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -543,6 +545,76 @@ func (c *cutShort) Write(b []byte) (int, error) {
 		panic(http.ErrAbortHandler)
 	}
 	return c.ResponseWriter.Write(b)
+}
+
+// writing is told of each part of an answer before it is written.
+type writing struct {
+	http.ResponseWriter
+	part func()
+}
+
+func (w writing) Write(b []byte) (int, error) {
+	w.part()
+	return w.ResponseWriter.Write(b)
+}
+
+// Who moves a session leaves as its node gives it, and the node, which has closed it for that, notices it later. What
+// another client asks meanwhile finds the session as it was.
+func TestMove_GivenUpAsItIsGiven(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	var much strings.Builder // so that a part is written before the end: it is compressed
+	for much.Len() < 1<<20 {
+		much.WriteString(rand.Text())
+	}
+	c.must("session/prompt", prompt(s, "echo "+much.String()))
+	h.knows(s, "one", 1)
+	gives, noticed := make(chan struct{}), make(chan struct{})
+	give, notice := sync.OnceFunc(func() { close(gives) }), sync.OnceFunc(func() { close(noticed) })
+	defer notice()
+	var left atomic.Bool
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.Path == "/v2/sessions/"+s && left.Load():
+			notice()
+		case strings.HasSuffix(r.URL.Path, "/export") && r.URL.Query().Get("open") == "":
+			source.box.ServeHTTP(writing{w, func() { give(); <-noticed }}, r.WithContext(context.WithoutCancel(r.Context())))
+			return true
+		}
+		return false
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v2/sessions/"+s+"/move", strings.NewReader(`{"node":"two"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := plain.RoundTrip(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-gives
+	c.send(`{"jsonrpc":"2.0","id":9,"method":"session/prompt","params":` + prompt(s, "echo second") + `}`)
+	left.Store(true)
+	leave()
+	if err := <-answered; err == nil {
+		t.Error("the move was answered")
+	}
+	if m := c.response("9"); m.Err() != nil {
+		t.Errorf("the prompt was answered %s", m.Frame())
+	}
+	if nodes := h.listed(s); !slices.Equal(nodes, []string{"one"}) {
+		t.Errorf("it is listed at %v", nodes)
+	}
 }
 
 // The node breaks off what it gives: the session stays there. It breaks in the moment in which it
