@@ -493,7 +493,10 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
-	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
+	// Whether it has done so is not known. The note stays, as one of nobody: whoever hears of the session finds out.
+	if _, failed := m.note(ctx, store.Owner.Left); failed != nil {
+		m.h.log.Warn("that nobody does a move any more could not be noted", "session", m.line.Session, "err", failed)
+	}
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
 }
 

@@ -620,14 +620,30 @@ func TestMove_GivenUpAsItIsGiven(t *testing.T) {
 // The node breaks off what it gives: the session stays there. It breaks in the moment in which it
 // lets go: the hub does not know, and finds out when it is back. At no time it is open at both.
 func TestMove_SourceBreaks(t *testing.T) {
-	h := startCopier(t)
+	t.Run("its hub moves it", func(t *testing.T) {
+		h := startCopier(t)
+		sourceBreaks(t, h, h)
+	})
+	t.Run("another hub moves it", func(t *testing.T) {
+		one, two := peers(t)
+		sourceBreaks(t, one, two)
+	})
+}
+
+// sourceBreaks is that for a node of one hub, and another hub that moves its session.
+func sourceBreaks(t *testing.T, h, by *hub) {
 	source := &meddler{box: newBox(t)}
 	n := h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
+	by.box("two", nil)
+	h.awaitState("two", fleet.StateOnline)
 	c := h.hello(adminToken)
 	s := c.session("one")
 	c.says(s, "first")
 	h.bundled(s, "one")
+	by.await("it can ask for the session", func() bool {
+		status, _ := by.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return status == http.StatusOK && len(by.listed(s)) == 1
+	})
 
 	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/export") && r.URL.Query().Get("open") == "" {
@@ -636,7 +652,7 @@ func TestMove_SourceBreaks(t *testing.T) {
 		}
 		return false
 	})
-	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "stays at one") {
+	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "stays at one") {
 		t.Errorf("%s: %s", kind, detail)
 	}
 	c.says(s, "second")
@@ -649,7 +665,7 @@ func TestMove_SourceBreaks(t *testing.T) {
 		}
 		return false
 	})
-	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "finds out") {
+	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "finds out") {
 		t.Errorf("%s: %s", kind, detail)
 	}
 	<-n.done
@@ -896,6 +912,43 @@ func TestMove_HubEnds(t *testing.T) {
 	c.says(s, "third")
 	if got := c.heard(s); !slices.Equal(got, []string{"first", "second", "third"}) {
 		t.Errorf("the client heard %q", got)
+	}
+}
+
+// A hub ends when the node of another one has just let go of the session that it moves: the other finishes the
+// move, though nothing more changes of the session.
+func TestMove_HubOfAnotherNodeEnds(t *testing.T) {
+	shared, copies := store.Options{URL: natsServer(t), Advertise: advertised}, fleet.Options{Replicate: true} // what agents keep is one more reason to look
+	h, ends := startHubThat(t, "stays", shared, copies), startHubThat(t, "ends", shared, copies)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	ends.knows(s, "one", 1)
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/close") {
+			return false
+		}
+		source.box.ServeHTTP(w, r)
+		var last <-chan struct{} // the node tells once more, of all that came behind
+		h.await("the hub of the node has heard of it", func() bool {
+			last = h.store.SessionNews()
+			return rawjson.MemberString(h.session(s).Metadata, "movedTo") != ""
+		})
+		select {
+		case <-last:
+		case <-r.Context().Done():
+		}
+		ends.store.Close()
+		return true
+	})
+	ends.notMoved(s, fleet.MoveRequest{Node: "two"})
+	c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
+	c.says(s, "second")
+	if nodes := h.listed(s); !slices.Equal(nodes, []string{"two"}) {
+		t.Errorf("it is listed at %v", nodes)
 	}
 }
 
