@@ -152,7 +152,11 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 	case o.Node == a.node && !a.h.underWay(o.Moving) && (o.Moving != nil || nodeIn(s.Info) != ""):
 		err = a.conclude(ctx, s)
 	default:
-		return a.bundle(ctx, s)
+		w := a.bundle(ctx, s)
+		if o.Moving != nil { // a hub that ends in the middle of it changes nothing of the session
+			w = whenLater
+		}
+		return w
 	}
 	if err == nil {
 		return whenNoted

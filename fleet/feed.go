@@ -308,8 +308,6 @@ func (h *Hub) followSessions(w http.ResponseWriter, r *http.Request, c call) err
 	ctx, done := h.during(r, c)
 	defer done()
 	out := &feedWriter{w: w, control: http.NewResponseController(w)}
-	// Who takes nothing holds up neither the end of the hub nor that of the token.
-	defer context.AfterFunc(ctx, func() { _ = out.control.SetWriteDeadline(time.Now().Add(farewell)) })()
 	w.Header().Set("Content-Type", sse.ContentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")

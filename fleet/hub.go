@@ -222,16 +222,14 @@ func (h *Hub) Shutdown() {
 
 // dispatch serves a request of somebody known, or one that is open to all.
 func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
+	rec := w.(*recorder) // see observe
 	route, params, err := h.find(r)
 	if err == nil {
-		if rec, ok := w.(*recorder); ok {
-			rec.route = route.Path
-		}
+		rec.route = route.Path
 		c := call{params: params}
 		if err = h.authorize(r, route, &c); err == nil {
-			if rec, ok := w.(*recorder); ok {
-				rec.node = c.node.Name
-			}
+			rec.node = c.node.Name
+			defer h.hurries(rec, c)()
 			if !route.OrNode {
 				err = queries.Check(r, route.Path)
 			}
@@ -242,6 +240,9 @@ func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		return
+	}
+	if why := rec.ended(); why != nil && problem.From(err).Kind == problem.InvalidRequest {
+		err = why // the rest of the request did not come
 	}
 	if e, ok := errors.AsType[*notAllowed](err); ok {
 		w.Header().Set("Allow", e.allow)

@@ -263,6 +263,63 @@ func TestHub_Shutdown(t *testing.T) {
 	}
 }
 
+// A client that does not send what it has announced holds up neither the end of its token nor that of the hub,
+// and is told.
+func TestHub_ClientsThatSendNothing(t *testing.T) {
+	ends := map[string]struct {
+		end  func(h *hub, token string)
+		want string
+	}{
+		"its token": {func(h *hub, token string) { h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil) }, "401token_invalid"},
+		"the hub":   {func(h *hub, _ string) { h.stop() }, "503unavailable"},
+	}
+	for what, e := range ends {
+		t.Run(what, func(t *testing.T) {
+			h := startHub(t)
+			h.join("box", h.joinToken(), nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+			token := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin})
+			answers := map[string]chan string{}
+			for _, begun := range []string{"POST /v2/tokens 100", "POST /nodes/box/x 100", "PUT /nodes/box/v2/fs/file 100000000"} {
+				method, rest, _ := strings.Cut(begun, " ")
+				path, length, _ := strings.Cut(rest, " ")
+				conn, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\nContent-Length: %s\r\n\r\n{", method, path, token, length)
+				answer := make(chan string, 1)
+				answers[begun] = answer
+				go func() {
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						answer <- err.Error()
+						return
+					}
+					defer resp.Body.Close()
+					body, _ := io.ReadAll(resp.Body) // what is cut is no problem
+					answer <- fmt.Sprint(resp.StatusCode, kindOf(body))
+				}()
+			}
+			h.await("all of them are served", func() bool {
+				_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+				return strings.Contains(string(body), fmt.Sprintf("sandbox_hub_http_requests_open %d\n", 1+len(answers)))
+			})
+			e.end(h, token)
+			for begun, answer := range answers {
+				select {
+				case got := <-answer:
+					if got != e.want {
+						t.Errorf("%s was answered %s, want %s", begun, got, e.want)
+					}
+				case <-time.After(patience):
+					t.Errorf("%s is open still", begun)
+				}
+			}
+		})
+	}
+}
+
 // When a hub is replaced all its nodes come back by themselves.
 func TestJoin_ComeBack(t *testing.T) {
 	const nodes = 100

@@ -82,6 +82,8 @@ type move struct {
 	o      MoveRequest
 	id     string // of the note
 	link   *link  // of the node here when the move began; nil for one at another hub
+	// clean says that the other node has nothing of the session.
+	clean bool
 }
 
 // moves are those that this hub is doing. The zero value has none.
@@ -203,11 +205,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
 	defer h.endMove(m.id)
-	except := s.Node
-	if lost {
-		except = ""
-	}
-	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, except)
+	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, func(node string) bool { return h.has(node, m.line) })
 	if err != nil {
 		return Moved{}, err
 	}
@@ -225,6 +223,14 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	return got, err
 }
 
+// has reports whether a node has a session, as its own or as one that another one has, too.
+func (h *Hub) has(node string, line store.Line) bool {
+	return slices.ContainsFunc(h.o.Store.SessionsNamed(line.Session), func(s *store.Session) bool {
+		_, state := h.belongs(s)
+		return s.Node == node && store.LineOf(s.Info) == line && state != SessionGone && state != SessionMoved
+	})
+}
+
 func (h *Hub) node(name string) store.Node {
 	n, _ := h.o.Store.Node(name)
 	return n
@@ -235,10 +241,13 @@ func (h *Hub) wentTo(s *store.Session, o *store.Owner) error {
 	return problem.New(problem.Conflict, "session %s went from %s to %s: name that one, or none", s.Session, s.Node, o.Node).With("node", o.Node)
 }
 
-// claim notes that the session is being moved. Of several who want to move it one does.
+// claim notes that the session is being moved. Of several who want to move it one does. A node that has a
+// session of its own with the id, as one that was begun with a copy of another's folder, keeps it.
 func (m *move) claim(ctx context.Context) error {
+	there, err := m.h.gateway(m.to, m.caller.ID).Session(ctx, m.line.Session)
+	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
 	now := time.Now().UTC()
-	_, err := m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
+	_, err = m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
 		next := store.Owner{Node: m.from, Term: 1, Since: now}
 		if had != nil {
 			next = *had
@@ -249,7 +258,10 @@ func (m *move) claim(ctx context.Context) error {
 		if m.h.underWay(next.Moving) {
 			return nil, problem.New(problem.Conflict, "session %s is being moved to %s since %s: wait for that", m.line.Session, next.Moving.To, next.Moving.Since.Format(time.TimeOnly))
 		}
-		if next.Other(m.to) == nil { // what comes there first is not the session yet
+		if m.clean = next.Other(m.to) == nil; m.clean { // what comes there first is not the session yet
+			if own {
+				return nil, problem.New(problem.SessionAlreadyExists, "session %s stays at %s: %s has one of its own with this id; delete one of them, or move it to another node", m.line.Session, m.from, m.to).With("sessionId", m.line.Session)
+			}
 			next = *next.With(store.Other{Node: m.to, Until: now})
 		}
 		next.Moving = &store.Moving{ID: m.id, To: m.to, Hub: m.h.o.Store.Hub(), Since: now}
@@ -288,7 +300,13 @@ func (m *move) note(ctx context.Context, change func(store.Owner) *store.Owner) 
 
 // giveUp takes the note of a move away that has failed. The session is where it was.
 func (m *move) giveUp(ctx context.Context, err error) error {
-	if _, failed := m.settle(ctx, nil); failed != nil {
+	_, failed := m.settle(ctx, func(o store.Owner) *store.Owner {
+		if m.clean {
+			o.Others = slices.DeleteFunc(slices.Clone(o.Others), func(l store.Other) bool { return l.Node == m.to })
+		}
+		return &o
+	})
+	if failed != nil {
 		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
 	}
 	if ctx.Err() != nil {
@@ -317,6 +335,9 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	got := runtime.Imported{Session: here, LeftOut: []string{}}
 	if nodeIn(here) != m.to {
 		if got, err = m.bring(ctx, from, to); err != nil {
+			if here.State != runtime.StateClosed {
+				m.awaitOpen(ctx, from)
+			}
 			return Moved{}, m.giveUp(ctx, err)
 		}
 		if err := m.depart(ctx, from, to, got.Session.EventCount); err != nil {
@@ -386,6 +407,7 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	defer body.Close()
 	flow.r = body
 	got, err := to.ImportSession(ctx, flow, in)
+	m.took(ctx, err)
 	if broke := flow.err.Load(); broke != nil && ctx.Err() == nil { // why the other node has refused a part of it
 		return got, problem.Wrap(problem.NodeOffline, *broke, "%s did not give all of it", m.from)
 	}
@@ -393,6 +415,12 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 		return got, flow.during(err, "%s does not take it", m.to)
 	}
 	return got, nil
+}
+
+// took notes how the other node has answered what was to be imported. Only one that has refused it has nothing.
+func (m *move) took(ctx context.Context, err error) {
+	p, ok := errors.AsType[*problem.Error](err)
+	m.clean = m.clean && ok && ctx.Err() == nil && p.Kind != problem.NodeOffline && p.Kind != problem.Unavailable
 }
 
 // flow is what passes from one node to another. One in which nothing moves is ended: as long as it
@@ -464,13 +492,19 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
 		if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 { // it never had the session
-			if err := to.DeleteSession(within, m.line.Session); err != nil && !isNotFound(err) {
+			switch err := to.DeleteSession(within, m.line.Session); {
+			case err == nil || isNotFound(err):
+				m.clean = true
+			default:
 				m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
 			}
 		}
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
-	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
+	// Whether it has done so is not known. The note stays, as one of nobody: whoever hears of the session finds out.
+	if _, failed := m.note(ctx, store.Owner.Left); failed != nil {
+		m.h.log.Warn("that nobody does a move any more could not be noted", "session", m.line.Session, "err", failed)
+	}
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
 }
 
@@ -633,6 +667,28 @@ func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.S
 		case <-late.C:
 			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
 			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitOpen returns when the node that has given the session, or a part of it, has opened it again: it
+// is a moment before the node notices that nobody takes more, and who has waited for the end of the move
+// would find the session closed. It does not wait for ever: somebody may have closed it.
+func (m *move) awaitOpen(ctx context.Context, from *client.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+	defer cancel()
+	again := time.NewTicker(askAgain)
+	defer again.Stop()
+	for {
+		news := m.h.o.Store.SessionNews()
+		if now, err := from.Session(ctx, m.line.Session); err != nil || now.State != runtime.StateClosed {
+			return
+		}
+		select {
+		case <-news:
+		case <-again.C:
 		case <-ctx.Done():
 			return
 		}

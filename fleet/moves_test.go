@@ -2,6 +2,8 @@ package fleet_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -307,6 +309,53 @@ func TestMove_FailsAndStays(t *testing.T) {
 	c.response("7")
 }
 
+// A node that was begun with a copy of another's folder has the other's sessions as its own. A move of one of them to it is
+// refused, and leaves both as they are. So does one that another node has refused: it may be given a copy.
+func TestMove_NodeHasItsOwn(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c, other := h.hello(adminToken), h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two", Cwd: "/no/such/folder"}); kind != "invalid_request" {
+		t.Fatalf("to a folder that is not there: %s: %s", kind, detail)
+	}
+	status, file := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s+"/export?open=true", adminToken, nil)
+	if status != http.StatusOK {
+		t.Fatalf("export: %d %s", status, file)
+	}
+	if status, body := importAt(t, h.url+"/nodes/two", adminToken, file); status != http.StatusCreated {
+		t.Fatalf("import: %d %s", status, body)
+	}
+	h.knows(s, "two", 1)
+	at := func(node string) string {
+		return `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"` + node + `"}}}`
+	}
+	other.must("session/load", at("two"))
+	other.says(s, "of its own")
+	status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move?node=one", adminToken, fleet.MoveRequest{Node: "two"})
+	if kind := kindOf(body); kind != "session_already_exists" || !strings.Contains(string(body), "two has one of its own") {
+		t.Errorf("a move to it: %d %s", status, body)
+	}
+	if nodes := h.listed(s); len(nodes) != 2 {
+		t.Errorf("it is listed at %v", nodes)
+	}
+	c.says(s, "second")
+	other.says(s, "goes on")
+	if got := other.heard(s); !slices.Equal(got, []string{"first", "of its own", "goes on"}) {
+		t.Errorf("at the node that has its own: %q", got)
+	}
+	// Without a name it goes where there is none.
+	h.box("three", nil)
+	status, body = h.ask(http.MethodPost, "/v2/sessions/"+s+"/move?node=one", adminToken, fleet.MoveRequest{})
+	if got := rawjson.MemberString(body, "node"); status != http.StatusOK || got != "three" {
+		t.Errorf("without a name: %d %s", status, body)
+	}
+	other.says(s, "as before")
+}
+
 // Of two who move a session at the same time one does, and it is at one node.
 func TestMove_TwoAtOnce(t *testing.T) {
 	h := startCopier(t)
@@ -515,17 +564,103 @@ func (c *cutShort) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
+// writing is told of each part of an answer before it is written.
+type writing struct {
+	http.ResponseWriter
+	part func()
+}
+
+func (w writing) Write(b []byte) (int, error) {
+	w.part()
+	return w.ResponseWriter.Write(b)
+}
+
+// Who moves a session leaves as its node gives it, and the node, which has closed it for that, notices it later. What
+// another client asks meanwhile finds the session as it was.
+func TestMove_GivenUpAsItIsGiven(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	var much strings.Builder // so that a part is written before the end: it is compressed
+	for much.Len() < 1<<20 {
+		much.WriteString(rand.Text())
+	}
+	c.must("session/prompt", prompt(s, "echo "+much.String()))
+	h.knows(s, "one", 1)
+	gives, noticed := make(chan struct{}), make(chan struct{})
+	give, notice := sync.OnceFunc(func() { close(gives) }), sync.OnceFunc(func() { close(noticed) })
+	defer notice()
+	var left atomic.Bool
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.Path == "/v2/sessions/"+s && left.Load():
+			notice()
+		case strings.HasSuffix(r.URL.Path, "/export") && r.URL.Query().Get("open") == "":
+			source.box.ServeHTTP(writing{w, func() { give(); <-noticed }}, r.WithContext(context.WithoutCancel(r.Context())))
+			return true
+		}
+		return false
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v2/sessions/"+s+"/move", strings.NewReader(`{"node":"two"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := plain.RoundTrip(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-gives
+	c.send(`{"jsonrpc":"2.0","id":9,"method":"session/prompt","params":` + prompt(s, "echo second") + `}`)
+	left.Store(true)
+	leave()
+	if err := <-answered; err == nil {
+		t.Error("the move was answered")
+	}
+	if m := c.response("9"); m.Err() != nil {
+		t.Errorf("the prompt was answered %s", m.Frame())
+	}
+	if nodes := h.listed(s); !slices.Equal(nodes, []string{"one"}) {
+		t.Errorf("it is listed at %v", nodes)
+	}
+}
+
 // The node breaks off what it gives: the session stays there. It breaks in the moment in which it
 // lets go: the hub does not know, and finds out when it is back. At no time it is open at both.
 func TestMove_SourceBreaks(t *testing.T) {
-	h := startCopier(t)
+	t.Run("its hub moves it", func(t *testing.T) {
+		h := startCopier(t)
+		sourceBreaks(t, h, h)
+	})
+	t.Run("another hub moves it", func(t *testing.T) {
+		one, two := peers(t)
+		sourceBreaks(t, one, two)
+	})
+}
+
+// sourceBreaks is that for a node of one hub, and another hub that moves its session.
+func sourceBreaks(t *testing.T, h, by *hub) {
 	source := &meddler{box: newBox(t)}
 	n := h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
+	by.box("two", nil)
+	h.awaitState("two", fleet.StateOnline)
 	c := h.hello(adminToken)
 	s := c.session("one")
 	c.says(s, "first")
 	h.bundled(s, "one")
+	by.await("it can ask for the session", func() bool {
+		status, _ := by.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return status == http.StatusOK && len(by.listed(s)) == 1
+	})
 
 	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/export") && r.URL.Query().Get("open") == "" {
@@ -534,7 +669,7 @@ func TestMove_SourceBreaks(t *testing.T) {
 		}
 		return false
 	})
-	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "stays at one") {
+	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "stays at one") {
 		t.Errorf("%s: %s", kind, detail)
 	}
 	c.says(s, "second")
@@ -547,7 +682,7 @@ func TestMove_SourceBreaks(t *testing.T) {
 		}
 		return false
 	})
-	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "finds out") {
+	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "node_offline" || !strings.Contains(detail, "finds out") {
 		t.Errorf("%s: %s", kind, detail)
 	}
 	<-n.done
@@ -846,6 +981,43 @@ func TestMove_HubEnds(t *testing.T) {
 	}
 }
 
+// A hub ends when the node of another one has just let go of the session that it moves: the other finishes the
+// move, though nothing more changes of the session.
+func TestMove_HubOfAnotherNodeEnds(t *testing.T) {
+	shared, copies := store.Options{URL: natsServer(t), Advertise: advertised}, fleet.Options{Replicate: true} // what agents keep is one more reason to look
+	h, ends := startHubThat(t, "stays", shared, copies), startHubThat(t, "ends", shared, copies)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	ends.knows(s, "one", 1)
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/close") {
+			return false
+		}
+		source.box.ServeHTTP(w, r)
+		var last <-chan struct{} // the node tells once more, of all that came behind
+		h.await("the hub of the node has heard of it", func() bool {
+			last = h.store.SessionNews()
+			return rawjson.MemberString(h.session(s).Metadata, "movedTo") != ""
+		})
+		select {
+		case <-last:
+		case <-r.Context().Done():
+		}
+		ends.store.Close()
+		return true
+	})
+	ends.notMoved(s, fleet.MoveRequest{Node: "two"})
+	c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
+	c.says(s, "second")
+	if nodes := h.listed(s); !slices.Equal(nodes, []string{"two"}) {
+		t.Errorf("it is listed at %v", nodes)
+	}
+}
+
 // A node dies in the middle of a turn. The session goes on at another one: who asked is told, what
 // the hub had is there, and what is known to be missing is said. The node that comes back is not
 // sent the prompt again.
@@ -956,6 +1128,26 @@ func TestMove_DiskIsLost(t *testing.T) {
 	h.await("it is there", func() bool { return h.session(s).State == runtime.StateIdle })
 }
 
+// importAt has a gateway take a file with a session.
+func importAt(t *testing.T, url, token string, file []byte) (status int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v2/sessions/import", bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/zstd")
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := plain.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
 // What the hub has of a session whose node is away is a file that any gateway imports.
 func TestExport_WithoutTheNode(t *testing.T) {
 	h := startCopier(t)
@@ -988,18 +1180,8 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	}
 	elsewhere := httptest.NewServer(newBox(t))
 	defer elsewhere.Close()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, elsewhere.URL+"/v2/sessions/import", bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/zstd")
-	resp, err := plain.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated || err != nil || !strings.Contains(string(b), "which the hub does not have") {
-		t.Fatalf("%s %s", resp.Status, b)
+	if status, b := importAt(t, elsewhere.URL, "", file); status != http.StatusCreated || !strings.Contains(string(b), "which the hub does not have") {
+		t.Fatalf("%d %s", status, b)
 	}
 	there := dial(t, elsewhere.URL, "")
 	there.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"context"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -17,7 +19,11 @@ type recorder struct {
 	route   string // "" for what is served nowhere
 	node    string // that the request is for, "" for none
 	status  int    // 0 until the header is written
-	until   time.Time
+
+	mu    sync.Mutex
+	until time.Time // the client is waited for
+	why   error     // that it is waited for no more than a moment; nil until it is not
+	over  bool      // the connection is that of the next request
 }
 
 // Unwrap is for http.ResponseController.
@@ -50,10 +56,49 @@ func (w *recorder) FlushError() error {
 // extend sets the deadline of the connection. It is not taken off behind the answer:
 // the next answer on the connection sets its own.
 func (w *recorder) extend() {
-	if now := time.Now(); w.until.Sub(now) < writeBound/2 { // one for each write would cost more than the write
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); w.why == nil && w.until.Sub(now) < writeBound/2 { // one for each write would cost more than the write
 		w.until = now.Add(writeBound)
 		_ = w.control.SetWriteDeadline(w.until) // where there is none, nothing waits
 	}
+}
+
+// hurry has the client waited for no more than a moment, whether it sends or reads: what it was served for
+// has ended. What is to be said then is written behind what does not come.
+func (w *recorder) hurry(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	w.why = why
+	now := time.Now()
+	_ = w.control.SetReadDeadline(now.Add(farewell / 2)) // where there are none, nothing waits
+	_ = w.control.SetWriteDeadline(now.Add(farewell))
+}
+
+// hurries has the client of a request hurried when the hub or its token ends, until done is called.
+func (h *Hub) hurries(w *recorder, c call) (done func()) {
+	unhook := context.AfterFunc(h.stop, func() { w.hurry(errEnding) })
+	unlet := func() bool { return false }
+	if c.over != nil {
+		unlet = context.AfterFunc(c.over, func() { w.hurry(errOver) })
+	}
+	return func() {
+		unlet()
+		unhook()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.over = true
+	}
+}
+
+// ended is why the client is hurried, nil when it is not.
+func (w *recorder) ended() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.why
 }
 
 func (w *recorder) routeLabel() string {

@@ -260,6 +260,7 @@ func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.
 		written <- failed
 	}()
 	got, err := to.ImportSession(ctx, flow, client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Closed: true, Replace: true})
+	m.took(ctx, err)
 	if err != nil {
 		err = flow.during(err, "%s does not take it", m.to)
 	}

@@ -308,7 +308,7 @@ func (c *Client) newSession(q *viewer.Request, m *acp.Message) error {
 		agent = c.agent
 		c.mu.Unlock()
 	}
-	node, placed, err := c.g.place(c.token, at, agent, "")
+	node, placed, err := c.g.place(c.token, at, agent, nil)
 	if err != nil {
 		return err
 	}

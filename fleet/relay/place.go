@@ -76,23 +76,23 @@ func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
 }
 
 // Place chooses the node to which a session goes from another one: that with the name, or of
-// those with the labels that have the agent the one with the least work. Placed is called when it
-// has come.
-func (g *Gateway) Place(t store.Token, name string, labels map[string]string, agent, from string) (node string, placed func(), err error) {
-	return g.place(t, selection{name: name, labels: labels}, agent, from)
+// those with the labels that have the agent and have not the session the one with the least work. Placed is
+// called when it has come.
+func (g *Gateway) Place(t store.Token, name string, labels map[string]string, agent string, has func(node string) bool) (node string, placed func(), err error) {
+	return g.place(t, selection{name: name, labels: labels}, agent, has)
 }
 
 // place chooses the node for a session: of those that fit and have the agent the one with the
-// least work. Except is one that it must not be, "" for none. Placed is called when the node has
-// answered.
-func (g *Gateway) place(t store.Token, at selection, agent, except string) (node string, placed func(), err error) {
+// least work. Those that have it already are not chosen; has is nil for a new one. Placed is called when
+// the node has answered.
+func (g *Gateway) place(t store.Token, at selection, agent string, has func(node string) bool) (node string, placed func(), err error) {
 	nodes, err := g.candidates(t, at)
 	if err != nil {
 		return "", nil, err
 	}
-	if at.name == "" && except != "" {
-		if nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Name == except }); len(nodes) == 0 {
-			return "", nil, problem.New(problem.NodeNotFound, "there is no other node that fits and is connected than %s, where the session is", except)
+	if at.name == "" && has != nil {
+		if nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return has(n.Name) }); len(nodes) == 0 {
+			return "", nil, problem.New(problem.NodeNotFound, "there is no other node that fits and is connected than where the session is")
 		}
 	}
 	if agent != "" && at.name == "" { // a gateway can find agents that it does not list

@@ -364,7 +364,7 @@ func TestPlace_AtTheSameMoment(t *testing.T) {
 	var got []string
 	var done []func()
 	for range 5 {
-		node, placed, err := w.g.place(store.Token{}, selection{}, "mock", "")
+		node, placed, err := w.g.place(store.Token{}, selection{}, "mock", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,11 +376,11 @@ func TestPlace_AtTheSameMoment(t *testing.T) {
 	for _, f := range done {
 		f()
 	}
-	if _, _, err := w.g.place(store.Token{}, selection{}, "rare", ""); err == nil || problem.From(err).Kind != problem.UnsupportedAgent {
+	if _, _, err := w.g.place(store.Token{}, selection{}, "rare", nil); err == nil || problem.From(err).Kind != problem.UnsupportedAgent {
 		t.Errorf("an agent that no node lists: %v", err)
 	}
 	w.nodes["b"].node.Agents = nil // it may have it
-	if node, placed, err := w.g.place(store.Token{}, selection{}, "rare", ""); err != nil || node != "b" {
+	if node, placed, err := w.g.place(store.Token{}, selection{}, "rare", nil); err != nil || node != "b" {
 		t.Errorf("an agent that one may have: %q, %v", node, err)
 	} else {
 		placed()

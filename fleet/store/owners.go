@@ -65,7 +65,7 @@ type Other struct {
 type Moving struct {
 	ID    string    `json:"id"`
 	To    string    `json:"to"`
-	Hub   string    `json:"hub"`
+	Hub   string    `json:"hub"` // that does it, "" for none any more
 	Since time.Time `json:"since"`
 }
 
@@ -87,6 +87,14 @@ func (o Owner) With(other Other) *Owner {
 	if len(o.Others) > maxOthers {
 		o.Others = o.Others[1:]
 	}
+	return &o
+}
+
+// Left returns a copy of the record in which no hub does the move, and it is not known how far that has come.
+func (o Owner) Left() *Owner {
+	m := *o.Moving
+	m.Hub = ""
+	o.Moving = &m
 	return &o
 }
 
