@@ -3,6 +3,7 @@ package runtime
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -43,7 +44,7 @@ func (f *following) one() SessionChange {
 // until reads up to the first change that is meant.
 func (f *following) until(what string, is func(c SessionChange) bool) SessionChange {
 	f.t.Helper()
-	for range 1000 {
+	for range 2000 {
 		if c := f.one(); is(c) {
 			return c
 		}
@@ -230,16 +231,29 @@ func TestChanges_DeletedBeforeTheStart(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "aside", back), filepath.Join(sessions, back)); err != nil {
 		t.Fatal(err)
 	}
+	before := time.Now().Add(-time.Hour)
+	for i := range 1100 { // of which some are too many
+		old := filepath.Join(dir, "deleted", fmt.Sprint("old-", i))
+		if err := errors.Join(os.WriteFile(old, nil, 0o600), os.Chtimes(old, before, before)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 2 { // it is not forgotten by being told
 		r = joined()
 		f := follow(t, r, 0)
-		told := map[string]ChangeType{}
+		told, old := map[string]ChangeType{}, 0
 		f.until("current", func(c SessionChange) bool {
-			if c.SessionID != "" {
+			switch {
+			case strings.HasPrefix(c.SessionID, "old-"):
+				old++
+			case c.SessionID != "":
 				told[c.SessionID] = c.Type
 			}
 			return c.Type == ChangeCurrent
 		})
+		if old < 990 || old > 999 {
+			t.Errorf("%d of before are remembered", old)
+		}
 		if want := map[string]ChangeType{kept: ChangeSession, back: ChangeSession, gone: ChangeDeleted}; !maps.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -19,7 +18,7 @@ import (
 // A hub that was away when the session was deleted cannot tell it from one that a broken disk has lost.
 const deletedFolder = "deleted"
 
-// maxDeleted bounds the deleted sessions that a start remembers: the newest.
+// maxDeleted bounds the deleted sessions that are remembered: the newest. While a gateway runs there can be as many again.
 const maxDeleted = 1000
 
 // removeFiles removes all files of a session. They go at once, by a new name, so that a gateway that is killed
@@ -58,6 +57,9 @@ func (set *Set) noteDeleted(id string) {
 	if err != nil { // the hub keeps a copy then, as of one that was lost
 		set.o.Logger.Warn("that a session is deleted could not be noted for the hub", "session", id, "err", err)
 	}
+	if set.deletions.Add(1)%maxDeleted == 0 {
+		set.newestDeleted()
+	}
 }
 
 func (set *Set) deletedFolder() string {
@@ -66,6 +68,18 @@ func (set *Set) deletedFolder() string {
 
 // readDeletedLocked reads which sessions were deleted before. One that is there again is none; mu is held.
 func (set *Set) readDeletedLocked() {
+	for _, name := range set.newestDeleted() {
+		id, err := url.PathUnescape(name)
+		if err == nil && set.byID[id] == nil && filepath.Base(set.store.path(id)) == name {
+			set.deleted = append(set.deleted, id)
+		} else {
+			_ = os.Remove(filepath.Join(set.deletedFolder(), name)) // it is looked at again at the next start
+		}
+	}
+}
+
+// newestDeleted returns the names of what is remembered, the newest first, and removes what is more.
+func (set *Set) newestDeleted() (names []string) {
 	dir := set.deletedFolder()
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -74,20 +88,14 @@ func (set *Set) readDeletedLocked() {
 	when := make(map[string]time.Time, len(list))
 	for _, e := range list {
 		if info, err := e.Info(); err == nil {
-			when[e.Name()] = info.ModTime()
+			names, when[e.Name()] = append(names, e.Name()), info.ModTime()
 		}
 	}
-	slices.SortFunc(list, func(a, b os.DirEntry) int {
-		return cmp.Or(when[b.Name()].Compare(when[a.Name()]), strings.Compare(a.Name(), b.Name()))
-	})
-	for i, e := range list {
-		id, err := url.PathUnescape(e.Name())
-		if i < maxDeleted && err == nil && set.byID[id] == nil && filepath.Base(set.store.path(id)) == e.Name() {
-			set.deleted = append(set.deleted, id)
-		} else {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // it is looked at again at the next start
-		}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(when[b].Compare(when[a]), cmp.Compare(a, b)) })
+	for _, name := range names[min(len(names), maxDeleted):] {
+		_ = os.Remove(filepath.Join(dir, name)) // another one is as good
 	}
+	return names[:min(len(names), maxDeleted)]
 }
 
 // DeletedBefore returns the ids of sessions that were deleted before this gateway began, as far as that is

@@ -83,6 +83,8 @@ type Set struct {
 	reserved map[string]bool // ids of sessions that are being created
 	removing map[string]bool // ids of deleted sessions whose files are still there
 	deleted  []string        // ids of sessions that were deleted before the start; for the hub
+
+	deletions atomic.Int64 // since the start
 }
 
 // NewSet has the sessions below the data directory read. Who needs one waits for it; who
