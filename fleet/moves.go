@@ -494,7 +494,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64)
 		if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 { // it never had the session
 			switch err := to.DeleteSession(within, m.line.Session); {
 			case err == nil || isNotFound(err):
-				m.clean = true
+				m.clean = m.awaitUnlisted(within)
 			default:
 				m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
 			}
@@ -671,6 +671,17 @@ func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.S
 			return
 		}
 	}
+}
+
+// awaitUnlisted returns when the hub has heard that the other node has nothing of the session. What it had would be a
+// session of its own until then. False says that the hub has not heard it.
+func (m *move) awaitUnlisted(ctx context.Context) bool {
+	gone := func() bool {
+		return !slices.ContainsFunc(m.h.o.Store.SessionsNamed(m.line.Session), func(s *store.Session) bool {
+			return s.Node == m.to && store.LineOf(s.Info) == m.line && s.Gone == nil
+		})
+	}
+	return m.h.until(ctx, settleFor, gone) == nil && gone()
 }
 
 // awaitOpen returns when the node that has given the session, or a part of it, has opened it again: it

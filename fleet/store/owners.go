@@ -147,10 +147,11 @@ func (s *Store) UpdateOwner(ctx context.Context, l Line, change func(*Owner) (*O
 		if err != nil {
 			return had.value, err
 		}
-		next.Line = l
-		_, err = s.owners.put(ctx, l.key(), next, had.revision)
+		record := *next // it can be the one that is there, which others read
+		record.Line = l
+		_, err = s.owners.put(ctx, l.key(), &record, had.revision)
 		if err == nil {
-			return next, nil
+			return &record, nil
 		}
 		if !errors.Is(err, errChanged) {
 			return had.value, problem.Wrap(problem.Unavailable, err, "the hub cannot note who has session %s", l.Session)
