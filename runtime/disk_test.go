@@ -1,12 +1,15 @@
 package runtime
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -328,6 +331,44 @@ func TestRecord_LostOfAnAgentThatSpeaksFirst(t *testing.T) {
 	info, err := next.Session(s)
 	if err != nil || info.Title != "mine" || info.Cwd != "/tmp" {
 		t.Errorf("it is %+v, %v", info, err)
+	}
+}
+
+// While records cannot be written each session tries again and again. The gateway's log says it now and then: it may
+// stand on the same disk.
+func TestRecord_ThatCannotBeWrittenIsToldNowAndThen(t *testing.T) {
+	var said bytes.Buffer
+	dir := t.TempDir()
+	r := openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake", Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	tc := connect(t, r, "")
+	var inTheWay []string
+	set := func(s string) string {
+		return `{"sessionId":"` + s + `","metadata":{"tries":` + strconv.Itoa(len(inTheWay)) + `}}`
+	}
+	sessions := []string{tc.session(), tc.session()}
+	for _, s := range sessions {
+		inTheWay = append(inTheWay, filepath.Join(dir, "sessions", s, "session.json.tmp"))
+		if err := os.Mkdir(inTheWay[len(inTheWay)-1], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if e := tc.callErr("_sandboxagent/session/set_metadata", set(s)); !strings.Contains(e.Message, "cannot be written now") {
+				t.Errorf("%v", e)
+			}
+		}
+	}
+	for i, s := range sessions {
+		if err := os.Remove(inTheWay[i]); err != nil {
+			t.Fatal(err)
+		}
+		tc.call("_sandboxagent/session/set_metadata", set(s))
+	}
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(said.String(), "level=ERROR"); n != 1 {
+		t.Errorf("the log has %d errors:\n%s", n, said.String())
 	}
 }
 

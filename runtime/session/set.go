@@ -72,7 +72,8 @@ type Set struct {
 	asks    askTable
 	counts  journal.Stats // of all logs of sessions
 	budget  *journal.Budget
-	trouble trouble
+	trouble trouble // with logs
+	unsaved trouble // with records
 	changes changes.List[string, *Session]
 	prompts *memory.Share // that wait, or that an agent may not have read
 	crowded chan struct{} // has a value when more files of logs are open than should be

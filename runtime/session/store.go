@@ -87,6 +87,11 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp) // a disk that is full has no room for it
+		}
+	}()
 	_, err = f.Write(b)
 	if err == nil && durable {
 		err = f.Sync()
