@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fs"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // truncatedHeader says of an answer that is no JSON that a limit cut it.
@@ -163,8 +164,8 @@ func (s *Server) transfer(r fileRequest) (release func(), err error) {
 type incoming struct {
 	body io.Reader
 	rc   *http.ResponseController
-	rec  *recorder // may be nil
-	next time.Time // when the deadline is due to be moved
+	rec  *recorder       // may be nil
+	wait *awake.Deadline // nil before the first read
 	n    int64
 }
 
@@ -174,9 +175,10 @@ func newIncoming(r fileRequest) *incoming {
 
 // Read implements io.Reader. Its errors are problems.
 func (i *incoming) Read(p []byte) (int, error) {
-	if now := time.Now(); now.After(i.next) {
-		_ = i.rc.SetReadDeadline(now.Add(stall)) // test recorders have none
-		i.next = now.Add(stall / 10)
+	if i.wait == nil {
+		i.wait = awake.NewDeadline(stall, i.rc.SetReadDeadline)
+	} else {
+		i.wait.Extend()
 	}
 	n, err := i.body.Read(p)
 	i.n += int64(n)
@@ -195,7 +197,9 @@ func (i *incoming) done() {
 	if i.rec != nil {
 		i.rec.uploaded += i.n
 	}
-	_ = i.rc.SetReadDeadline(time.Time{})
+	if i.wait != nil {
+		i.wait.Stop()
+	}
 }
 
 // outgoing is a response whose body must not stall.
@@ -203,8 +207,8 @@ type outgoing struct {
 	http.ResponseWriter // the framework's, which knows when the header is written
 	body                http.ResponseWriter
 	rc                  *http.ResponseController
-	next                time.Time
-	refused             int // a status that is answered with a problem instead
+	wait                *awake.Deadline // nil before the first write
+	refused             int             // a status that is answered with a problem instead
 }
 
 func newOutgoing(r fileRequest) *outgoing {
@@ -224,9 +228,10 @@ func (o *outgoing) WriteHeader(status int) {
 }
 
 func (o *outgoing) patience() {
-	if now := time.Now(); now.After(o.next) {
-		_ = o.rc.SetWriteDeadline(now.Add(stall)) // test recorders have none
-		o.next = now.Add(stall / 10)
+	if o.wait == nil {
+		o.wait = awake.NewDeadline(stall, o.rc.SetWriteDeadline)
+	} else {
+		o.wait.Extend()
 	}
 }
 
@@ -269,4 +274,8 @@ func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
 }
 
 // done lets the connection serve other requests afterwards.
-func (o *outgoing) done() { _ = o.rc.SetWriteDeadline(time.Time{}) }
+func (o *outgoing) done() {
+	if o.wait != nil {
+		o.wait.Stop()
+	}
+}

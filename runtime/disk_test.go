@@ -1,11 +1,15 @@
 package runtime
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -327,6 +331,120 @@ func TestRecord_LostOfAnAgentThatSpeaksFirst(t *testing.T) {
 	info, err := next.Session(s)
 	if err != nil || info.Title != "mine" || info.Cwd != "/tmp" {
 		t.Errorf("it is %+v, %v", info, err)
+	}
+}
+
+// While records cannot be written each session tries again and again. The gateway's log says it now and then: it may
+// stand on the same disk.
+func TestRecord_ThatCannotBeWrittenIsToldNowAndThen(t *testing.T) {
+	var said bytes.Buffer
+	dir := t.TempDir()
+	r := openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake", Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	tc := connect(t, r, "")
+	var inTheWay []string
+	set := func(s string) string {
+		return `{"sessionId":"` + s + `","metadata":{"tries":` + strconv.Itoa(len(inTheWay)) + `}}`
+	}
+	sessions := []string{tc.session(), tc.session()}
+	for _, s := range sessions {
+		inTheWay = append(inTheWay, filepath.Join(dir, "sessions", s, "session.json.tmp"))
+		if err := os.Mkdir(inTheWay[len(inTheWay)-1], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if e := tc.callErr("_sandboxagent/session/set_metadata", set(s)); !strings.Contains(e.Message, "cannot be written now") {
+				t.Errorf("%v", e)
+			}
+		}
+	}
+	for i, s := range sessions {
+		if err := os.Remove(inTheWay[i]); err != nil {
+			t.Fatal(err)
+		}
+		tc.call("_sandboxagent/session/set_metadata", set(s))
+	}
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(said.String(), "level=ERROR"); n != 1 {
+		t.Errorf("the log has %d errors:\n%s", n, said.String())
+	}
+}
+
+// filesIn returns what the files of a folder have, by name.
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		b, _ := os.ReadFile(name) // a folder has nothing
+		files[name] = string(b)
+	}
+	return files
+}
+
+// What a session has on disk is nobody else's when its record cannot be read, or not by this version: it stays
+// as it is, whoever asks for its id. When it can be read again it is there, also without another start.
+func TestRecord_ThatCannotBeReadStays(t *testing.T) {
+	for name, harm := range map[string]func(record string) error{
+		"no file": func(record string) error {
+			return errors.Join(os.Rename(record, record+".away"), os.Mkdir(record, 0o700))
+		},
+		"newer": func(record string) error {
+			b, err := os.ReadFile(record)
+			return errors.Join(err, os.Rename(record, record+".away"), os.WriteFile(record, rawjson.SetMember(b, []byte("9"), "version"), 0o600))
+		},
+		"another's": func(record string) error {
+			b, err := os.ReadFile(record)
+			return errors.Join(err, os.Rename(record, record+".away"), os.WriteFile(record, rawjson.SetMember(b, []byte(`"else"`), "id"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			id := tc.request("session/prompt", prompt(s, "precious"))
+			a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"since":"then"}}`)
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			record := filepath.Join(dir, "sessions", s, "session.json")
+			if err := harm(record); err != nil {
+				t.Fatal(err)
+			}
+			before := filesIn(t, filepath.Dir(record))
+			r = newRuntime(t, dir, &fakeAgent{})
+			tc = connect(t, r, "")
+			if other := tc.session(); other == s { // the agent counts its sessions from one in each process
+				t.Error("a new session has its id")
+			}
+			if e := tc.callErr("session/new", `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"`+s+`"}}}`); !strings.Contains(e.Message, "is taken") {
+				t.Errorf("%v", e)
+			}
+			load := `{"sessionId":"` + s + `","cwd":"/","mcpServers":[]}`
+			if e := tc.callErr("session/load", load); !strings.Contains(e.Message, "cannot be read; it is as it was in "+filepath.Dir(record)) {
+				t.Errorf("%v", e)
+			}
+			if after := filesIn(t, filepath.Dir(record)); !maps.Equal(before, after) {
+				t.Errorf("its files were %q and are %q", before, after)
+			}
+			if err := errors.Join(os.RemoveAll(record), os.Rename(record+".away", record)); err != nil {
+				t.Fatal(err)
+			}
+			tc.call("session/load", load)
+			if info, err := r.Session(s); err != nil || string(info.Metadata) != `{"since":"then"}` || info.EventCount == 0 {
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
 	}
 }
 

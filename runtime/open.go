@@ -83,7 +83,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 		q.Fail(nil, aerr)
 		return
 	}
-	if id != "" && !c.r.sessions.Reserve(id) {
+	if id != "" && !c.r.sessions.Reserve(id, true) {
 		q.Fail(nil, taken(id))
 		return
 	}
@@ -274,6 +274,13 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	if s == nil {
+		var err error
+		if s, err = c.r.sessions.Reread(m.Session()); err != nil {
+			q.Fail(nil, err)
+			return
+		}
+	}
+	if s == nil {
 		c.openForeign(q, m)
 		return
 	}
@@ -417,7 +424,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		q.Fail(nil, err)
 		return
 	}
-	if !c.r.sessions.Reserve(id) {
+	if !c.r.sessions.Reserve(id, false) {
 		q.Fail(nil, acp.Errorf(acp.CodeInternal, "session %s is being opened by another request: try again", id))
 		return
 	}

@@ -114,3 +114,53 @@ func TestTimer_Sleep(t *testing.T) {
 		t.Errorf("%v have passed", got)
 	}
 }
+
+// A connection's deadline passes when its peer had the time awake. What a pause has used up does not end it, and who
+// goes on behind the end has all of the time again.
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		defer func(real func() time.Duration) { own.real = real }(own.real)
+		real := own.real
+		own.real = func() time.Duration { return real() + time.Duration(asleep.Load()) }
+		own.watch(true)
+		defer own.watch(false)
+		awake := func(d time.Duration) {
+			for range d / time.Second {
+				time.Sleep(time.Second)
+				own.tick()
+			}
+			synctest.Wait()
+		}
+		var passed atomic.Bool
+		l := NewDeadline(time.Minute, func(at time.Time) error {
+			passed.Store(!at.IsZero())
+			return nil
+		})
+		asleep.Add(int64(8 * time.Hour))
+		l.timer.due() // as the machine's timer says when it wakes up
+		awake(30 * time.Second)
+		l.Extend()
+		awake(59 * time.Second)
+		if passed.Load() {
+			t.Error("it has passed too early")
+		}
+		awake(time.Second)
+		if !passed.Load() {
+			t.Error("it has not passed")
+		}
+		l.Extend()
+		if passed.Load() {
+			t.Error("it has passed for who has all of the time again")
+		}
+		awake(time.Minute)
+		l.Stop()
+		if passed.Load() {
+			t.Error("the connection is left with it")
+		}
+		awake(time.Hour)
+		if passed.Load() {
+			t.Error("it passes when it was stopped")
+		}
+	})
+}

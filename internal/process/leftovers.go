@@ -10,34 +10,36 @@ import (
 	"syscall"
 )
 
-// ownerFile holds the mark of the gateway that uses a data directory.
+// ownerFile holds the mark of the gateway that uses a data directory, and which directory that is: who copies
+// one while its gateway runs has the mark in both.
 const ownerFile = "owner"
 
 // TakeOver ends what an earlier gateway on this data directory has left running,
 // and notes this gateway's mark there for the next one. Only one gateway may use
 // the directory: the caller holds its lock.
 func TakeOver(dataDir string) error {
-	path := filepath.Join(dataDir, ownerFile)
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return fmt.Errorf("note this gateway: %w", err)
+	}
+	path, here := filepath.Join(dataDir, ownerFile), folderID(dataDir)
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("find the gateway before this one: %w", err)
 	}
-	// A shorter text than a mark could be the beginning of somebody else's.
-	if old := strings.TrimSpace(string(b)); len(old) == len(owner) && old != owner {
+	old, of, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+	// A shorter text than a mark could be the beginning of somebody else's. Versions before did not write of what
+	// directory it is.
+	if len(old) == len(owner) && old != owner && (of == "" || of == here) {
 		killMarked(OwnerVar + "=" + old)
 	}
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return fmt.Errorf("note this gateway: %w", err)
-	}
-	if err := noteOwner(path, []byte(owner+"\n"), len(b)); err != nil {
+	if err := noteOwner(path, []byte(owner+"\n"+here+"\n"), len(b)); err != nil {
 		return fmt.Errorf("note this gateway: %w", err)
 	}
 	return nil
 }
 
 // noteOwner writes a mark anew, not in place: a torn one would match nothing. On a full
-// disk it is written over the one that is there, if that has the same length: people need
-// the gateway to make room.
+// disk it is written over the one that is there: people need the gateway to make room.
 func noteOwner(path string, mark []byte, there int) error {
 	tmp := path + ".tmp"
 	err := os.WriteFile(tmp, mark, 0o600)
@@ -45,7 +47,7 @@ func noteOwner(path string, mark []byte, there int) error {
 		return os.Rename(tmp, path)
 	}
 	_ = os.Remove(tmp)
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || there != len(mark) {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || there == 0 {
 		return err
 	}
 	f, ferr := os.OpenFile(path, os.O_WRONLY, 0)
@@ -53,5 +55,5 @@ func noteOwner(path string, mark []byte, there int) error {
 		return errors.Join(err, ferr)
 	}
 	_, ferr = f.WriteAt(mark, 0)
-	return errors.Join(ferr, f.Close())
+	return errors.Join(ferr, f.Truncate(int64(len(mark))), f.Close())
 }

@@ -17,7 +17,8 @@ func TestTakeOver_FullDisk(t *testing.T) {
 		want  error
 	}{
 		"of a gateway before": {strings.Repeat("x", len(owner)) + "\n", nil},
-		"of another length":   {"x\n", syscall.ENOSPC},
+		"of another length":   {"x\n", nil},
+		"longer":              {strings.Repeat("x", 4*len(owner)), nil},
 		"none":                {"", syscall.ENOSPC},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,7 +37,7 @@ func TestTakeOver_FullDisk(t *testing.T) {
 				t.Fatalf("%v, want %v", err, c.want)
 			}
 			b, err := os.ReadFile(path)
-			if c.want == nil && (err != nil || string(b) != owner+"\n") {
+			if c.want == nil && (err != nil || string(b) != owner+"\n"+folderID(dir)+"\n") {
 				t.Errorf("the mark is %q, %v", b, err)
 			}
 			if c.want != nil && string(b) != c.there {

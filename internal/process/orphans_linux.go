@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	goruntime "runtime"
@@ -118,6 +119,15 @@ func killMarked(mark string) {
 			time.Sleep(2 * time.Millisecond) // a killed process of somebody else's takes a moment to go
 		}
 	}
+}
+
+// folderID tells a folder from its copies, wherever it is moved to; "" when that is not known.
+func folderID(path string) string {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x:%x", st.Dev, st.Ino)
 }
 
 // reap waits briefly for an orphan that became our child.

@@ -18,6 +18,9 @@ func forget(int) {}
 // killMarked does nothing here: other processes' environments cannot be read.
 func killMarked(string) {}
 
+// folderID is not needed here.
+func folderID(string) string { return "" }
+
 // ReapOrphans does nothing here: orphans go to process 1.
 func ReapOrphans(_ <-chan os.Signal, stop <-chan struct{}) { <-stop }
 

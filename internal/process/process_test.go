@@ -203,6 +203,14 @@ func TestTakeOver_EndsWhatAKilledGatewayLeft(t *testing.T) {
 	if _, err := fmt.Fscan(out, &child, &grandchild); err != nil {
 		t.Fatal(err)
 	}
+	// A gateway on a copy of the directory is not the next one.
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := TakeOver(copied); err != nil || !alive(child) || !alive(grandchild) {
+		t.Errorf("err %v, the gateway's child alive %v, grandchild alive %v", err, alive(child), alive(grandchild))
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

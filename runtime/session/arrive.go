@@ -189,13 +189,10 @@ func (set *Set) reserveArrival(id string, replace bool) (old *Session, err error
 		set.reserved[id] = true
 		return old, nil
 	}
-	if !set.Reserve(id) {
+	if !set.Reserve(id, false) {
 		return nil, problem.New(problem.SessionAlreadyExists, "session %s is here already: delete it first, or leave it as it is", id).With("sessionId", id)
 	}
-	if set.store.dir == "" {
-		return nil, nil
-	}
-	if _, err := os.Lstat(set.store.path(id)); err == nil {
+	if set.store.holds(id) {
 		set.Unreserve(id)
 		return nil, problem.New(problem.SessionAlreadyExists, "there are files of a session %s in %s, which cannot be read: remove them first", id, set.store.path(id)).With("sessionId", id)
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/google/uuid"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -44,7 +46,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 
 // Create makes the session that the agent has just created with the given result. It is
 // called by the process's reader: the session's messages go to its log from now on. It
-// does not touch the disk; see [Session.Keep] and [Session.Finish].
+// writes nothing; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
 		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Title != "" && n.From == nil, Cwd: n.Cwd,
@@ -60,6 +62,9 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 		rec.Handover, rec.Continuity = n.Handover, ContinuityReplayed
 	}
 	rec.read(result)
+	if rec.ID == "" && set.store.holds(rec.AgentSessionID) { // the files of one that could not be read
+		rec.ID = uuid.NewString()
+	}
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from

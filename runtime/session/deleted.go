@@ -66,11 +66,11 @@ func (set *Set) deletedFolder() string {
 	return filepath.Join(filepath.Dir(set.store.dir), deletedFolder)
 }
 
-// readDeletedLocked reads which sessions were deleted before. One that is there again is none; mu is held.
-func (set *Set) readDeletedLocked() {
+// readDeleted reads which sessions were deleted before. One that is there again is none.
+func (set *Set) readDeleted() {
 	for _, name := range set.newestDeleted() {
 		id, err := url.PathUnescape(name)
-		if err == nil && set.byID[id] == nil && filepath.Base(set.store.path(id)) == name {
+		if err == nil && !set.store.holds(id) && filepath.Base(set.store.path(id)) == name {
 			set.deleted = append(set.deleted, id)
 		} else {
 			_ = os.Remove(filepath.Join(set.deletedFolder(), name)) // it is looked at again at the next start

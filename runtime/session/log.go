@@ -269,6 +269,7 @@ func (s *Session) closeLog() {
 		s.logger().Warn("close log of deleted session", "err", err)
 	}
 	s.set.trouble.set(s.id, nil)
+	s.set.unsaved.set(s.id, nil)
 }
 
 // noteTrouble notes whether the session's log can be used, and reports whether
@@ -288,17 +289,17 @@ func (s *Session) noteTrouble(err error) (changed bool) {
 }
 
 // troubleEvery is how often the gateway's own log says that logs of sessions cannot
-// be used, however many there are.
+// be used, or records not be written, however many there are.
 const troubleEvery = time.Minute
 
-// trouble knows the sessions whose logs cannot be used. Its lock is the innermost.
+// trouble knows the sessions whose logs cannot be used, or whose records not be written. Its lock is the innermost.
 type trouble struct {
 	mu      sync.Mutex
 	failing map[string]error // by session id
 	told    time.Time
 }
 
-// set notes how the log of a session is. changed says that it was not so before,
+// set notes how the log or the record of a session is. changed says that it was not so before,
 // tell that the gateway's own log should say it.
 func (t *trouble) set(id string, err error) (changed, tell bool) {
 	t.mu.Lock()

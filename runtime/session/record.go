@@ -160,8 +160,8 @@ func (s *Session) edit(change func(rec *record) (undo func(rec *record))) error 
 	return <-done
 }
 
-// save writes the record when it changed. An error was logged; it is for who has something
-// to tell of what is written.
+// save writes the record when it changed. An error is for who has something to tell of what is
+// written; the gateway's own log says it now and then, however many sessions try again each second.
 func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -184,8 +184,9 @@ func (s *Session) save() error {
 	rec := s.rec
 	s.mu.Unlock()
 	err := s.set.store.save(rec, s.set.o.Fsync != "never")
-	if err != nil {
-		s.logger().Error("save session", "err", err)
+	if err == nil {
+		s.set.unsaved.set(s.id, nil)
+	} else {
 		s.mu.Lock()
 		edits = append(edits, s.edits...) // they were made on top of the others
 		s.edits = nil
@@ -194,7 +195,14 @@ func (s *Session) save() error {
 		}
 		s.unsaved = true
 		s.announceLocked()
+		tell := false
+		if s.m.life != deleted { // else closeLog has forgotten it
+			_, tell = s.set.unsaved.set(s.id, err)
+		}
 		s.mu.Unlock()
+		if tell {
+			s.logger().Error("the records of sessions cannot be written", "sessions", s.set.unsaved.count(), "err", err)
+		}
 	}
 	s.tellEdits(edits, err)
 	return err

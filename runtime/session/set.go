@@ -72,7 +72,8 @@ type Set struct {
 	asks    askTable
 	counts  journal.Stats // of all logs of sessions
 	budget  *journal.Budget
-	trouble trouble
+	trouble trouble // with logs
+	unsaved trouble // with records
 	changes changes.List[string, *Session]
 	prompts *memory.Share // that wait, or that an agent may not have read
 	crowded chan struct{} // has a value when more files of logs are open than should be
@@ -127,7 +128,7 @@ func (set *Set) readLocked(folders []os.DirEntry) {
 		set.byID[rec.ID] = s
 		all = append(all, s)
 	}
-	set.readDeletedLocked()
+	set.readDeleted()
 	set.beginChanges(all)
 	for _, s := range all {
 		s.list()
@@ -328,9 +329,13 @@ func PlainID(id string) bool {
 	return id != "" && len(id) <= MaxID && !slices.Contains(takenPaths, id)
 }
 
-// Reserve keeps the id for a session that is being created, and reports whether it was
-// free.
-func (set *Set) Reserve(id string) bool {
+// Reserve keeps the id for a session that is being created, or opened, and reports whether it was free. That
+// of one that is created is not while there are files of it: they are of a session that could not be read, and
+// would be written over.
+func (set *Set) Reserve(id string, created bool) bool {
+	if created && set.store.holds(id) {
+		return false
+	}
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if set.byID[id] != nil || set.reserved[id] || set.removing[id] {
@@ -338,6 +343,30 @@ func (set *Set) Reserve(id string) bool {
 	}
 	set.reserved[id] = true
 	return true
+}
+
+// Reread returns the session of an id that nobody found: one that could not be read at the start, or whose
+// files were brought back since. It is nil when there are no such files, or none that say whose they are. The
+// error is why it cannot be read.
+func (set *Set) Reread(id string) (*Session, error) {
+	if !set.store.holds(id) || !set.Reserve(id, false) {
+		return nil, nil
+	}
+	path := set.store.path(id)
+	rec, err := set.store.read(filepath.Base(path), set.o.Logger)
+	if err != nil {
+		set.Unreserve(id)
+		if errors.Is(err, errLost) {
+			return nil, nil
+		}
+		return nil, problem.Wrap(problem.Unavailable, err, "session %s cannot be read; it is as it was in %s", id, path)
+	}
+	s := newSession(set, rec, dormant)
+	s.list() // nobody else has it yet
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	set.enterLocked(s)
+	return s, nil
 }
 
 // Removing reports whether the files of a deleted session are still there. Until they are gone nobody

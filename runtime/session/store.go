@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -86,6 +87,11 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp) // a disk that is full has no room for it
+		}
+	}()
 	_, err = f.Write(b)
 	if err == nil && durable {
 		err = f.Sync()
@@ -104,9 +110,8 @@ func (st store) save(rec record, durable bool) (err error) {
 	return journal.SyncFolder(dir)
 }
 
-// records reads the record in each of the store's folders. One that cannot be read is made
-// again from what the log says of the session. Where that says nothing either, the session
-// is reported and left alone. A folder in which nothing was written yet is removed: its session was
+// records reads the record in each of the store's folders; see [store.read]. A session that cannot be
+// read is reported and left alone. A folder in which nothing was written yet is removed: its session was
 // being made when the gateway was killed, and nobody was told of it.
 func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 	recs := make([]record, len(folders))
@@ -141,22 +146,45 @@ func (st store) removeUnwritten(name string) bool {
 	return os.Remove(dir) == nil
 }
 
-// read reads one record.
+// errLost is matched when a session's record is not there, or is none, and the log has no copy.
+var errLost = errors.New("the session's record is lost")
+
+// read reads the record in a folder. One that is lost is made again from what the log says of the session.
+// One that cannot be read now, or not by this version, is not: it may have more than that, and stays as it is.
 func (st store) read(name string, log *slog.Logger) (rec record, err error) {
 	b, err := readFile(filepath.Join(st.dir, name, recordFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return record{}, err
+	}
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
 	}
-	if err != nil || rec.ID == "" {
-		if again, ok := st.rebuild(name); ok {
-			log.Warn("the record of a session was lost, its log had a copy", "directory", name, "err", err)
-			rec, err = again, st.save(again, true)
+	if rec.Version <= recordVersion && (err != nil || rec.ID == "") {
+		again, ok := st.rebuild(name)
+		if !ok {
+			return record{}, fmt.Errorf("%w: %w", errLost, cmp.Or(err, errors.New("it has no id")))
+		}
+		log.Warn("the record of a session was lost, its log had a copy", "directory", name, "err", err)
+		if rec, err = again, st.save(again, true); err != nil { // the next start makes it again
+			log.Error("save session", "session", rec.ID, "err", err)
 		}
 	}
-	if err == nil && (rec.ID == "" || filepath.Base(st.path(rec.ID)) != name) {
-		err = errors.New("its id does not match the directory")
+	switch {
+	case rec.Version > recordVersion:
+		return record{}, fmt.Errorf("its record has version %d and was written by a newer sandbox-agent; this one reads %d", rec.Version, recordVersion)
+	case filepath.Base(st.path(rec.ID)) != name:
+		return record{}, fmt.Errorf("its record is of session %s, which belongs in the folder %s", rec.ID, filepath.Base(st.path(rec.ID)))
 	}
-	return rec, err
+	return rec, nil
+}
+
+// holds reports whether there is something where the files of a session would be.
+func (st store) holds(id string) bool {
+	if st.dir == "" {
+		return false
+	}
+	_, err := os.Lstat(st.path(id))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // texts has each text once: what an agent offers is the same in most of its sessions. None
