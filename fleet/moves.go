@@ -354,7 +354,10 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		return m.arrived(ctx, to, got)
 	}
 	if err := m.open(ctx, got.Session); err != nil {
-		switch now, asked := to.Session(ctx, here.ID); {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor) // also when nobody waits for it
+		now, asked := to.Session(within, here.ID)
+		cancel()
+		switch {
 		case isNotFound(asked): // to take it back would undo that
 			m.over(ctx)
 			m.forget(ctx)
