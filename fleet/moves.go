@@ -306,6 +306,9 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 		}
 		return &o
 	})
+	if errors.Is(failed, errTaken) { // this hub stood still for long
+		return during(err, "another move of session %s has begun meanwhile, and says where it is", m.line.Session)
+	}
 	if failed != nil {
 		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
 	}
