@@ -53,6 +53,16 @@ func NeedTexts(raw json.RawMessage, place string, members ...string) *Error {
 	return nil
 }
 
+// NeedFlags is [NeedTexts] for members that are true or false.
+func NeedFlags(raw json.RawMessage, place string, members ...string) *Error {
+	for _, name := range members {
+		if v, ok := rawjson.Member(raw, name); ok && string(v) != "true" && string(v) != "false" && string(v) != "null" {
+			return Errorf(CodeInvalidParams, "%s.%s must be true or false, not %.40s", place, name, v)
+		}
+	}
+	return nil
+}
+
 // NeedOwnTexts is [NeedTexts] for fields of the gateway's own in _meta.
 func NeedOwnTexts(meta json.RawMessage, fields ...string) *Error {
 	own, _ := rawjson.Member(meta, MetaKey)

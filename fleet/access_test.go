@@ -248,6 +248,7 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 		&fleet.NewToken{Kind: store.KindClient, Note: strings.Repeat("x", 300)}:        "note",
 		&map[string]any{"kind": "client", "scopes": "admin"}:                           "scopes",
 		&map[string]any{"kind": 1}:                                                     "kind must be a string",
+		&map[string]any{"kind": "client", "node": ""}:                                  "node is empty",
 		&fleet.NewToken{Kind: store.KindClient, Note: "\u001b[31m"}:                    "cannot be shown",
 	} {
 		status, answer := h.ask(http.MethodPost, "/v2/tokens", adminToken, body)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -162,7 +163,11 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 		return whenNoted
 	}
 	if ctx.Err() == nil {
-		a.h.log.Warn("a session that others have too is not settled yet", "session", s.Session, "node", a.node, "err", err)
+		level := slog.LevelWarn
+		if problem.From(err).Kind == problem.Conflict { // it works there, for hours perhaps, and is asked again all the time
+			level = slog.LevelDebug
+		}
+		a.h.log.Log(ctx, level, "a session that others have too is not settled yet", "session", s.Session, "node", a.node, "err", err)
 	}
 	return whenLater
 }

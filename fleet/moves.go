@@ -306,6 +306,9 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 		}
 		return &o
 	})
+	if errors.Is(failed, errTaken) { // this hub stood still for long
+		return during(err, "another move of session %s has begun meanwhile, and says where it is", m.line.Session)
+	}
 	if failed != nil {
 		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
 	}
@@ -354,7 +357,10 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		return m.arrived(ctx, to, got)
 	}
 	if err := m.open(ctx, got.Session); err != nil {
-		switch now, asked := to.Session(ctx, here.ID); {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor) // also when nobody waits for it
+		now, asked := to.Session(within, here.ID)
+		cancel()
+		switch {
 		case isNotFound(asked): // to take it back would undo that
 			m.over(ctx)
 			m.forget(ctx, m.to)

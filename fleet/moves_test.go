@@ -834,8 +834,15 @@ func TestMove_ClosedAndTheOtherNodeDies(t *testing.T) {
 	}
 }
 
-// A session is deleted in the moment in which it has gone to another node: it is not taken back.
+// A session is deleted in the moment in which it has gone to another node: it is not taken back, also when who
+// has moved it may do so no more.
 func TestMove_DeletedWhereItGoes(t *testing.T) {
+	for name, revoked := range map[string]bool{"the token is good": false, "the token is revoked": true} {
+		t.Run(name, func(t *testing.T) { deletedWhereItGoes(t, revoked) })
+	}
+}
+
+func deletedWhereItGoes(t *testing.T, revoked bool) {
 	h := startCopier(t)
 	target := &meddler{box: newBox(t)}
 	h.box("one", nil)
@@ -844,10 +851,14 @@ func TestMove_DeletedWhereItGoes(t *testing.T) {
 	s := c.session("one")
 	c.says(s, "first")
 	h.bundled(s, "one")
+	token := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive})
 	var once sync.Once
 	target.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/v2/rpc" { // to open it
 			once.Do(func() {
+				if revoked {
+					h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil)
+				}
 				answer := httptest.NewRecorder()
 				target.box.ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v2/sessions/"+s, nil))
 				if answer.Code != http.StatusNoContent {
@@ -857,8 +868,9 @@ func TestMove_DeletedWhereItGoes(t *testing.T) {
 		}
 		return false
 	})
-	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || !strings.Contains(detail, "deleted") {
-		t.Errorf("%s: %s", kind, detail)
+	status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", token, fleet.MoveRequest{Node: "two"})
+	if status != http.StatusNotFound || kindOf(body) != "session_not_found" || !strings.Contains(string(body), "was deleted there") {
+		t.Errorf("%d %s", status, body)
 	}
 	h.await("it is in no list", func() bool { return len(h.listed(s)) == 0 })
 }

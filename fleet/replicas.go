@@ -53,8 +53,11 @@ func endOf(ctx context.Context) error {
 
 // unreadable is the problem of a request for which the store could not be read.
 func unreadable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return endOf(ctx)
+	case errors.Is(err, store.ErrRemoved):
+		return problem.Wrap(problem.SessionNotFound, err, "the session is not there any more")
 	}
 	return problem.Wrap(problem.Unavailable, err, "the hub cannot read its store")
 }

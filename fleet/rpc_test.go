@@ -746,8 +746,8 @@ func TestRPC_Inline(t *testing.T) {
 	}
 }
 
-// What must be a text and is none is refused, and not taken for left out.
-func TestRPC_FieldsThatMustBeTexts(t *testing.T) {
+// What has another type than it must have is refused, and not taken for left out.
+func TestRPC_FieldsOfOtherTypes(t *testing.T) {
 	h := startCopier(t)
 	h.box("one", nil)
 	c := h.hello(adminToken)
@@ -756,6 +756,8 @@ func TestRPC_FieldsThatMustBeTexts(t *testing.T) {
 		{"session/list", `{"cursor":{}}`, "params.cursor must be a text, not {}"},
 		{"session/list", `{"_meta":{"sandboxagent.dev":{"agent":7}}}`, "agent must be a text, not 7"},
 		{"session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":["mock"]}}}`, "agent must be a text"},
+		{"_sandboxagent/session/move", `{"sessionId":"s","cwd":7}`, "params.cwd must be a text, not 7"},
+		{"_sandboxagent/session/move", `{"sessionId":"s","workspace":"yes"}`, `params.workspace must be true or false, not "yes"`},
 	} {
 		if e := c.call(tt.method, tt.params).Err(); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, tt.want) {
 			t.Errorf("%s %s: %v", tt.method, tt.params, e)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -410,7 +411,10 @@ func (h *Hub) matchIn(ctx context.Context, search *session.Search, s *store.Sess
 	}
 	messages := search.Messages()
 	for l, err := range replica.Lines(ctx, h.o.Store, s.ReplicaID, 0) {
-		if err != nil {
+		switch {
+		case errors.Is(err, store.ErrRemoved):
+			return nil, nil
+		case err != nil:
 			return nil, unreadable(ctx, err)
 		}
 		ev, err := replica.EventOf(l.Text)

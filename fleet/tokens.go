@@ -74,11 +74,19 @@ func (h *Hub) listTokens(w http.ResponseWriter, _ *http.Request, _ call) error {
 }
 
 func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error {
-	var n NewToken
-	if err := readJSON(w, r, "an object with kind and any of scope, labels, node, note and expires", &n); err != nil {
+	var said struct {
+		NewToken
+		Node *string `json:"node"` // "" is not the same as none
+	}
+	if err := readJSON(w, r, "an object with kind and any of scope, labels, node, note and expires", &said); err != nil {
 		return err
 	}
-	t, err := n.check()
+	if said.Node != nil {
+		if said.NewToken.Node = *said.Node; *said.Node == "" {
+			return invalidParam("node", "node is empty: give the name of a node, or leave it out for a token of all nodes")
+		}
+	}
+	t, err := said.check()
 	if err != nil {
 		return err
 	}

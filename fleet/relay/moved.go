@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"time"
@@ -30,6 +31,9 @@ const (
 func (c *Client) moveSession(q *viewer.Request, m *acp.Message) error {
 	if !m.HasSession() {
 		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
+	}
+	if bad := cmp.Or(acp.NeedTexts(m.Params(), "params", "cwd"), acp.NeedFlags(m.Params(), "params", "workspace")); bad != nil {
+		return bad
 	}
 	var at selection
 	if raw, ok := rawjson.Member(m.Params(), "node"); ok {

@@ -309,9 +309,10 @@ func (s *Store) Batches(ctx context.Context, id ReplicaID, after uint64) iter.Se
 	return func(yield func(Batch, error) bool) {
 		subject := logPrefix + id.key()
 		var parts []byte // of the batch that is being read
-		have := 0
+		have, read := 0, uint64(0)
 		m, h, err := s.seek(ctx, subject, after)
 		for ; err == nil && m != nil; m, h, err = s.message(ctx, subject, m.Sequence+1) {
+			read = m.Sequence
 			if h.part == 1 {
 				parts, have = nil, 0
 			}
@@ -327,11 +328,19 @@ func (s *Store) Batches(ctx context.Context, id ReplicaID, after uint64) iter.Se
 				return
 			}
 		}
+		if err == nil && read > 0 {
+			if m, _, err = s.message(ctx, subject, read); err == nil && (m == nil || m.Sequence != read) {
+				err = ErrRemoved
+			}
+		}
 		if err != nil {
 			yield(Batch{}, err)
 		}
 	}
 }
+
+// ErrRemoved says that a replica was removed while it was read: what was read is not all of it.
+var ErrRemoved = errors.New("the copy of the session was removed while it was read")
 
 // Oldest returns the number of the oldest event of a replica, 0 for none.
 func (s *Store) Oldest(ctx context.Context, id ReplicaID) (uint64, error) {
