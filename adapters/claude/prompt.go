@@ -2,6 +2,7 @@ package claude
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -38,13 +39,11 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 				"type": "user", "uuid": t.Work.uuid, "session_id": "", "parent_tool_use_id": nil,
 				"message": map[string]any{"role": "user", "content": content},
 			}
-			if err := a.conn.Give(string(s.id), s.child.Process, func() error { return s.send(line) }); err != nil {
-				// A program that does not read is of no use to anybody.
-				s.halt()
-				<-s.ended
+			err := a.conn.Give(string(s.id), s.child.Process, func() error { return s.send(line) })
+			if errors.Is(err, bridge.ErrUnwritten) {
 				return s.exit
 			}
-			return nil
+			return err
 		},
 		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
 	})

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -182,11 +181,7 @@ func flagOf(args []string, name string) string {
 
 // startError says why the program did not get ready.
 func (s *session) startError(err error) error {
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
-		// It ended before it read: how, it tells in a moment.
-		s.child.Stop(process.DefaultLadder)
-		<-s.ended
-	} else if !errors.Is(err, errEnded) {
+	if !errors.Is(err, errEnded) {
 		return err
 	}
 	s.mu.Lock()

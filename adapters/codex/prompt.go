@@ -2,7 +2,6 @@ package codex
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -53,10 +52,6 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 		Turn turnInfo `json:"turn"`
 	}
 	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(w.Context(), p.method, p.params, &started) }); err != nil {
-		if errors.Is(err, bridge.ErrUnwritten) { // a process that does not read is of no use to anybody
-			s.srv.halt()
-			return s.srv.exit
-		}
 		if said := refused(err); said != "" {
 			return acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
 		}

@@ -93,13 +93,25 @@ func (c *Child) Each(take func(line []byte) error, odd func(line []byte, reason 
 	}
 }
 
-// ErrUnwritten is why a line is not written: the process takes no input any more. It has
-// read no whole line of it.
+// ErrUnwritten is why a line is not written: the process takes no input any more, and has
+// been ended. It has read no whole line of it. It says nothing to people: how the process
+// ended does, see [Unwritten].
 var ErrUnwritten = errors.New("write to the agent process")
+
+// Unwritten is how a process ended, as [Child.End] returns it, for who wanted to tell it
+// something that it did not take: an [ErrUnwritten].
+func Unwritten(exit error) error { return unwritten{exit} }
+
+type unwritten struct{ exit error }
+
+func (e unwritten) Error() string        { return e.exit.Error() }
+func (e unwritten) Unwrap() error        { return e.exit }
+func (e unwritten) Is(target error) bool { return target == ErrUnwritten }
 
 // WriteLine writes one line; line must hold no line break. It is safe for
 // concurrent use. A process that does not read makes it wait, until it reads or
-// ends. Its error is an [ErrUnwritten].
+// ends. Its error is an [ErrUnwritten]: a process that takes no input is of no use
+// to anybody, and has been ended when it returns.
 func (c *Child) WriteLine(line []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,6 +119,7 @@ func (c *Child) WriteLine(line []byte) error {
 		c.tap.ToAgent(line)
 	}
 	if _, err := c.Write(append(line, '\n')); err != nil {
+		c.StopMute(process.DefaultLadder) // it may be about to end, and to say why
 		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	return nil
