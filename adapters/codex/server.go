@@ -189,14 +189,14 @@ func (s *server) End() {
 	s.work.Wait()
 }
 
-// call sends a request. The error is a *jsonrpc2.Error when codex refused, and how the process
-// ended when it did.
+// call sends a request. The error is a refusal when codex refused, and how the process ended
+// when it did.
 func (s *server) call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	err := s.rpc.Call(ctx, method, params, result)
-	if _, refused := errors.AsType[*jsonrpc2.Error](err); refused {
-		return err
+	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
+		return refusal(e.Message)
 	}
 	return s.broken("ask codex for "+method, err)
 }
@@ -216,12 +216,15 @@ func (s *server) broken(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// refusal is what codex said when it refused a request.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 // refused returns what codex said when it refused a request, "" for other errors.
 func refused(err error) string {
-	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
-		return e.Message
-	}
-	return ""
+	r, _ := errors.AsType[refusal](err)
+	return string(r)
 }
 
 func (s *server) unparsed(line []byte, reason error) {
