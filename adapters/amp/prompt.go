@@ -68,7 +68,9 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
 	})
 	if err == nil {
-		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(line) })
+		ctx, given := w.Giving(cancelBound)
+		defer given()
+		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(ctx, line) })
 	}
 	if errors.Is(err, bridge.ErrUnwritten) {
 		<-p.ended // which is the turn's end

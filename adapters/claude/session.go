@@ -299,7 +299,7 @@ func (s *session) farewell() {
 	s.work.Go(func() {
 		defer close(done)
 		for _, what := range []string{"interrupt", "end_session"} {
-			if err := s.send(map[string]any{"type": "control_request", "request_id": "gateway-" + what, "request": map[string]string{"subtype": what}}); err != nil {
+			if err := s.send(s.ctx, map[string]any{"type": "control_request", "request_id": "gateway-" + what, "request": map[string]string{"subtype": what}}); err != nil {
 				return // it has gone already
 			}
 		}

@@ -90,13 +90,13 @@ func (p *program) answered(e *event) {
 	}
 }
 
-// send writes one line.
-func (p *program) send(v any) error {
+// send writes one line, within ctx.
+func (p *program) send(ctx context.Context, v any) error {
 	b, err := schema.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode a line for pi: %w", err)
 	}
-	return p.child.WriteLine(b)
+	return p.child.WriteLine(ctx, b)
 }
 
 // died reports whether an error is the end of a process.
@@ -128,7 +128,7 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 	for name, v := range fields {
 		line[name] = v
 	}
-	if err := p.send(line); errors.Is(err, bridge.ErrUnwritten) {
+	if err := p.send(ctx, line); errors.Is(err, bridge.ErrUnwritten) {
 		<-p.ended
 		return nil, bridge.Unwritten(p.exit)
 	} else if err != nil {
@@ -158,7 +158,7 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 // ask is call for what takes no time; it decodes the answer into v unless that is
 // nil.
 func (p *program) ask(ctx context.Context, command string, fields map[string]any, v any) error {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound) // half a line cannot be taken back
 	defer cancel()
 	raw, err := p.call(ctx, command, fields)
 	if err != nil || v == nil {

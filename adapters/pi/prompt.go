@@ -113,7 +113,7 @@ func (s *session) abort() {
 		return
 	}
 	for _, command := range []string{"clear_queue", "abort_bash", "abort"} {
-		if err := p.send(map[string]any{"id": "gateway-" + command, "type": command}); err != nil {
+		if err := p.send(s.ctx, map[string]any{"id": "gateway-" + command, "type": command}); err != nil {
 			s.log.Debug("abort what pi does", "session", s.id, "err", err)
 			return
 		}
