@@ -51,7 +51,12 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	var started struct {
 		Turn turnInfo `json:"turn"`
 	}
-	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(w.Context(), p.method, p.params, &started) }); err != nil {
+	ctx, given := w.Giving(cancelBound)
+	defer given()
+	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(ctx, p.method, p.params, &started) }); err != nil {
+		if ctx.Err() != nil && s.hung() {
+			return s.srv.exit
+		}
 		if said := refused(err); said != "" {
 			return acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
 		}
