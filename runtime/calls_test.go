@@ -37,7 +37,7 @@ func statuses(ms []acp.Message) string {
 func TestCalls_NoneStaysOpen(t *testing.T) {
 	t.Parallel()
 	const want = "a completed, b failed, c failed"
-	for _, end := range []string{"crash", "close", "terminate", "stubborn", "kill"} {
+	for _, end := range []string{"crash", "close", "terminate", "stubborn", "kill", "kill behind the turn"} {
 		t.Run(end, func(t *testing.T) {
 			dir := t.TempDir()
 			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
@@ -73,7 +73,11 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 			case "stubborn": // it neither ends its turn nor its calls
 				tc.request("session/close", `{"sessionId":"`+s+`"}`)
 				before, _ = tc.until(turn)
-			case "kill":
+			case "kill", "kill behind the turn":
+				if end != "kill" {
+					a.conn().result(p, `{"stopReason":"end_turn"}`)
+					tc.until(turn)
+				}
 				if err := r.sessions.Find(s).Log().Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -87,7 +91,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 			}
 			// Who comes later is told the same, once.
 			later := connect(t, r, "")
-			if end == "kill" || end == "terminate" {
+			if strings.HasPrefix(end, "kill") || end == "terminate" {
 				later = tc
 			}
 			if end == "terminate" {

@@ -2,6 +2,7 @@ package amp
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"syscall"
 	"time"
@@ -67,14 +68,15 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
 	})
 	if err == nil {
-		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(line) })
+		ctx, given := w.Giving(cancelBound)
+		defer given()
+		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(ctx, line) })
 	}
-	if err != nil {
-		// A program that does not read is of no use to anybody.
-		p.halt()
-		<-p.ended
+	if errors.Is(err, bridge.ErrUnwritten) {
+		<-p.ended // which is the turn's end
+		return nil
 	}
-	return nil
+	return err
 }
 
 // interrupt tells a process to end its turn. It takes no further prompt then, and

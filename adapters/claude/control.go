@@ -18,13 +18,17 @@ const controlBound = 30 * time.Second // for the program to answer
 
 var errEnded = errors.New("the claude process has ended")
 
-// send writes one line.
-func (s *session) send(v any) error {
+// send writes one line, within ctx. When the program takes none any more it has ended, and all
+// that follows from that is done when send returns. The reader must not call it.
+func (s *session) send(ctx context.Context, v any) error {
 	b, err := schema.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode a line for claude: %w", err)
 	}
-	return s.child.WriteLine(b)
+	if err = s.child.WriteLine(ctx, b); errors.Is(err, bridge.ErrUnwritten) {
+		<-s.ended
+	}
+	return err
 }
 
 // control asks the program to do something and returns its answer. The error is
@@ -47,7 +51,11 @@ func (s *session) controlWithin(ctx context.Context, bound time.Duration, reques
 		delete(s.calls, id)
 		s.mu.Unlock()
 	}()
-	if err := s.send(map[string]any{"type": "control_request", "request_id": id, "request": request}); err != nil {
+	writing, written := context.WithTimeout(context.WithoutCancel(ctx), bound) // half a line cannot be taken back
+	defer written()
+	if err := s.send(writing, map[string]any{"type": "control_request", "request_id": id, "request": request}); errors.Is(err, bridge.ErrUnwritten) {
+		return nil, errEnded
+	} else if err != nil {
 		return nil, err
 	}
 	select {
@@ -89,7 +97,7 @@ func (s *session) refuse(id, format string, args ...any) {
 }
 
 func (s *session) reply(response any) {
-	if err := s.send(map[string]any{"type": "control_response", "response": response}); err != nil {
+	if err := s.send(s.ctx, map[string]any{"type": "control_response", "response": response}); err != nil {
 		s.log.Debug("answer to claude", "session", s.id, "err", err)
 	}
 }

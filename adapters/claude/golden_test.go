@@ -71,7 +71,7 @@ func shown(t testing.TB, lines []byte) string {
 // TestTranslate_Fixtures replays what the program wrote in captured runs. Of the
 // model, which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	bridgetest.Fixtures(t, 139, shown)
+	bridgetest.Fixtures(t, 140, shown)
 }
 
 // BenchmarkFixtures plays them at full speed, without the process.

@@ -24,6 +24,7 @@ func TestLive_Shared(t *testing.T) {
 		{"PlanApproval", livePlanApproval},
 		{"Subagents", liveSubagents},
 		{"BadKeyEndsAtTheFirstRetry", liveBadKeyEndsAtTheFirstRetry},
+		{"CallIsCut", liveCallIsCut},
 		{"SecondPromptWaits", liveSecondPromptWaits},
 		{"TurnsThatNobodyPrompted", liveTurnsThatNobodyPrompted},
 		{"SlashCommandsAndCompaction", liveSlashCommandsAndCompaction},

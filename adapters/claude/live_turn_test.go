@@ -2,6 +2,7 @@ package claude
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -294,5 +295,26 @@ func liveUsageCostTitle(t *testing.T, w *world) {
 	}
 	if m := w.Turns()[0].Header; m.Get("X-Api-Key") == "" || http.Header(m).Get("Anthropic-Version") == "" {
 		t.Error("the model's request lacks headers")
+	}
+}
+
+// liveCallIsCut: the connection to the model breaks in the middle of a call, which the program
+// has the model begin anew. Nothing is left open.
+func liveCallIsCut(t *testing.T, w *world) {
+	w.Model.On(scriptedmodel.Exactly("cut it"), scriptedmodel.Step{scriptedmodel.Say("before "), scriptedmodel.CutCall("Bash", map[string]any{"command": "touch it", "description": "Touch it"})})
+	w.Model.On(scriptedmodel.Contains("cut off mid-stream"), scriptedmodel.Step{scriptedmodel.Say("the rest")})
+	c := w.open(schema.ClientCapabilities{}, nil)
+	stop, got := c.Turn(c.New(""), "cut it")
+	status := map[schema.ToolCallID]schema.ToolCallStatus{}
+	for _, u := range got {
+		if u.ToolCall != nil {
+			status[u.ToolCall.ToolCallID] = u.ToolCall.Status
+		}
+		if u.ToolCallUpdate != nil {
+			status[u.ToolCallUpdate.ToolCallID] = u.ToolCallUpdate.Status
+		}
+	}
+	if len(status) != 1 || slices.Collect(maps.Values(status))[0] != schema.ToolCallStatusFailed || bridgetest.Said(got) != "before the rest" || stop != schema.StopReasonEndTurn {
+		t.Errorf("the turn ended with %s, calls are %v\n%s", stop, status, c.Quote())
 	}
 }

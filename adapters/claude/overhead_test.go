@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +44,12 @@ func play(in io.Reader, out io.Writer) {
 			}
 			id, _ := rawjson.Member(line, "request_id")
 			fmt.Fprintf(out, `{"type":"control_response","response":{"subtype":"success","request_id":%s,"response":{"account":{"apiKeySource":"test"}}}}`+"\n", id)
+			if mode == "unread" && rawjson.MemberString(line, "request", "subtype") == "get_settings" { // the last of the start
+				told := make(chan os.Signal, 1)
+				signal.Notify(told, syscall.SIGTERM)
+				<-told
+				return
+			}
 		case "user":
 			fmt.Fprintln(out, `{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}}}`)
 			if mode == "deaf" {

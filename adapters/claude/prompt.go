@@ -2,6 +2,7 @@ package claude
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -32,19 +33,19 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	return s.turns.Prompt(ctx, turn.Script[work]{
 		Work: work{uuid: uuid.NewString()},
 		Gone: s.ended, Exit: func() error { return s.exit }, Log: s.log,
-		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
+		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error {
 			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
 			line := map[string]any{
 				"type": "user", "uuid": t.Work.uuid, "session_id": "", "parent_tool_use_id": nil,
 				"message": map[string]any{"role": "user", "content": content},
 			}
-			if err := a.conn.Give(string(s.id), s.child.Process, func() error { return s.send(line) }); err != nil {
-				// A program that does not read is of no use to anybody.
-				s.halt()
-				<-s.ended
+			ctx, given := w.Giving(cancelBound)
+			defer given()
+			err := a.conn.Give(string(s.id), s.child.Process, func() error { return s.send(ctx, line) })
+			if errors.Is(err, bridge.ErrUnwritten) {
 				return s.exit
 			}
-			return nil
+			return err
 		},
 		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
 	})

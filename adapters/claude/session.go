@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -182,11 +181,7 @@ func flagOf(args []string, name string) string {
 
 // startError says why the program did not get ready.
 func (s *session) startError(err error) error {
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
-		// It ended before it read: how, it tells in a moment.
-		s.child.Stop(process.DefaultLadder)
-		<-s.ended
-	} else if !errors.Is(err, errEnded) {
+	if !errors.Is(err, errEnded) {
 		return err
 	}
 	s.mu.Lock()
@@ -304,7 +299,7 @@ func (s *session) farewell() {
 	s.work.Go(func() {
 		defer close(done)
 		for _, what := range []string{"interrupt", "end_session"} {
-			if err := s.send(map[string]any{"type": "control_request", "request_id": "gateway-" + what, "request": map[string]string{"subtype": what}}); err != nil {
+			if err := s.send(s.ctx, map[string]any{"type": "control_request", "request_id": "gateway-" + what, "request": map[string]string{"subtype": what}}); err != nil {
 				return // it has gone already
 			}
 		}

@@ -43,13 +43,21 @@ func TestStuck_AtTheStart(t *testing.T) {
 }
 
 // TestStuck_InATurn: a turn that does not end when it is interrupted ends with
-// its process.
+// its process, as does one whose prompt the program does not read.
 func TestStuck_InATurn(t *testing.T) {
 	defer func(d time.Duration) { cancelBound = d }(cancelBound)
 	cancelBound = 200 * time.Millisecond
-	conn := openPlayerAs(t, t.TempDir(), "deaf")
+	t.Run("interrupted", func(t *testing.T) { stuckInATurn(t, "deaf", "go", "on and on") })
+	t.Run("unread", func(t *testing.T) {
+		stuckInATurn(t, "unread", strings.Repeat("more than a pipe holds ", 1<<16), "session_info_update")
+	})
+}
+
+// stuckInATurn cancels a turn when the program has shown something.
+func stuckInATurn(t *testing.T, mode, prompt, shown string) {
+	conn := openPlayerAs(t, t.TempDir(), mode)
 	id := newPlayed(t, conn)
-	if err := conn.Write(t.Context(), acp.NewRequest("2", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+id+`","prompt":[{"type":"text","text":"go"}]}`))); err != nil {
+	if err := conn.Write(t.Context(), acp.NewRequest("2", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+id+`","prompt":[{"type":"text","text":"`+prompt+`"}]}`))); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -63,7 +71,7 @@ func TestStuck_InATurn(t *testing.T) {
 		if m.IsResponse() && rawjson.MemberString(m.Result(), "stopReason") != "cancelled" { // if it is answered at all
 			t.Errorf("the prompt was answered: %s", m.Frame())
 		}
-		if strings.Contains(string(m.Frame()), "on and on") {
+		if strings.Contains(string(m.Frame()), shown) {
 			if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodSessionCancel, []byte(`{"sessionId":"`+id+`"}`))); err != nil {
 				t.Fatal(err)
 			}

@@ -243,10 +243,24 @@ func (t *translator) abandoned(e *event) []schema.SessionUpdate {
 	if !e.IsError {
 		return nil
 	}
+	return t.fail(func(c *tool) bool { return c.task == "" && (t.tools[c.parent] == nil || t.tools[c.parent].task == "") })
+}
+
+// cut ends the calls of the message that streams which never came whole: the connection to the
+// model broke in the middle, and the program has the model begin them anew.
+func (t *translator) cut() []schema.SessionUpdate {
+	if t.streaming == "" {
+		return nil
+	}
+	return t.fail(func(c *tool) bool { return c.input == nil && c.message == t.streaming })
+}
+
+// fail ends calls as failed, those that are shown and for which ok holds.
+func (t *translator) fail(ok func(c *tool) bool) []schema.SessionUpdate {
 	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		c := t.tools[id]
-		if c.over || !c.shown || c.task != "" || t.tools[c.parent] != nil && t.tools[c.parent].task != "" {
+		if c.over || !c.shown || !ok(c) {
 			continue
 		}
 		title := c.ownTitle()

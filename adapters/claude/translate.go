@@ -79,8 +79,12 @@ func (t *translator) stream(e *event) []schema.SessionUpdate {
 		if s.Message == nil {
 			return nil
 		}
+		out := t.cut()
 		t.streaming, t.said, t.thought = s.Message.ID, false, false
 		t.usage.begin(s.Message)
+		return out
+	case "message_stop":
+		return t.cut()
 	case "content_block_start":
 		if b := s.Block; b != nil && b.Type == "tool_use" {
 			return t.announce(b.ID, b.Name, nil, "", t.streaming)
@@ -221,8 +225,9 @@ func (t *translator) result(e *event) []schema.SessionUpdate {
 	if e.Session != "" {
 		t.session = e.Session
 	}
+	out := t.cut()
 	t.streaming = ""
-	return append(t.abandoned(e), t.usage.result(e)...)
+	return append(append(out, t.abandoned(e)...), t.usage.result(e)...)
 }
 
 // commandsUpdate lists the slash commands.

@@ -214,7 +214,10 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 		a.remove(ctx, s)
 	}
 	err = srv.call(ctx, "thread/delete", map[string]string{"threadId": bridge.FirstOf(known.Thread, id)}, nil)
-	if err != nil && !unknownThread(err) {
+	switch {
+	case strings.Contains(refused(err), "forked history"):
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s cannot be deleted while there are sessions that were forked from it: delete those first", id)
+	case err != nil && !unknownThread(err):
 		return nil, acp.Errorf(acp.CodeInternal, "codex does not delete session %s: %v", id, err)
 	}
 	return nil, a.store.Forget(id)

@@ -45,14 +45,15 @@ func (c *client) listed() []string {
 func liveSessionsOfATerminal(t *testing.T, w *world) {
 	terminal := func(args ...string) {
 		t.Helper()
-		cmd := exec.Command(w.Program.Path, append([]string{"exec", "--skip-git-repo-check", "-s", "danger-full-access"}, args...)...)
+		cmd := exec.Command(w.Program.Path, args...)
 		cmd.Dir = w.Cwd
 		cmd.Env = append(os.Environ(), w.Env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	terminal("run echo from the terminal")
+	run := []string{"exec", "--skip-git-repo-check", "-s", "danger-full-access"}
+	terminal(append(run, "run echo from the terminal")...)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	ids := c.listed()
 	if len(ids) != 1 {
@@ -68,9 +69,11 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "from the terminal") {
 		t.Errorf("the model recalls %q", bridgetest.Said(got))
 	}
-	// Once it is closed, the terminal can go on, and then a client again.
+	// Once it is closed, the terminal can go on, and then a client again. A close that was broken
+	// off has left it in the archive.
 	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
-	terminal("resume", string(id), "say quince")
+	terminal(append(run, "resume", string(id), "say quince")...)
+	terminal("archive", string(id))
 	c.Must(acp.MethodSessionResume, w.again(id))
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "quince") {
 		t.Errorf("after the terminal the model recalls %q", bridgetest.Said(got))
@@ -103,6 +106,10 @@ func liveForkDeleteTitle(t *testing.T, w *world) {
 	if ids := c.listed(); !slices.Contains(ids, string(id)) || !slices.Contains(ids, string(fork)) {
 		t.Errorf("listed %q", ids)
 	}
+	if _, e := c.Call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "forked from it: delete those first") {
+		t.Errorf("the origin of a fork was deleted: %v", e)
+	}
+	c.Must(acp.MethodSessionResume, w.again(id)) // it was closed for that
 	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: fork})
 	if ids := c.listed(); slices.Contains(ids, string(fork)) {
 		t.Errorf("listed after its deletion: %q", ids)

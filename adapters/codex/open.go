@@ -92,6 +92,19 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request) (*setup, *server,
 	return up, srv, nil
 }
 
+// unarchived opens a thread, and takes it out of codex's archive for that: a close whose
+// process ended before it had let go of the thread has left it there, see letGo.
+func (s *server) unarchived(ctx context.Context, method string, params map[string]any, got *opened) error {
+	err := s.call(ctx, method, params, got)
+	if !strings.Contains(refused(err), "is archived") {
+		return err
+	}
+	if err := s.call(ctx, "thread/unarchive", map[string]any{"threadId": params["threadId"]}, nil); err != nil {
+		return err
+	}
+	return s.call(ctx, method, params, got)
+}
+
 // openError says why a thread could not be opened.
 func openError(err error, id schema.SessionID) error {
 	said := refused(err)
@@ -136,7 +149,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	}
 	up.params["threadId"], up.params["excludeTurns"] = native, true
 	var got opened
-	if err := srv.call(ctx, "thread/resume", up.params, &got); err != nil {
+	if err := srv.unarchived(ctx, "thread/resume", up.params, &got); err != nil {
 		if made && known.Made && unknownThread(err) {
 			s, up, err := a.begin(ctx, id, r, known) // nobody has prompted it, or what was said is lost
 			if err == nil {
@@ -166,7 +179,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	}
 	up.params["threadId"], up.params["excludeTurns"] = bridge.FirstOf(known.Thread, string(r.SessionID)), true
 	var got opened
-	if err := srv.call(ctx, "thread/fork", up.params, &got); err != nil {
+	if err := srv.unarchived(ctx, "thread/fork", up.params, &got); err != nil {
 		if !made || !known.Made || !unknownThread(err) {
 			return nil, openError(err, r.SessionID)
 		}

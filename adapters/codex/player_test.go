@@ -3,6 +3,7 @@ package codex
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,7 +43,7 @@ func play(what string, in io.Reader, out io.Writer) {
 	over := func(status string) {
 		send(`{"method":"turn/completed","params":{"threadId":%q,"turn":{"id":%q,"status":%q}}}`, thread, turn, status)
 	}
-	begun, refused, early := false, 0, false
+	begun, refused, early, hangs := false, 0, false, false
 	lines := make(chan []byte, 16)
 	go func() {
 		defer close(lines)
@@ -65,7 +66,7 @@ func play(what string, in io.Reader, out io.Writer) {
 			line = l
 		}
 		id, isRequest := rawjson.Member(line, "id")
-		if !isRequest {
+		if !isRequest || hangs {
 			continue
 		}
 		result := func() { send(`{"id":%s,"result":{"turn":{"id":%q,"status":"inProgress"},"data":[]}}`, id, turn) }
@@ -90,6 +91,13 @@ func play(what string, in io.Reader, out io.Writer) {
 				started()
 				said("well")
 				over("completed")
+			case hangsThen:
+				result()
+				started()
+				said("sent, ")
+				hangs = true
+			case hangsBefore:
+				hangs = true
 			case startedLate:
 				result()
 				said("sent, ")
@@ -116,6 +124,8 @@ const (
 	startedAfter  = "response, turn/started"
 	overBefore    = "turn/started, turn/completed, response"
 	startedLate   = "response, a while, turn/started"
+	hangsThen     = "response, turn/started, nothing any more"
+	hangsBefore   = "nothing any more"
 )
 
 func played(t *testing.T, what string) *client {
@@ -157,5 +167,24 @@ func TestTurn_CancelIsHeldAndRetried(t *testing.T) {
 	}
 	if said := bridgetest.Said(c.Updates(0)); said != "sent, attempt 3, early false" {
 		t.Errorf("codex was interrupted at %q", said)
+	}
+}
+
+// TestTurn_CancelOfAProcessThatHangs: a process that answers nothing any more is ended, and
+// the prompt with it.
+func TestTurn_CancelOfAProcessThatHangs(t *testing.T) {
+	defer func(cancel, hang time.Duration) { cancelBound, hangBound = cancel, hang }(cancelBound, hangBound)
+	cancelBound, hangBound = 200*time.Millisecond, 200*time.Millisecond
+	for what, sign := range map[string]string{hangsThen: "sent", hangsBefore: "session_info_update"} {
+		t.Run(what, func(t *testing.T) {
+			c := played(t, what)
+			id := c.New("")
+			c.Prompt(id, "go")
+			c.Await("a sign of the turn", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), sign) })
+			c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+			if _, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok {
+				t.Errorf("the connection ended with %v", c.Ended())
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package codex
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -52,9 +51,10 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	var started struct {
 		Turn turnInfo `json:"turn"`
 	}
-	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(w.Context(), p.method, p.params, &started) }); err != nil {
-		if errors.Is(err, bridge.ErrUnwritten) { // a process that does not read is of no use to anybody
-			s.srv.halt()
+	ctx, given := w.Giving(cancelBound)
+	defer given()
+	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(ctx, p.method, p.params, &started) }); err != nil {
+		if ctx.Err() != nil && s.hung() {
 			return s.srv.exit
 		}
 		if said := refused(err); said != "" {

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/sourcegraph/jsonrpc2"
@@ -117,8 +116,8 @@ func (s *server) greet(ctx context.Context, key string) error {
 	if version := versionForm.FindString(is.Agent); version != "" {
 		s.listsServers = slices.Compare(numbers(version), numbers(listsServers)) >= 0
 	}
-	if err := s.rpc.Notify(ctx, "initialized", nil); err != nil {
-		return fmt.Errorf("greet codex: %w", err)
+	if err := s.broken("greet codex", s.rpc.Notify(ctx, "initialized", nil)); err != nil {
+		return err
 	}
 	if key != "" {
 		if err := s.call(ctx, "account/login/start", map[string]string{"type": "apiKey", "apiKey": key}, nil); err != nil {
@@ -159,19 +158,10 @@ func (a *agent) probe(ctx context.Context, env []string) error {
 
 // startError says why the process did not get ready.
 func (s *server) startError(err error) error {
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
-		// It ended before it read: how, it tells in a moment.
-		s.End()
-	}
-	select {
-	case <-s.ended:
-	default:
-		return fmt.Errorf("start codex: %w", err)
-	}
-	if exit, ok := errors.AsType[*adapters.ExitError](s.exit); ok {
+	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
 		return &acp.Error{Code: acp.CodeInternal, Message: "codex did not start: " + exit.Error(), Data: exit.Data()}
 	}
-	return fmt.Errorf("codex did not start: %w", err)
+	return fmt.Errorf("start codex: %w", err)
 }
 
 // watch ends the process when it can say nothing more, and with it the
@@ -199,36 +189,42 @@ func (s *server) End() {
 	s.work.Wait()
 }
 
-// halt ends a process that cannot be talked to any more.
-func (s *server) halt() {
-	s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
-	<-s.ended
-}
-
-// call sends a request. The error is a *jsonrpc2.Error when codex refused.
+// call sends a request. The error is a refusal when codex refused, and how the process ended
+// when it did.
 func (s *server) call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	err := s.rpc.Call(ctx, method, params, result)
-	if errors.Is(err, jsonrpc2.ErrClosed) {
+	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
+		return refusal(e.Message)
+	}
+	return s.broken("ask codex for "+method, err)
+}
+
+// broken explains why nothing could be said to the process, or nothing came back.
+func (s *server) broken(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bridge.ErrUnwritten):
+		<-s.ended
+		return bridge.Unwritten(s.exit)
+	case errors.Is(err, jsonrpc2.ErrClosed):
 		<-s.ended
 		return s.exit
 	}
-	if err != nil {
-		if _, ok := errors.AsType[*jsonrpc2.Error](err); ok {
-			return err
-		}
-		return fmt.Errorf("ask codex for %s: %w", method, err)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
+
+// refusal is what codex said when it refused a request.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
 
 // refused returns what codex said when it refused a request, "" for other errors.
 func refused(err error) string {
-	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
-		return e.Message
-	}
-	return ""
+	r, _ := errors.AsType[refusal](err)
+	return string(r)
 }
 
 func (s *server) unparsed(line []byte, reason error) {

@@ -192,7 +192,7 @@ func (s *session) letGo(ctx context.Context) error {
 		return nil
 	}
 	if err := s.srv.call(ctx, "thread/unarchive", about, nil); err != nil && !unknownThread(err) { // one that nobody has prompted is not kept
-		return acp.Errorf(acp.CodeInternal, "codex has put session %s into its archive and does not take it out again: %v; codex unarchive %s does", s.id, err, s.thread)
+		return acp.Errorf(acp.CodeInternal, "codex has put session %s into its archive and does not take it out again: %v; to open it here does, and codex unarchive %s", s.id, err, s.thread)
 	}
 	return nil
 }

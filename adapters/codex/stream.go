@@ -2,6 +2,7 @@ package codex
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,9 @@ func (s *stream) WriteObject(v any) error {
 	if err != nil {
 		return fmt.Errorf("encode a message for codex: %w", err)
 	}
-	return s.child.WriteLine(b)
+	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	defer cancel()
+	return s.child.WriteLine(ctx, b)
 }
 
 func (s *stream) ReadObject(v any) error {

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // work is what is known of a prompt that codex works on. The session's mu guards
@@ -188,6 +189,25 @@ func (s *session) nudgeLocked() {
 	})
 }
 
+// hangBound is how long codex may leave unanswered that a turn is to end which did not end in
+// time. Tests lower it.
+var hangBound = 15 * time.Second
+
+// hung ends the process when it does not even answer that a turn is to end: it hangs, for all
+// its sessions. It reports whether that was so.
+func (s *session) hung() bool {
+	ctx, cancel := context.WithTimeout(s.ctx, hangBound)
+	defer cancel()
+	err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	s.log.Warn("codex does not answer, so its process is ended")
+	s.srv.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
+	<-s.srv.ended
+	return true
+}
+
 // tidy ends the commands that a turn left running when it was broken off, and
 // closes what it left open. What earlier turns left in the background goes on, as
 // does a turn that did not end: the next prompt waits for it.
@@ -196,6 +216,9 @@ func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	ids, aborted := maps.Clone(t.Work.ids), t.Work.aborted
 	s.mu.Unlock()
 	if v.Left {
+		if s.hung() {
+			return turn.Verdict{Err: s.srv.exit}
+		}
 		for id := range ids {
 			s.turns.Own(id)
 		}

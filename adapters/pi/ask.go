@@ -88,7 +88,7 @@ func (s *session) answer(p *program, id string, fields map[string]any) {
 	for name, v := range fields {
 		line[name] = v
 	}
-	if err := p.send(line); err != nil {
+	if err := p.send(s.ctx, line); err != nil {
 		s.log.Debug("answer to pi", "err", err)
 	}
 }

@@ -57,7 +57,9 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 		err = authRequired("pi has no credentials for any model")
 	}
 	if err == nil && l.Title != "" {
-		err = s.entitle(ctx, l.Title)
+		if err = s.entitle(ctx, l.Title); err != nil {
+			err = s.startError(s.program(), err)
+		}
 	}
 	if err != nil {
 		s.end()

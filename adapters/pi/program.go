@@ -21,8 +21,6 @@ const (
 	callBound  = 30 * time.Second // for it to answer what takes no time
 )
 
-var errEnded = errors.New("the pi process has ended")
-
 // program is one process of Pi. Its lines go to take, in order, on one goroutine;
 // answers go to who waits for them.
 type program struct {
@@ -33,7 +31,7 @@ type program struct {
 	gate  *announcement       // the reader's, until the first answer has come
 	take  func(e *event)      // acts on a line
 	odd   func([]byte, error) // takes a line that is no event
-	over  func(self *program) // is called when the process has ended
+	over  func(self *program) // is called when the process has ended, before ended is closed
 
 	mu     sync.Mutex
 	lastID int
@@ -72,8 +70,8 @@ func (p *program) read() {
 	}, p.odd)
 	// A program that closed its stdout can do nothing more for anybody.
 	p.exit = p.child.End(process.DefaultLadder)
+	p.over(p) // before anybody is told that a request has failed
 	close(p.ended)
-	p.over(p)
 }
 
 // answered hands an answer to who waits for it.
@@ -92,17 +90,23 @@ func (p *program) answered(e *event) {
 	}
 }
 
-// send writes one line.
-func (p *program) send(v any) error {
+// send writes one line, within ctx.
+func (p *program) send(ctx context.Context, v any) error {
 	b, err := schema.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode a line for pi: %w", err)
 	}
-	return p.child.WriteLine(b)
+	return p.child.WriteLine(ctx, b)
+}
+
+// died reports whether an error is the end of a process.
+func died(err error) bool {
+	_, ok := errors.AsType[*adapters.ExitError](err)
+	return ok
 }
 
 // call has Pi do something and returns its answer. The error is an *acp.Error
-// when Pi refused. ctx bounds the wait.
+// when Pi refused, and an *adapters.ExitError when it has ended. ctx bounds the wait.
 func (p *program) call(ctx context.Context, command string, fields map[string]any) (json.RawMessage, error) {
 	return p.callThen(ctx, command, fields, func() {})
 }
@@ -124,7 +128,10 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 	for name, v := range fields {
 		line[name] = v
 	}
-	if err := p.send(line); err != nil {
+	if err := p.send(ctx, line); errors.Is(err, bridge.ErrUnwritten) {
+		<-p.ended
+		return nil, bridge.Unwritten(p.exit)
+	} else if err != nil {
 		return nil, err
 	}
 	told()
@@ -142,7 +149,7 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 			}
 		default:
 		}
-		return nil, errEnded
+		return nil, p.exit
 	case <-ctx.Done():
 		return nil, fmt.Errorf("pi gave no answer to %s: %w", command, ctx.Err())
 	}
@@ -151,7 +158,7 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 // ask is call for what takes no time; it decodes the answer into v unless that is
 // nil.
 func (p *program) ask(ctx context.Context, command string, fields map[string]any, v any) error {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound) // half a line cannot be taken back
 	defer cancel()
 	raw, err := p.call(ctx, command, fields)
 	if err != nil || v == nil {

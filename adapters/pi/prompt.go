@@ -3,7 +3,6 @@ package pi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -51,11 +50,7 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 		return // it is gone
 	}
 	if done, err := s.builtin(ctx, p, in); done {
-		if errors.Is(err, bridge.ErrUnwritten) {
-			p.halt() // a program that does not read is of no use to anybody
-			return
-		}
-		if errors.Is(err, errEnded) || ctx.Err() != nil {
+		if died(err) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}
 		s.mu.Lock()
@@ -72,14 +67,10 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 		raw, err = p.callThen(ctx, "prompt", fields, s.told)
 		return err
 	})
-	if errors.Is(err, bridge.ErrUnwritten) {
-		p.halt() // as above
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case errors.Is(err, errEnded) || ctx.Err() != nil: // as above
+	case died(err) || ctx.Err() != nil: // as above
 	case err != nil:
 		t.Settle(t.Work.verdict(refused(err)))
 	case rawjson.MemberString(raw, "disposition") == "handled" && !t.Work.started:
@@ -122,7 +113,7 @@ func (s *session) abort() {
 		return
 	}
 	for _, command := range []string{"clear_queue", "abort_bash", "abort"} {
-		if err := p.send(map[string]any{"id": "gateway-" + command, "type": command}); err != nil {
+		if err := p.send(s.ctx, map[string]any{"id": "gateway-" + command, "type": command}); err != nil {
 			s.log.Debug("abort what pi does", "session", s.id, "err", err)
 			return
 		}
@@ -144,7 +135,11 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 // entitle gives the session a name.
 func (s *session) entitle(ctx context.Context, title string) error {
 	s.title.Given(true)
-	return s.program().ask(ctx, "set_session_name", map[string]any{"name": title}, nil)
+	p := s.program()
+	if p == nil {
+		return errStarting
+	}
+	return p.ask(ctx, "set_session_name", map[string]any{"name": title}, nil)
 }
 
 // input is a prompt as Pi takes it.

@@ -130,7 +130,7 @@ func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
 	s.mu.Unlock()
 	if closed { // end has not seen it
 		p.end()
-		return nil, errEnded
+		return nil, p.exit
 	}
 	g, err := s.greet(ctx, p)
 	if err != nil {
@@ -228,7 +228,10 @@ func remedyFor(stderr string) string {
 	return "\nNewer versions of pi need Node.js 22.19 or newer; the `node` that was found is of version " + m[1] + ": put a newer one first in PATH"
 }
 
-// program returns the process that serves the session now.
+// errStarting is the answer to a request that comes between two processes.
+var errStarting = acp.Errorf(acp.CodeInternal, "pi is being started with another choice: send it again in a moment")
+
+// program returns the process that serves the session now, nil between two.
 func (s *session) program() *program {
 	s.mu.Lock()
 	defer s.mu.Unlock()

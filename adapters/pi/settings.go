@@ -239,7 +239,7 @@ func (s *session) choose(ctx context.Context, what string, apply func(p *program
 	}
 	p := s.program()
 	if p == nil {
-		return errEnded
+		return errStarting
 	}
 	if err := apply(p); err != nil {
 		return fmt.Errorf("set %s: %w", what, err)

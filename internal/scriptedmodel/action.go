@@ -1,6 +1,7 @@
 package scriptedmodel
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -81,23 +82,50 @@ func recall() Action {
 // a tool of a namespace that the agent has and did not offer.
 func Call(tool string, args any) Action {
 	return act(func(p *player) error {
-		text, ok := args.(string)
-		if !ok {
-			b, err := json.Marshal(args)
-			if err != nil {
-				return fmt.Errorf("encode the arguments of %s: %w", tool, err)
-			}
-			text = string(b)
-		}
-		t, ok := p.req.tool(tool)
-		if !ok {
-			t = Tool{Name: tool, Type: "function"}
-			if namespace, name, ok := strings.Cut(tool, "/"); ok {
-				t.Name, t.Namespace = name, namespace
-			}
+		t, text, err := p.toolOf(tool, args)
+		if err != nil {
+			return err
 		}
 		return p.call(t, text)
 	})
+}
+
+// CutCall is Call with a connection that is cut in the middle of the arguments, a moment after
+// they have come so far.
+func CutCall(tool string, args any) Action {
+	return act(func(p *player) error {
+		t, text, err := p.toolOf(tool, args)
+		if err == nil {
+			err = p.begin(part{kind: call, callID: p.id("call"), tool: t})
+		}
+		if err == nil {
+			err = p.delta(text[:len(text)/2])
+		}
+		if err == nil {
+			err = p.wait(300 * time.Millisecond)
+		}
+		return cmp.Or(err, errDropped)
+	})
+}
+
+// toolOf returns a tool and the text of its arguments.
+func (p *player) toolOf(tool string, args any) (Tool, string, error) {
+	text, ok := args.(string)
+	if !ok {
+		b, err := json.Marshal(args)
+		if err != nil {
+			return Tool{}, "", fmt.Errorf("encode the arguments of %s: %w", tool, err)
+		}
+		text = string(b)
+	}
+	t, ok := p.req.tool(tool)
+	if !ok {
+		t = Tool{Name: tool, Type: "function"}
+		if namespace, name, ok := strings.Cut(tool, "/"); ok {
+			t.Name, t.Namespace = name, namespace
+		}
+	}
+	return t, text, nil
 }
 
 // CallID gives the next call of the step an id of its own: a model may use one

@@ -211,8 +211,9 @@ func (s *Session) endLostTurnLocked(x *after) {
 	x.flush = true
 }
 
-// endsClean reports whether the end of the log shows that the last turn ended, and
-// no call behind it is open: then the rest need not be read.
+// endsClean reports whether the end of the log shows that the last turn ended, and that no call
+// is open, neither behind it nor of those that went on when it ended: then the rest need not be
+// read.
 func (s *Session) endsClean() bool {
 	const looked = 64
 	log := s.Log()
@@ -222,6 +223,7 @@ func (s *Session) endsClean() bool {
 		return false
 	}
 	clean := last == 0
+	var seen calls
 	for _, e := range batch {
 		switch e.Kind {
 		case journal.Response, journal.Update, journal.First, journal.Client:
@@ -251,11 +253,14 @@ func (s *Session) endsClean() bool {
 		case e.Kind == journal.Response:
 			_, turn := rawjson.Member(m.Result(), "stopReason")
 			clean = clean || turn && acp.TurnBegan(m.Result())
-		case m.Method() == acp.MethodSessionPrompt, isCall(&m):
+		case isCall(&m):
+			seen.note(m.Update())
+			clean = false
+		case m.Method() == acp.MethodSessionPrompt:
 			clean = false
 		}
 	}
-	return clean
+	return clean && len(seen.open) == 0
 }
 
 func isCall(m *acp.Message) bool {

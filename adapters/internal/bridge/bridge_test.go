@@ -144,10 +144,10 @@ func TestConn_Untaken(t *testing.T) {
 		}
 		if one.fails {
 			says()
-		} else if err := child.WriteLine([]byte("before it")); err != nil {
+		} else if err := child.WriteLine(t.Context(), []byte("before it")); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Give("S", child.Process, func() error { return child.WriteLine([]byte("{}")) }); errors.Is(err, bridge.ErrUnwritten) != one.fails {
+		if err := c.Give("S", child.Process, func() error { return child.WriteLine(t.Context(), []byte("{}")) }); errors.Is(err, bridge.ErrUnwritten) != one.fails {
 			t.Errorf("%s: %v", one.script, err)
 		}
 		if !one.untaken {
@@ -287,7 +287,7 @@ func TestChild_EndsAlthoughSomebodyHoldsItsStdout(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if err := c.WriteLine([]byte("it")); err != nil {
+	if err := c.WriteLine(t.Context(), []byte("it")); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := c.ReadLine(); string(line) != "got it" || err != nil {
@@ -300,11 +300,49 @@ func TestChild_EndsAlthoughSomebodyHoldsItsStdout(t *testing.T) {
 	if exit.Code != 4 || exit.Stderr.Tail != "bye" {
 		t.Errorf("it %v", exit)
 	}
-	if err := c.WriteLine([]byte("more")); err == nil {
+	if err := c.WriteLine(t.Context(), []byte("more")); err == nil {
 		t.Error("writing to a process that has ended succeeded")
 	}
 	b, _ := os.ReadFile(pidfile)
 	kill(t, strings.TrimSpace(string(b)))
+}
+
+// hook is a tap that calls a function when the first line is about to be written.
+type hook struct{ before func() }
+
+func (h *hook) FromAgent([]byte) {}
+
+func (h *hook) ToAgent([]byte) {
+	if f := h.before; f != nil {
+		h.before = nil
+		f()
+	}
+}
+
+// TestChild_DoesNotRead: a process that has half of a line when its time is over is ended; a
+// line behind it is not written, and ends nothing.
+func TestChild_DoesNotRead(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	over, done := context.WithCancel(t.Context())
+	done()
+	var c *bridge.Child
+	tap := &hook{before: func() {
+		if err := c.WriteLine(over, []byte("behind")); !errors.Is(err, context.Canceled) || errors.Is(err, bridge.ErrUnwritten) {
+			t.Errorf("a line that waits: %v", err)
+		}
+		cancel()
+	}}
+	c, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/sh", Env: os.Environ(), Args: []string{"-c", "exec sleep 1000"}}, tap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteLine(ctx, make([]byte, 1<<20)); !errors.Is(err, bridge.ErrUnwritten) {
+		t.Errorf("a line that nobody reads: %v", err)
+	}
+	_, _ = c.ReadLine()
+	if exit := c.End(process.DefaultLadder); exit.Signal != "SIGTERM" {
+		t.Errorf("it %v", exit)
+	}
 }
 
 func TestWritePrivate(t *testing.T) {

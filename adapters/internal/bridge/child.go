@@ -25,7 +25,7 @@ type Child struct {
 	drained chan struct{} // closed when reading has ended
 	watched chan struct{} // closed when watch has ended
 
-	mu sync.Mutex // orders writes
+	writing chan struct{} // cap 1; held by who writes
 }
 
 // Start starts a native process, of whose lines tap is told unless it is nil. ctx bounds only
@@ -35,7 +35,7 @@ func Start(ctx context.Context, s process.Spec, tap adapters.Tap) (*Child, error
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{Process: p, tap: tap, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{})}
+	c := &Child{Process: p, tap: tap, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{}), writing: make(chan struct{}, 1)}
 	go c.watch()
 	return c, nil
 }
@@ -93,20 +93,39 @@ func (c *Child) Each(take func(line []byte) error, odd func(line []byte, reason 
 	}
 }
 
-// ErrUnwritten is why a line is not written: the process takes no input any more. It has
-// read no whole line of it.
+// ErrUnwritten is why a line is not written: the process takes no input any more, and has
+// been ended. It has read no whole line of it. It says nothing to people: how the process
+// ended does, see [Unwritten].
 var ErrUnwritten = errors.New("write to the agent process")
 
+// Unwritten is how a process ended, as [Child.End] returns it, for who wanted to tell it
+// something that it did not take: an [ErrUnwritten].
+func Unwritten(exit error) error { return unwritten{exit} }
+
+type unwritten struct{ exit error }
+
+func (e unwritten) Error() string        { return e.exit.Error() }
+func (e unwritten) Unwrap() error        { return e.exit }
+func (e unwritten) Is(target error) bool { return target == ErrUnwritten }
+
 // WriteLine writes one line; line must hold no line break. It is safe for
-// concurrent use. A process that does not read makes it wait, until it reads or
-// ends. Its error is an [ErrUnwritten].
-func (c *Child) WriteLine(line []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// concurrent use. A process that does not read makes it wait. ctx bounds that: a
+// process that has not taken by then what it was given to read is of no use to anybody,
+// as one that takes no input any more. It has been ended when WriteLine returns with
+// an [ErrUnwritten]. Another error is that of ctx, when the line was behind others.
+func (c *Child) WriteLine(ctx context.Context, line []byte) error {
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait until the agent process reads: %w", ctx.Err())
+	}
 	if c.tap != nil {
 		c.tap.ToAgent(line)
 	}
+	defer context.AfterFunc(ctx, func() { c.Stop(process.DefaultLadder) })()
 	if _, err := c.Write(append(line, '\n')); err != nil {
+		c.StopMute(process.DefaultLadder) // it may be about to end, and to say why
 		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	return nil

@@ -160,7 +160,7 @@ type gift struct {
 }
 
 // Give gives the process a prompt of a session by write, and returns its error. After an
-// [ErrUnwritten] the agent ends the process, and with it the Conn: the prompt may be given
+// [ErrUnwritten] the process has ended, and with it the Conn does: the prompt may be given
 // to another one, as may one that the process did not read. Nothing may be done for the
 // prompt before.
 func (c *Conn) Give(session string, p *process.Process, write func() error) error {

@@ -92,6 +92,7 @@ type World struct {
 	Program     adapters.Program
 	Env         []string
 	Credentials adapters.Credentials
+	Tap         adapters.Tap // may be nil
 	// OneSession makes the parts of a test share one session, in which no turn
 	// runs when a part begins. It is for agents that start a process for each
 	// session. Parts then share the working directory, too.
@@ -189,5 +190,8 @@ type within struct {
 
 func (a within) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	o.Program, o.Env, o.Credentials = a.w.Program, append(o.Env, a.w.Env...), a.w.Credentials
+	if a.w.Tap != nil {
+		o.Tap = a.w.Tap
+	}
 	return a.Adapter.Open(ctx, o)
 }

@@ -80,6 +80,9 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 		return Verdict{}, err
 	}
 	if err := s.Begin(w, t); err != nil {
+		if errors.Is(err, context.Canceled) && w.Check() != nil {
+			err = ErrCancelled
+		}
 		return Verdict{}, err
 	}
 	v := t.await(w, s)
@@ -176,6 +179,33 @@ func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
 		return w.ctx.Err()
 	case <-w.gone:
 		return w.exit()
+	}
+}
+
+// Giving returns a context for giving the agent the prompt: it ends bound after the prompt is
+// cancelled, or nobody waits for it any more. done must be called when it was given.
+func (w *Waiting) Giving(bound time.Duration) (ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-w.Cancelled:
+		case <-w.ctx.Done():
+		case <-ctx.Done():
+			return
+		}
+		late, stop := awake.After(bound)
+		defer stop()
+		select {
+		case <-late:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-over
 	}
 }
 
