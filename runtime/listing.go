@@ -144,6 +144,10 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 		most = math.MaxInt // which of them are on the page is seen later
 	}
 	for _, s := range r.sessions.All() {
+		// After a kill the logs of thousands may have to be opened: neither the end of the gateway nor a client that is gone waits for it.
+		if r.ctx.Err() != nil || ctx.Err() != nil {
+			return SessionList{}, cmp.Or(context.Cause(r.ctx), context.Cause(ctx))
+		}
 		about := s.About()
 		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent {
 			continue

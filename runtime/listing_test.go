@@ -17,6 +17,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
 // following reads the changes of a list.
@@ -199,6 +200,23 @@ func TestChanges_OfAnotherGatewayBeginAnew(t *testing.T) {
 		if c := f.one(); c.Session == nil || c.SessionID != s || c.Session.State != StateDormant {
 			t.Errorf("after %d: %+v", after, c)
 		}
+	}
+}
+
+// A list that takes long is given up with its client, and with the gateway.
+func TestList_IsGivenUp(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{})
+	connect(t, r, "").session()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Sessions(ctx, SessionFilter{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("its client is gone: %v", err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Sessions(t.Context(), SessionFilter{}); !errors.Is(err, agents.ErrShutdown) {
+		t.Errorf("the gateway has ended: %v", err)
 	}
 }
 
