@@ -241,7 +241,7 @@ func (r *Runtime) FollowSessions(ctx context.Context, after uint64) iter.Seq2[Se
 		defer r.sessions.Watch(wake)()
 		f := r.sessions.Follow(after)
 		var batch []session.ListChange
-		for current := false; ; {
+		for current := false; ctx.Err() == nil && r.ctx.Err() == nil; {
 			var anew bool
 			batch, anew = f.Next(batch[:0], changesAtOnce)
 			if anew {
