@@ -49,7 +49,7 @@ func TestStuck_InATurn(t *testing.T) {
 	cancelBound = 200 * time.Millisecond
 	t.Run("interrupted", func(t *testing.T) { stuckInATurn(t, "deaf", "go", "on and on") })
 	t.Run("unread", func(t *testing.T) {
-		stuckInATurn(t, "unread", strings.Repeat("more than a pipe holds ", 1<<16), "session_info_update")
+		stuckInATurn(t, "unread", strings.Repeat("more than a pipe holds ", 1<<13), "session_info_update")
 	})
 }
 
@@ -68,8 +68,13 @@ func stuckInATurn(t *testing.T, mode, prompt, shown string) {
 			}
 			return
 		}
-		if m.IsResponse() && rawjson.MemberString(m.Result(), "stopReason") != "cancelled" { // if it is answered at all
-			t.Errorf("the prompt was answered: %s", m.Frame())
+		if m.IsResponse() { // if it is answered at all
+			if rawjson.MemberString(m.Result(), "stopReason") != "cancelled" {
+				t.Errorf("the prompt was answered: %s", m.Frame())
+			}
+			if mode == "unread" { // on a busy machine it was cancelled before the program was given any of it
+				return
+			}
 		}
 		if strings.Contains(string(m.Frame()), shown) {
 			if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodSessionCancel, []byte(`{"sessionId":"`+id+`"}`))); err != nil {
