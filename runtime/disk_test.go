@@ -347,6 +347,7 @@ func TestRecord_ThatCannotBeWrittenIsToldNowAndThen(t *testing.T) {
 	}
 	sessions := []string{tc.session(), tc.session()}
 	for _, s := range sessions {
+		tc.call("_sandboxagent/session/set_metadata", set(s)) // behind it no record is being written
 		inTheWay = append(inTheWay, filepath.Join(dir, "sessions", s, "session.json.tmp"))
 		if err := os.Mkdir(inTheWay[len(inTheWay)-1], 0o700); err != nil {
 			t.Fatal(err)
