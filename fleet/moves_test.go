@@ -239,10 +239,7 @@ func TestMove_AnsweredWhenListed(t *testing.T) {
 
 // A move that fails leaves the session where it is, and says so.
 func TestMove_FailsAndStays(t *testing.T) {
-	h := startCopier(t)
-	source := &meddler{box: newBox(t)}
-	h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
+	h, source := startMeddled(t)
 	c := h.hello(adminToken)
 	s := c.session("one")
 	c.says(s, "first")
@@ -551,6 +548,15 @@ func (m *meddler) meddle(with func(w http.ResponseWriter, r *http.Request) bool)
 	m.with = with
 }
 
+// startMeddled returns a hub with the nodes one, before which the meddler stands, and two.
+func startMeddled(t testing.TB) (*hub, *meddler) {
+	t.Helper()
+	h, source := startCopier(t), &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	return h, source
+}
+
 // cutShort passes on the beginning of an answer.
 type cutShort struct {
 	http.ResponseWriter
@@ -578,10 +584,7 @@ func (w writing) Write(b []byte) (int, error) {
 // Who moves a session leaves as its node gives it, and the node, which has closed it for that, notices it later. What
 // another client asks meanwhile finds the session as it was.
 func TestMove_GivenUpAsItIsGiven(t *testing.T) {
-	h := startCopier(t)
-	source := &meddler{box: newBox(t)}
-	h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
+	h, source := startMeddled(t)
 	c := h.hello(adminToken)
 	s := c.session("one")
 	var much strings.Builder // so that a part is written before the end: it is compressed
@@ -703,10 +706,7 @@ func sourceBreaks(t *testing.T, h, by *hub) {
 // A session is deleted while it is on its way: nothing of it is left, also at the node that it was to go
 // to, and clients that have it open do not wait for the move.
 func TestMove_DeletedMeanwhile(t *testing.T) {
-	h := startCopier(t)
-	source := &meddler{box: newBox(t)}
-	h.join("one", h.joinToken(), nil, source)
-	h.box("two", nil)
+	h, source := startMeddled(t)
 	c, other := h.hello(adminToken), h.hello(adminToken)
 	s := c.session("one")
 	c.says(s, "first")
@@ -737,10 +737,7 @@ func TestMove_DeletedMeanwhile(t *testing.T) {
 func TestMove_ClosedMeanwhile(t *testing.T) {
 	for _, over := range []string{"ACP", "HTTP"} {
 		t.Run(over, func(t *testing.T) {
-			h := startCopier(t)
-			source := &meddler{box: newBox(t)}
-			h.join("one", h.joinToken(), nil, source)
-			h.box("two", nil)
+			h, source := startMeddled(t)
 			c := h.hello(adminToken)
 			s := c.session("one")
 			c.says(s, "first")

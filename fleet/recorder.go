@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -80,14 +79,9 @@ func (w *recorder) hurry(why error) {
 
 // hurries has the client of a request hurried when the hub or its token ends, until done is called.
 func (h *Hub) hurries(w *recorder, c call) (done func()) {
-	unhook := context.AfterFunc(h.stop, func() { w.hurry(errEnding) })
-	unlet := func() bool { return false }
-	if c.over != nil {
-		unlet = context.AfterFunc(c.over, func() { w.hurry(errOver) })
-	}
+	stop := h.whenOver(c, w.hurry)
 	return func() {
-		unlet()
-		unhook()
+		stop()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.over = true

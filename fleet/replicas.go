@@ -31,15 +31,23 @@ const (
 // the token that allowed it, and with the hub.
 func (h *Hub) during(r *http.Request, c call) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	unhook := context.AfterFunc(h.stop, func() { cancel(errEnding) })
+	stop := h.whenOver(c, cancel)
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// whenOver calls end, with why, when the hub ends or the token that allowed a request, until stop is called.
+func (h *Hub) whenOver(c call, end func(why error)) (stop func()) {
+	unhook := context.AfterFunc(h.stop, func() { end(errEnding) })
 	unlet := func() bool { return false }
 	if c.over != nil {
-		unlet = context.AfterFunc(c.over, func() { cancel(errOver) })
+		unlet = context.AfterFunc(c.over, func() { end(errOver) })
 	}
-	return ctx, func() {
+	return func() {
 		unlet()
 		unhook()
-		cancel(nil)
 	}
 }
 
