@@ -17,15 +17,17 @@ type request struct {
 	params any
 }
 
-// tellNode sends requests to a node's gateway by ACP, one after the other; the first that is refused
-// ends it.
-func (h *Hub) tellNode(ctx context.Context, t store.Token, node string, requests ...request) error {
+// tellNode sends requests about a session of an agent to a node's gateway by ACP, one after the other; the
+// first that is refused ends it. The agent is named: a gateway need not have one for those who name none.
+func (h *Hub) tellNode(ctx context.Context, t store.Token, node, agent string, requests ...request) error {
 	conn, err := (nodes{h}).dial(ctx, t, node)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost with it
-	all := append([]request{{acp.MethodInitialize, map[string]any{"protocolVersion": 1, "clientCapabilities": map[string]any{}}}}, requests...)
+	all := append([]request{{acp.MethodInitialize, map[string]any{
+		"protocolVersion": 1, "clientCapabilities": map[string]any{}, "_meta": map[string]any{acp.MetaKey: map[string]any{"agent": agent}},
+	}}}, requests...)
 	for i, r := range all {
 		if err := askOn(ctx, conn, int64(i), r); err != nil {
 			return err

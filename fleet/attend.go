@@ -225,6 +225,9 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, tellBound)
 	defer cancel()
 	here, err := a.api.Session(ctx, s.Session)
+	if isNotFound(err) {
+		return nil // it was deleted there, and the hub hears so in a moment
+	}
 	if err != nil {
 		return err
 	}

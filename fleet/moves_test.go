@@ -872,6 +872,22 @@ func deletedWhereItGoes(t *testing.T, revoked bool) {
 	h.await("it is in no list", func() bool { return len(h.listed(s)) == 0 })
 }
 
+// Gateways need not have an agent for those who name none: the hub names the session's.
+func TestMove_WithoutADefaultAgent(t *testing.T) {
+	h := startCopier(t)
+	for _, name := range []string{"one", "two"} {
+		h.join(name, h.joinToken(), nil, newBoxWith(t, runtime.Options{DataDir: t.TempDir()}, nil))
+	}
+	c := h.hello(adminToken)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"one","agent":"mock"}}}`), "sessionId")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" {
+		t.Errorf("%+v", got)
+	}
+	c.says(s, "second")
+}
+
 // A session that was moved is deleted: nothing of it is left at the nodes that had it before, as soon as they are there.
 func TestMove_DeletedLater(t *testing.T) {
 	for name, c := range map[string]struct {

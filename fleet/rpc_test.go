@@ -62,11 +62,18 @@ func newBoxTold(t testing.TB, d session.Durability, trouble func(time.Duration) 
 // newBoxIn is newBoxTold with the data directory of one before it.
 func newBoxIn(t testing.TB, dir string, d session.Durability, trouble func(time.Duration) error, log *slog.Logger) http.Handler {
 	t.Helper()
+	return newBoxWith(t, runtime.Options{DefaultAgent: "mock", DataDir: dir, HubTrouble: trouble, Durability: d}, log)
+}
+
+// newBoxWith is a gateway with the mock agent and some options.
+func newBoxWith(t testing.TB, o runtime.Options, log *slog.Logger) http.Handler {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: dir, Stored: true, HubTrouble: trouble, Durability: d, Version: "test"})
+	o.Adapters, o.Stored, o.Version = []adapters.Adapter{mock.New(exe)}, true, "test"
+	rt, err := runtime.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

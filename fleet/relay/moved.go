@@ -131,7 +131,7 @@ func (c *Client) releaseUnlessOpening(s *session) {
 // of it. Of events that the node before it has lost with itself the client is told.
 func (c *Client) follow(s *session, o *store.Owner) {
 	from := s.at()
-	to, err := c.lineFor(o.Node)
+	to, err := c.lineFor(o.Node, s.id)
 	if from == to {
 		return
 	}
@@ -199,12 +199,14 @@ func (s *session) passed(last uint64) uint64 {
 	return s.seen
 }
 
-// lineFor returns the connection to a node to which a session was moved.
-func (c *Client) lineFor(node string) (*line, error) {
+// lineFor returns the connection to a node to which a session was moved. The gateway there need not have an agent for
+// those who name none: that of the session is named.
+func (c *Client) lineFor(node, session string) (*line, error) {
 	if _, err := c.g.fleet.Node(c.token, node); err != nil {
 		return nil, err // the token is not for it
 	}
-	return c.lineTo(node, "")
+	found, _ := c.g.fleet.Find(c.token, session, "") // where it is not known, the gateway's own is asked for
+	return c.lineTo(node, found.Agent)
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be
