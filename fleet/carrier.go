@@ -22,7 +22,7 @@ type carrier struct {
 // RoundTrip implements [http.RoundTripper].
 func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l := c.h.linkOf(r.Context(), c.node); l != nil {
-		resp, err := l.carrier.RoundTrip(r)
+		resp, err := l.RoundTrip(r)
 		if err != nil && r.Context().Err() == nil && !errors.Is(err, tunnel.ErrFull) {
 			err = problem.Wrap(problem.NodeOffline, err, "%s does not answer: one that is silent for %v counts as offline until it joins again; try again then", c.node, tunnel.Silence)
 		}

@@ -2,11 +2,14 @@ package fleet
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"slices"
+	"strings"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -58,7 +61,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 		return nil // it was answered
 	}
 	h.metrics.joins.WithLabelValues("joined").Inc()
-	l := h.newLink(hello.Name, t, admitted.Revision())
+	l := h.newLink(hello, t, admitted.Revision())
 	if h.o.Replicate {
 		l.attendant = h.newAttendant(hello.Name)
 		l.follower = replica.New(replica.Options{
@@ -155,7 +158,9 @@ type link struct {
 	tunnel    *tunnel.Tunnel
 	revision  uint64 // of the record with which it came: a later one is newer
 	proxy     *httputil.ReverseProxy
+	instance  string            // secret of the node's program
 	carrier   *streams          // of requests
+	lanes     *streams          // of those that are large; nil when the node opens no lanes
 	follower  *replica.Follower // nil when nothing is copied
 	attendant *attendant        // nil likewise
 
@@ -166,10 +171,13 @@ type link struct {
 	users map[string]int // requests that are being served, by the id of their token
 }
 
-func (h *Hub) newLink(name string, t *tunnel.Tunnel, revision uint64) *link {
-	l := &link{name: name, tunnel: t, revision: revision, users: map[string]int{}}
+func (h *Hub) newLink(hello tunnel.Hello, t *tunnel.Tunnel, revision uint64) *link {
+	l := &link{name: hello.Name, tunnel: t, revision: revision, instance: hello.Instance, users: map[string]int{}}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
-	l.carrier = newStreams(t)
+	l.carrier = newStreams(t.Open, idleStreams)
+	if hello.Lanes {
+		l.lanes = newStreams(l.openLane, idleLanes)
+	}
 	l.proxy = h.newProxy(l)
 	return l
 }
@@ -179,6 +187,52 @@ func (l *link) close(why error) {
 	l.end(why)
 	_ = l.tunnel.Close() // fails when it has ended
 	l.carrier.CloseIdleConnections()
+	if l.lanes != nil {
+		l.lanes.CloseIdleConnections()
+	}
+}
+
+// openLane opens a lane, or a stream where there is none.
+func (l *link) openLane(ctx context.Context) (net.Conn, error) {
+	if c, err := l.tunnel.Lane(ctx); err == nil {
+		return c, nil
+	}
+	return l.tunnel.Open(ctx)
+}
+
+// RoundTrip implements [http.RoundTripper]. What may be large goes by a lane.
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l.lanes != nil && mayBeLarge(r) {
+		return l.lanes.RoundTrip(r)
+	}
+	return l.carrier.RoundTrip(r)
+}
+
+// mayBeLarge reports whether a request to a node, or its answer, may be large: files, and sessions as files.
+func mayBeLarge(r *http.Request) bool {
+	switch path := r.URL.Path; {
+	case r.Header.Get("Upgrade") != "":
+		return false
+	case r.Method == http.MethodGet:
+		return path == "/v2/fs/file" || path == "/v2/fs/download-batch" || strings.HasPrefix(path, "/v2/sessions/") && strings.HasSuffix(path, "/export")
+	}
+	return r.ContentLength < 0 || r.ContentLength >= largeBody
+}
+
+// lane takes a connection that a node opens because this hub has asked for it.
+func (h *Hub) lane(w http.ResponseWriter, r *http.Request, c call) error {
+	name, instance, number, err := tunnel.ParseLane(r.Header)
+	if err != nil {
+		return problem.Wrap(problem.InvalidRequest, err, "this is no request of a gateway that opens a lane")
+	}
+	l := h.links.get(name)
+	if l == nil || c.token.Node != "" && c.token.Node != name || subtle.ConstantTimeCompare([]byte(instance), []byte(l.instance)) != 1 || !l.tunnel.Awaits(number) {
+		return problem.New(problem.Conflict, "this hub awaits no such lane: behind one address of several hubs another one may")
+	}
+	if err := l.tunnel.TakeLane(w, number); err != nil {
+		h.log.Debug("a lane could not be begun", "node", name, "err", err)
+	}
+	return nil
 }
 
 // enter counts a request of a token until leave is called.
@@ -332,12 +386,13 @@ func (ls *links) behind() (n uint64) {
 	return n
 }
 
-// count returns the links and their streams.
-func (ls *links) count() (n, streams int) {
+// count returns the links, their streams and their lanes.
+func (ls *links) count() (n, streams, lanes int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byName {
 		streams += l.tunnel.Streams()
+		lanes += l.tunnel.Lanes()
 	}
-	return len(ls.byName), streams
+	return len(ls.byName), streams, lanes
 }

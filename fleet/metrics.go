@@ -66,8 +66,9 @@ func newMetrics(version string, h *Hub) *metrics {
 			}
 			return n
 		}),
-		gauge("tunnels", "Tunnels that this hub holds.", func() int { n, _ := h.links.count(); return n }),
-		gauge("tunnel_streams", "Streams of these tunnels.", func() int { _, n := h.links.count(); return n }),
+		gauge("tunnels", "Tunnels that this hub holds.", func() int { n, _, _ := h.links.count(); return n }),
+		gauge("tunnel_streams", "Streams of these tunnels.", func() int { _, n, _ := h.links.count(); return n }),
+		gauge("tunnel_lanes", "Connections beside the tunnels, for what is large.", func() int { _, _, n := h.links.count(); return n }),
 		gauge("acp_connections", "ACP connections to the hub itself.", func() int { return h.relay.Count() }),
 		gauge("sessions", "Sessions that are known.", h.o.Store.SessionCount),
 		gauge("replication_lag_entries", "Events that nodes of this hub have told of and that are not copied yet.", func() int { return int(h.links.behind()) }),

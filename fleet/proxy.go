@@ -141,7 +141,7 @@ func (inMemory) Close() error { return nil }
 // newProxy returns what passes requests on through a link.
 func (h *Hub) newProxy(l *link) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:  l.carrier, // what has no length, as streams have none, is not held back
+		Transport:  l, // what has no length, as streams have none, is not held back
 		BufferPool: buffers,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			rewrite(p)

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -9,6 +11,9 @@ import (
 // writeBound is how long a client may take nothing of an answer until its connection
 // is cut. What a node sends is not held for longer.
 const writeBound = time.Minute
+
+// movedPiece is how much of an answer is written until its client has time for more.
+const movedPiece = 256 << 10 // bytes
 
 // recorder remembers how a request was answered, and bounds how long that waits for
 // a client that does not read.
@@ -44,6 +49,32 @@ func (w *recorder) Write(b []byte) (int, error) {
 	}
 	w.extend()
 	return w.ResponseWriter.Write(b)
+}
+
+// ReadFrom implements [io.ReaderFrom]: what the system can move by itself it does. The client has time for
+// each piece.
+func (w *recorder) ReadFrom(r io.Reader) (n int64, err error) {
+	to, ok := w.ResponseWriter.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{w}, r)
+	}
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	all, limited := r.(*io.LimitedReader) // the system sees a socket through one of these only
+	if !limited {
+		all = &io.LimitedReader{R: r, N: math.MaxInt64}
+	}
+	for all.N > 0 {
+		piece := &io.LimitedReader{R: all.R, N: min(all.N, movedPiece)}
+		w.extend()
+		k, err := to.ReadFrom(piece)
+		n += k
+		if all.N -= k; err != nil || piece.N > 0 {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // FlushError implements what http.ResponseController asks for.

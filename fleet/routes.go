@@ -50,6 +50,7 @@ func Routes() []Route {
 		{Method: get, Path: "/v2/version", Kind: client, Scope: read, serve: (*Hub).getVersion},
 		{Method: get, Path: "/v2/openapi.json", Kind: client, Scope: read, serve: (*Hub).getOpenAPI},
 		{Method: get, Path: tunnel.Path, Kind: store.KindJoin, serve: (*Hub).join},
+		{Method: get, Path: tunnel.LanePath, Kind: store.KindJoin, serve: (*Hub).lane},
 		{Method: get, Path: "/v2/nodes", Kind: client, Scope: read, serve: (*Hub).listNodes},
 		{Method: get, Path: "/v2/nodes/{name}", Kind: client, Scope: read, OfNode: true, serve: (*Hub).getNode},
 		{Method: del, Path: "/v2/nodes/{name}", Kind: client, Scope: admin, OfNode: true, serve: (*Hub).removeNode},

@@ -15,12 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
 const (
 	idleStreams = 16               // of a tunnel, kept for the next requests
+	idleLanes   = 2                // likewise
 	idleTimeout = 30 * time.Second // of such a stream; less than the gateway's own
 	maxHeader   = 64 << 10         // bytes of the headers of an answer; one with more counts as none
 	maxEarly    = 5                // answers before the one to a request, which only tell of it
@@ -34,11 +33,12 @@ const (
 // It implements [http.RoundTripper]. A request with a body that is not in memory goes by a Transport: its
 // answer may come before all of it was sent.
 type streams struct {
-	t    *tunnel.Tunnel
+	open func(ctx context.Context) (net.Conn, error)
+	most int // idle ones that are kept for the next requests
 	rest *http.Transport
 
 	mu     sync.Mutex
-	idle   []idleStream // newest last; at most idleStreams
+	idle   []idleStream // newest last; at most most
 	expire *time.Timer  // runs while there is one; nil before the first
 	closed bool
 }
@@ -49,11 +49,11 @@ type idleStream struct {
 	since time.Time
 }
 
-func newStreams(t *tunnel.Tunnel) *streams {
-	return &streams{t: t, rest: &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.Open(ctx) },
+func newStreams(open func(ctx context.Context) (net.Conn, error), most int) *streams {
+	return &streams{open: open, most: most, rest: &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return open(ctx) },
 		DisableCompression: true, // bodies pass as they are
-		MaxIdleConns:       idleStreams, MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
+		MaxIdleConns:       most, MaxIdleConnsPerHost: most, IdleConnTimeout: idleTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 	}}
 }
@@ -108,7 +108,7 @@ func (s *streams) take(ctx context.Context, fresh bool) (conn net.Conn, used boo
 		_ = conn.Close() // the node has closed it, or says what nobody has asked
 	}
 	s.mu.Unlock()
-	conn, err = s.t.Open(ctx)
+	conn, err = s.open(ctx)
 	return conn, false, err
 }
 
@@ -116,7 +116,7 @@ func (s *streams) take(ctx context.Context, fresh bool) (conn net.Conn, used boo
 func (s *streams) put(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.idle) >= idleStreams {
+	if s.closed || len(s.idle) >= s.most {
 		_ = conn.Close()
 		return
 	}
@@ -264,7 +264,7 @@ func (e *exchange) why(err error) error {
 	return err
 }
 
-// WriteTo implements [io.WriterTo]: a body whose length is known is written from where it came to.
+// WriteTo implements [io.WriterTo]: of a lane the system moves a body whose length is known.
 func (e *exchange) WriteTo(w io.Writer) (int64, error) {
 	from, ok := e.conn.(interface {
 		CopyTo(w io.Writer, n int64) (int64, error)

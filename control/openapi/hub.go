@@ -104,6 +104,11 @@ func hubOperations() map[string][]operation {
 				responses:   one(101, openapi3.NewResponse().WithDescription("The gateway has joined.")), problems: []problem.Kind{problem.InvalidRequest, problem.Conflict, problem.Unavailable},
 			},
 			{
+				method: get, path: "/v2/join/lane", id: "openLane", summary: "Where gateways open a connection for what is large", access: joins,
+				description: "The hub asks for it by the tunnel, and speaks HTTP/1.1 to the gateway on it. It is for the program sandbox-agent.",
+				responses:   one(101, openapi3.NewResponse().WithDescription("The lane is open.")), problems: []problem.Kind{problem.InvalidRequest, problem.Conflict},
+			},
+			{
 				method: get, path: "/v2/nodes", id: "listNodes", summary: "The nodes that the token is for", access: reads,
 				params:    []*openapi3.Parameter{labels("Only nodes with this label, as NAME=VALUE. May be repeated.")},
 				responses: one(200, jsonResponse("The nodes.", "NodeList")), problems: []problem.Kind{problem.InvalidRequest},

@@ -219,10 +219,8 @@ func (j *Joiner) Run(ctx context.Context) {
 func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialBound)
 	defer cancel()
-	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Agents: j.agents, Version: j.o.Version, Instance: j.instance}
-	header := hello.Header()
-	header.Set("Authorization", "Bearer "+j.token)
-	t, resp, err := tunnel.Dial(ctx, j.http, j.o.Hub.JoinPath(tunnel.Path).String(), header)
+	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Agents: j.agents, Version: j.o.Version, Instance: j.instance, Lanes: true}
+	t, resp, err := tunnel.Dial(ctx, j.http, j.o.Hub.JoinPath(tunnel.Path).String(), j.header(hello))
 	switch {
 	case err != nil && resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		return nil, fmt.Errorf("join: %w", later(resp.Header, acphttp.ReadProblem(resp)))
@@ -233,6 +231,13 @@ func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	}
 	j.noteJoined(resp.Header.Get(tunnel.HeaderCopies) != tunnel.CopiesNone)
 	return t, nil
+}
+
+// header returns the headers that say h, with the token.
+func (j *Joiner) header(h tunnel.Hello) http.Header {
+	header := h.Header()
+	header.Set("Authorization", "Bearer "+j.token)
+	return header
 }
 
 // laterError is an answer that says when to come again.
@@ -261,13 +266,22 @@ func (j *Joiner) pass(ctx context.Context, t *tunnel.Tunnel) error {
 	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
 	defer func() { _ = t.Close() }()
 	defer j.noteLeft()
+	give := func(c net.Conn) {
+		if !j.streams.give(ctx, c) {
+			_ = c.Close()
+		}
+	}
+	var own sync.WaitGroup
+	defer own.Wait()
+	own.Go(func() {
+		who := tunnel.Hello{Name: j.o.Name, Version: j.o.Version, Instance: j.instance}
+		t.OpenLanes(j.http, j.o.Hub.JoinPath(tunnel.LanePath).String(), func() http.Header { return j.header(who) }, give)
+	})
 	for {
 		c, err := t.Accept()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errBroken, err)
 		}
-		if !j.streams.give(ctx, c) {
-			_ = c.Close()
-		}
+		give(c)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The frames are those of yamux, version 0. Each begins with a header of twelve bytes: version, kind,
+// The frames are those of yamux, version 0, and one that it does not have. Each begins with a header of twelve bytes: version, kind,
 // flags, stream and length. Only data is followed by something.
 const (
 	headerSize = 12
@@ -17,6 +17,7 @@ const (
 	kindWindow = 1 // the length is what the other end may send beyond what it could
 	kindPing   = 2 // the length comes back in the answer
 	kindAway   = 3 // the tunnel ends
+	kindLane   = 4 // the length is the number of a lane: the hub wants it, or with flagResets the node has none
 )
 
 // The flags of frames.
@@ -44,7 +45,7 @@ func (h header) append(b []byte) []byte {
 // parseHeader reads the header of a frame, which has headerSize bytes.
 func parseHeader(b []byte) (header, error) {
 	h := header{kind: b[1], flags: binary.BigEndian.Uint16(b[2:]), stream: binary.BigEndian.Uint32(b[4:]), length: binary.BigEndian.Uint32(b[8:])}
-	if b[0] != 0 || h.kind > kindAway {
+	if b[0] != 0 || h.kind > kindLane {
 		return h, fmt.Errorf("a frame of version %d and kind %d is none of the tunnel", b[0], h.kind)
 	}
 	return h, nil

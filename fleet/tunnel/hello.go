@@ -45,6 +45,8 @@ type Hello struct {
 	// Instance is a secret of the running program: as long as it is connected, only
 	// the same one may take its name again.
 	Instance string
+	// Lanes says that the node opens lanes.
+	Lanes bool
 }
 
 var (
@@ -112,6 +114,9 @@ func (h Hello) Header() http.Header {
 	header.Set(headerName, h.Name)
 	header.Set(headerVersion, h.Version)
 	header.Set(headerInstance, h.Instance)
+	if h.Lanes {
+		header.Set(headerLanes, lanesYes)
+	}
 	if len(h.Labels) > 0 {
 		header.Set(headerLabels, strings.Join(FormatLabels(h.Labels), labelSeparator))
 	}
@@ -123,7 +128,7 @@ func (h Hello) Header() http.Header {
 
 // ParseHello reads what Header wrote, and trusts none of it.
 func ParseHello(header http.Header) (Hello, error) {
-	h := Hello{Name: header.Get(headerName), Version: header.Get(headerVersion), Instance: header.Get(headerInstance)}
+	h := Hello{Name: header.Get(headerName), Version: header.Get(headerVersion), Instance: header.Get(headerInstance), Lanes: header.Get(headerLanes) == lanesYes}
 	if err := CheckName(h.Name); err != nil {
 		return h, err
 	}

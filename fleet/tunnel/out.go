@@ -11,8 +11,6 @@ const (
 	// the bound whoever sends data waits. Other frames are taken beyond it: each stream has a few, and
 	// one that makes room for data follows so much of that.
 	mostPending = 128 << 10
-	// passedOn is how much data a frame has that is written from where it is, if nothing waits.
-	passedOn = 8 << 10
 )
 
 // outgoing puts frames into messages. One that is sent while nothing is written is written by whoever
@@ -21,15 +19,13 @@ const (
 //
 // Its methods may be called by any goroutine.
 type outgoing struct {
-	// put writes a message: what stands in b behind room for the head of one, and then more. It is
-	// called by one goroutine at a time.
-	put func(b, more []byte) error
+	// put writes a message: what stands in b behind room for the head of one. It is called by one goroutine
+	// at a time.
+	put func(b []byte) error
 	cut func() // ends the connection, so that reading ends, too
 	// Takes reports whether the connection takes a message of n bytes at once. It may be nil, and is called
 	// with mu held.
 	takes func(n int) bool
-	// Copies says that put would copy what is behind: then it is kept with the rest.
-	copies bool
 
 	writer sync.WaitGroup // flush; while there is something to write
 
@@ -104,14 +100,10 @@ func (o *outgoing) send(h header, data []byte) (room <-chan struct{}, err error)
 	// Nothing waits, as nobody writes.
 	o.writing = true
 	b := o.framesLocked()
-	*b = h.append(*b)
-	more := data
-	if o.copies || len(data) < passedOn {
-		*b, more = append(*b, data...), nil
-	}
+	*b = append(h.append(*b), data...)
 	message := o.nextLocked()
 	o.mu.Unlock()
-	o.wrote(message, o.put(*message, more))
+	o.wrote(message, o.put(*message))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return nil, o.err
@@ -219,7 +211,7 @@ func (o *outgoing) flush() {
 			return
 		}
 		o.mu.Unlock()
-		err := o.put(*message, nil)
+		err := o.put(*message)
 		free(message)
 		o.failed(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"syscall"
 	"testing"
 )
 
@@ -27,14 +26,15 @@ type peer struct {
 	queue chan []byte // that is written; 4,096 pieces are more than a test has
 	work  sync.WaitGroup
 
-	mu     sync.Mutex
-	reads  *sync.Cond // stuck has changed
-	stuck  bool       // it reads nothing
-	closed bool
-	unsent int // pieces of queue that were not taken
-	rest   []byte
-	heard  map[uint32]*heard
-	pongs  map[uint32]bool
+	mu      sync.Mutex
+	reads   *sync.Cond // stuck has changed
+	stuck   bool       // it reads nothing
+	closed  bool
+	unsent  int // pieces of queue that were not taken
+	rest    []byte
+	heard   map[uint32]*heard
+	pongs   map[uint32]bool
+	refused map[uint32]bool // lanes
 }
 
 // heard is what came of a stream.
@@ -44,12 +44,6 @@ type heard struct {
 	may                 int64 // what the peer has allowed it to send in all
 	opens               int64 // what it allows the peer to send in all
 }
-
-// rawSocket makes the hub's end write large data from where it is.
-type rawSocket struct{ net.Conn }
-
-// SyscallConn implements [syscall.Conn].
-func (rawSocket) SyscallConn() (syscall.RawConn, error) { return nil, syscall.EINVAL }
 
 // hijackable is the answer to a request whose connection is taken over.
 type hijackable struct {
@@ -79,7 +73,7 @@ func (u upgrading) RoundTrip(r *http.Request) (*http.Response, error) {
 func withPeer(t *testing.T, node bool) (*Tunnel, *peer) {
 	t.Helper()
 	own, far := net.Pipe()
-	p := &peer{t: t, below: far, masks: !node, queue: make(chan []byte, 4096), heard: map[uint32]*heard{}, pongs: map[uint32]bool{}}
+	p := &peer{t: t, below: far, masks: !node, queue: make(chan []byte, 4096), heard: map[uint32]*heard{}, pongs: map[uint32]bool{}, refused: map[uint32]bool{}}
 	p.reads = sync.NewCond(&p.mu)
 	var end *Tunnel
 	var err error
@@ -90,7 +84,7 @@ func withPeer(t *testing.T, node bool) (*Tunnel, *peer) {
 		for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==", "Sec-WebSocket-Protocol": Subprotocol} {
 			r.Header.Set(k, v)
 		}
-		end, err = Accept(hijackable{httptest.NewRecorder(), rawSocket{own}}, r)
+		end, err = Accept(hijackable{httptest.NewRecorder(), own}, r)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +289,11 @@ func (p *peer) frameLocked(h header, data []byte) error {
 		}
 		return nil
 	case kindAway:
+		return nil
+	case kindLane:
+		if h.flags == flagResets {
+			p.refused[h.length] = true
+		}
 		return nil
 	}
 	s := p.ofLocked(h.stream)

@@ -87,25 +87,6 @@ func (q *pieces) read(b []byte) (n int) {
 	return n
 }
 
-// take takes the first piece, or as much of it as most, nil for none.
-func (q *pieces) take(most int64) *piece {
-	p := q.first
-	if p == nil {
-		return nil
-	}
-	if n := p.end - p.begin; int64(n) > most {
-		part := newPiece(int(most))
-		part.end = q.read(part.b[:most])
-		return part
-	}
-	if q.first = p.next; q.first == nil {
-		q.last = nil
-	}
-	p.next = nil
-	q.size -= p.end - p.begin
-	return p
-}
-
 // clear lets go of all of it.
 func (q *pieces) clear() {
 	for p := q.first; p != nil; {

@@ -152,30 +152,21 @@ func (s *stream) receive(size uint32) error {
 }
 
 // Read implements net.Conn.
-func (s *stream) Read(p []byte) (n int, err error) {
+func (s *stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	err = s.come(func() bool {
-		n = s.got.read(p)
-		return n > 0
-	})
-	return n, err
-}
-
-// come calls take, with mu held, until it has taken something of what came, and then lets the other end
-// send more.
-func (s *stream) come(take func() bool) error {
 	for {
 		s.mu.Lock()
 		until := s.reads
 		if !until.IsZero() && !time.Now().Before(until) {
 			s.mu.Unlock()
 			poke(s.readable) // others may wait, too
-			return os.ErrDeadlineExceeded
+			return 0, os.ErrDeadlineExceeded
 		}
 		switch {
-		case !errors.Is(s.readErr, net.ErrClosed) && take():
+		case !errors.Is(s.readErr, net.ErrClosed) && s.got.size > 0:
+			n := s.got.read(p)
 			opened, flags := s.openLocked()
 			more := s.got.size > 0 || s.readErr != nil
 			s.mu.Unlock()
@@ -185,38 +176,15 @@ func (s *stream) come(take func() bool) error {
 			if opened > 0 { // of an end that is gone the next Read says it
 				_, _ = s.t.out.send(header{kind: kindWindow, flags: flags, stream: s.id, length: uint32(opened)}, nil)
 			}
-			return nil
+			return n, nil
 		case s.readErr != nil:
 			defer s.mu.Unlock()
 			poke(s.readable)
-			return s.readErr
+			return 0, s.readErr
 		}
 		s.mu.Unlock()
 		await(s.readable, nil, until)
 	}
-}
-
-// CopyTo writes the next n bytes to w from where they are. What was taken for a write that fails is gone.
-func (s *stream) CopyTo(w io.Writer, n int64) (written int64, err error) {
-	for written < n {
-		var p *piece
-		if err := s.come(func() bool {
-			p = s.got.take(n - written)
-			return p != nil
-		}); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return written, err
-		}
-		k, err := w.Write(p.b[p.begin:p.end])
-		written += int64(k)
-		p.free()
-		if err != nil {
-			return written, err
-		}
-	}
-	return written, nil
 }
 
 // openLocked returns by how much the other end may send more, when that is worth a frame. If the way

@@ -45,6 +45,7 @@ type Tunnel struct {
 	node   bool         // this end accepts streams; the other one opens them
 	fresh  chan *stream // that nobody has accepted yet; bounded by MaxStreams. nil at the hub
 	growth *budget
+	lanes  lanes
 	done   chan struct{}  // closed when the tunnel has ended
 	work   sync.WaitGroup // the goroutine that receives
 
@@ -72,9 +73,10 @@ func Node(ws *websocket.Conn) (*Tunnel, error) { return open(newConn(ws, nil), t
 func open(below *conn, node bool) *Tunnel {
 	t := &Tunnel{below: below, node: node, growth: &budget{left: maxGrowth}, done: make(chan struct{}), begun: time.Now(), streams: map[uint32]*stream{}}
 	below.came = func() { t.heard.Store(int64(time.Since(t.begun))) }
-	t.out.put, t.out.cut, t.out.copies, t.out.takes = below.put, func() { _ = below.cut() }, below.copies(), below.takes()
+	t.out.put, t.out.cut, t.out.takes = below.put, func() { _ = below.cut() }, below.takes()
 	if node {
 		t.fresh = make(chan *stream, MaxStreams)
+		t.lanes.asked = make(chan uint32, MaxLanes)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,6 +184,13 @@ func (t *Tunnel) Streams() int {
 	return len(t.streams)
 }
 
+// Lanes returns how many lanes are open.
+func (t *Tunnel) Lanes() int {
+	t.lanes.mu.Lock()
+	defer t.lanes.mu.Unlock()
+	return len(t.lanes.open)
+}
+
 // Done is closed when the tunnel has ended.
 func (t *Tunnel) Done() <-chan struct{} { return t.done }
 
@@ -209,6 +218,7 @@ func (t *Tunnel) end(why error) {
 	close(t.done)
 	_ = t.below.cut()
 	t.out.end(why)
+	t.lanes.end()
 	for _, s := range streams {
 		s.broke(fmt.Errorf("the tunnel has ended: %w", why))
 	}
@@ -258,6 +268,8 @@ func (t *Tunnel) take(h header) error {
 		return nil
 	case kindAway:
 		return errAway
+	case kindLane:
+		return t.askedFor(h)
 	}
 	if h.flags&flagOpens != 0 {
 		if err := t.opened(h.stream); err != nil {

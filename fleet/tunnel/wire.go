@@ -12,7 +12,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -162,9 +161,6 @@ func (c *conn) read(p []byte) (int, error) {
 	return n, err
 }
 
-// copies reports whether put copies what is behind.
-func (c *conn) copies() bool { return c.framing == nil || c.framing.masks || !c.framing.vectors }
-
 // takes returns what reports whether a small message is written without waiting, nil if nobody knows.
 func (c *conn) takes() func(n int) bool {
 	if c.framing == nil {
@@ -173,10 +169,10 @@ func (c *conn) takes() func(n int) bool {
 	return socket.RoomOf(c.framing.wire.Conn).For
 }
 
-// put writes a message: what stands in b behind mostHead bytes, and more.
-func (c *conn) put(b, more []byte) error {
+// put writes a message: what stands in b behind mostHead bytes.
+func (c *conn) put(b []byte) error {
 	if c.framing != nil {
-		return c.framing.put(b, more)
+		return c.framing.put(b)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeBound)
 	defer cancel()
@@ -198,11 +194,10 @@ const mostHead = 14
 // framing writes messages of a WebSocket beside the library, which writes control frames: it would copy
 // them, in pieces of 4 KiB, where one write does. Each is one frame.
 type framing struct {
-	to      io.Writer // takes each write as a whole
-	wire    *wire     // below it, or the same
-	masks   bool      // as clients have to
-	secure  bool      // TLS is between to and wire
-	vectors bool      // wire is to, and takes two parts at one time
+	to     io.Writer // takes each write as a whole
+	wire   *wire     // below it, or the same
+	masks  bool      // as clients have to
+	secure bool      // TLS is between to and wire
 }
 
 const (
@@ -210,9 +205,9 @@ const (
 	isMasked = 0x80
 )
 
-// put writes a message: what stands in b behind mostHead bytes, and more, unless it masks.
-func (f *framing) put(b, more []byte) error {
-	n := len(b) - mostHead + len(more)
+// put writes a message: what stands in b behind mostHead bytes.
+func (f *framing) put(b []byte) error {
+	n := len(b) - mostHead
 	var head [mostHead]byte
 	h := append(head[:0], opBinary)
 	switch {
@@ -232,9 +227,6 @@ func (f *framing) put(b, more []byte) error {
 	}
 	b = b[mostHead-len(h):]
 	copy(b, h)
-	if len(more) > 0 {
-		return f.wire.both(b, more)
-	}
 	if !f.secure {
 		_, err := f.to.Write(b)
 		return err
@@ -268,8 +260,6 @@ type wire struct {
 	gathering bool
 	held      *[]byte // what is gathered, at most mostPending: then it is written; nil for nothing
 	until     time.Time
-	parts     [2][]byte   // that are written together
-	buffers   net.Buffers // of parts
 }
 
 // gather holds back what is written until release is called.
@@ -316,22 +306,6 @@ func (w *wire) flushLocked() error {
 	_, err := w.putLocked(*held)
 	free(held)
 	return err
-}
-
-// both writes two parts at one time.
-func (w *wire) both(a, b []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.parts = [2][]byte{a, b}
-	w.buffers = w.parts[:]
-	for {
-		w.extendLocked()
-		n, err := w.buffers.WriteTo(w.Conn) // takes from it what was written
-		if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			w.parts, w.buffers = [2][]byte{}, nil
-			return err
-		}
-	}
 }
 
 // putLocked writes, as long as the other end takes something: with a slow network a message takes longer
@@ -396,18 +370,21 @@ func Accept(w http.ResponseWriter, r *http.Request) (*Tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, vectors := taking.wire.Conn.(syscall.Conn) // TLS is none
-	return hub(ws, &framing{to: taking.wire, wire: taking.wire, vectors: vectors}), nil
+	return hub(ws, &framing{to: taking.wire, wire: taking.wire}), nil
 }
 
 type wireKey struct{}
 
-// Wire wraps what dials connections for the client that [Dial] is given.
+// Wire wraps what dials connections for the client that [Dial] and [Tunnel.OpenLanes] are given.
 func Wire(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		below, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
+		}
+		if wanted, ok := ctx.Value(laneKey{}).(*net.Conn); ok {
+			*wanted = below
+			return below, nil
 		}
 		w := &wire{Conn: below}
 		if wanted, ok := ctx.Value(wireKey{}).(*atomic.Pointer[wire]); ok {
