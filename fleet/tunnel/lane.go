@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // LanePath is where a hub takes lanes.
@@ -39,14 +37,15 @@ var errNoLane = errors.New("the node has no lane for it")
 // and the node opens it. It ends with the tunnel.
 type lane struct {
 	net.Conn
-	t *Tunnel
+	t    *Tunnel
+	from io.Reader // what comes, as a connection that the system knows if there is one
 }
 
 var _ net.Conn = (*lane)(nil)
 
 // CopyTo writes the next n bytes to w. Where both are sockets the system moves them.
 func (l *lane) CopyTo(w io.Writer, n int64) (int64, error) {
-	k, err := io.CopyN(w, l.Conn, n)
+	k, err := io.CopyN(w, l.from, n)
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
@@ -146,7 +145,10 @@ func (ls *lanes) keepLocked(t *Tunnel, c net.Conn) *lane {
 	if ls.over {
 		return nil
 	}
-	l := &lane{c, t}
+	l := &lane{Conn: c, t: t, from: c}
+	if s, ok := c.(interface{ TCP() *net.TCPConn }); ok {
+		l.from = s.TCP()
+	}
 	if ls.open == nil {
 		ls.open = map[*lane]struct{}{}
 	}
@@ -312,9 +314,6 @@ func (t *Tunnel) TakeLane(w http.ResponseWriter, n uint32) error {
 	c, had, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return fmt.Errorf("take lane: %w", err)
-	}
-	if s, ok := c.(*socket.Conn); ok {
-		c = s.TCPConn // the system moves nothing between two that it does not know
 	}
 	if had.Reader.Buffered() > 0 {
 		_ = c.Close()
