@@ -147,7 +147,7 @@ func TestQueries_Refused(t *testing.T) {
 	}
 	for path, operations := range doc.Paths {
 		for method := range operations {
-			if strings.Contains(path, "{name}") || path == "/v2/join" {
+			if strings.Contains(path, "{name}") || strings.HasPrefix(path, "/v2/join") {
 				continue // a node that is not there, and a token of another kind, are told first
 			}
 			at := strings.ReplaceAll(path, "{id}", "s1")
