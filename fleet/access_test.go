@@ -1,9 +1,13 @@
 package fleet_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -325,6 +329,44 @@ func TestTokens_ExpireAlsoWhileUsed(t *testing.T) {
 	}
 	if status, body := h.ask(http.MethodGet, "/v2/version", token, nil); status != http.StatusUnauthorized {
 		t.Errorf("with the expired token: %d %s", status, body)
+	}
+}
+
+// What has only begun with a token ends with it, too: a request that has not come to its end, and a WebSocket on
+// which nothing was said.
+func TestTokens_EndWhatHasBegun(t *testing.T) {
+	for name, head := range map[string]string{
+		"a message": "POST /v2/rpc HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",
+		"a token":   "POST /v2/tokens HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",
+		"WebSocket": "GET /v2/rpc HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := startHub(t)
+			_, made := h.ask(http.MethodPost, "/v2/tokens", adminToken, fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin})
+			var token fleet.CreatedToken
+			if err := json.Unmarshal(made, &token); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := fmt.Fprintf(conn, "%sHost: hub\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\n\r\n", head, token.Text); err != nil {
+				t.Fatal(err)
+			}
+			answer := bufio.NewReader(conn)
+			if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, " 10") { // it is being served
+				t.Fatalf("%q, %v", line, err)
+			}
+			if status, b := h.ask(http.MethodDelete, "/v2/tokens/"+token.ID, adminToken, nil); status != http.StatusNoContent {
+				t.Fatalf("revoke: %d %s", status, b)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			if b, err := io.ReadAll(answer); err != nil || !strings.Contains(string(b), "the token was revoked or has expired") {
+				t.Errorf("it ended with %q, %v", b, err)
+			}
+		})
 	}
 }
 
