@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
@@ -203,10 +204,16 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 	return err
 }
 
+// hasLeft reports whether a session does not go on at its node: it has ended, or says that it went elsewhere. One
+// that is closed, and no more, can be opened there, and another one could not take its place.
+func hasLeft(i runtime.SessionInfo) bool {
+	return i.State == runtime.StateEnded || i.State == runtime.StateClosed && rawjson.MemberString(i.Metadata, movedTo) != ""
+}
+
 // fence has a node let go of a session that another one owns: it was away when that one got it, or
 // somebody has opened what was left there. What it has done meanwhile stays there, and in its replica.
 func (a *attendant) fence(ctx context.Context, s *store.Session) error {
-	if s.Info.State == runtime.StateClosed || s.Info.State == runtime.StateEnded {
+	if hasLeft(s.Info) {
 		return nil
 	}
 	// Written again as it is: only what every hub agrees on closes a session.
@@ -231,7 +238,7 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	if err != nil {
 		return err
 	}
-	if here.State == runtime.StateClosed || here.State == runtime.StateEnded {
+	if hasLeft(here) {
 		return nil
 	}
 	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); err != nil {

@@ -888,6 +888,40 @@ func TestMove_WithoutADefaultAgent(t *testing.T) {
 	c.says(s, "second")
 }
 
+// A session that somebody had closed goes on without its node. When that is back it has let go of the session as
+// of any other: it does not open it, and the session can come back to it.
+func TestMove_ClosedAndItsNodeIsAway(t *testing.T) {
+	h := startCopier(t)
+	box := newBox(t)
+	n := h.join("one", h.joinToken(), nil, box)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	c.must("session/close", `{"sessionId":"`+s+`"}`)
+	h.bundled(s, "one")
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" {
+		t.Errorf("%+v", got)
+	}
+	h.join("one", h.joinToken(), nil, box)
+	h.await("its node says where it went", func() bool {
+		_, direct := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return strings.Contains(string(direct), "node://two")
+	})
+	if got := h.move(s, fleet.MoveRequest{Node: "one"}); got.Node != "one" {
+		t.Errorf("%+v", got)
+	}
+	c = h.hello(adminToken)
+	c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	c.says(s, "second")
+	if got := c.heard(s); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("loaded: %q", got)
+	}
+}
+
 // A session that was moved is deleted: nothing of it is left at the nodes that had it before, as soon as they are there.
 func TestMove_DeletedLater(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -122,8 +122,14 @@ func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
 	}
 }
 
+// OnDeleted has f told of each session that is deleted at its owner, once, when that can be seen. It must not wait.
+func (s *Store) OnDeleted(f func(*Owner)) { s.erased.Store(&f) }
+
 // ownerTaken is told of each change of an owner; nil is none.
 func (s *Store) ownerTaken(had, now *Owner) {
+	if f := s.erased.Load(); f != nil && now != nil && now.Deleted != nil && (had == nil || had.Deleted == nil) {
+		(*f)(now)
+	}
 	if o := cmp.Or(now, had); o != nil {
 		s.tellListed(o.Session)
 	}
@@ -197,24 +203,34 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 		}
 	}
 	for _, old := range s.owners.all() {
-		if old.Line != l && old.Deleted != nil && err == nil {
+		if old.Line != l && err == nil {
 			err = s.ForgetOwner(ctx, old.Line)
 		}
 	}
 	return err
 }
 
-// awaited reports whether a node may come back that still has something of a deleted session.
+// awaited reports whether a node may come back that still has something of a session of which the hub has
+// nothing: of one that was deleted, or whose copies somebody has removed while its nodes were away.
 func (s *Store) awaited(o *Owner) bool {
-	return o.Deleted != nil && time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
+	if o.Deleted == nil {
+		return s.isAway(o.Node) || slices.ContainsFunc(o.Others, func(other Other) bool { return s.isAway(other.Node) })
+	}
+	return time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
 		_, known := s.Node(other.Node)
 		return known
 	})
 }
 
+// isAway reports whether a node is known, and not there.
+func (s *Store) isAway(node string) bool {
+	n, known := s.Node(node)
+	return known && !s.Online(n)
+}
+
 // ForgetOwner removes the owner of a session of which nothing is left. While the session is being
 // moved the owner stays: those who wait for the end of the move are told of it by the owner. So does that of a
-// deleted session of which a node may still have something.
+// session of which a node that is away may still have something.
 func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 	for _, other := range s.SessionsNamed(l.Session) {
 		if LineOf(other.Info) == l {

@@ -52,6 +52,7 @@ type Store struct {
 	sessions     *bucket[*Session]
 	owners       *bucket[*Owner]
 	owned        atomic.Pointer[func(*Owner)] // is told of changes of them
+	erased       atomic.Pointer[func(*Owner)] // is told of those whose session was deleted
 	named        names                        // of sessions
 	listed       atomic.Pointer[func(string)] // is told of sessions that may be listed in another way
 	gates        gates
