@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -886,6 +887,36 @@ func TestMove_WithoutADefaultAgent(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	c.says(s, "second")
+}
+
+// The agent could not restore a session that had come to another node, and has begun another one there. When the
+// session is back where it was, and is deleted, nothing is left of what the agent had there first.
+func TestMove_DeletedWithAllThatAgentsKeep(t *testing.T) {
+	h, dir := startCopier(t), t.TempDir()
+	h.join("one", h.joinToken(), nil, newBoxIn(t, dir, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	for i, node := range []string{"two", "one"} {
+		if got := h.move(s, fleet.MoveRequest{Node: node}); got.Node != node {
+			t.Errorf("%+v", got)
+		}
+		c.says(s, fmt.Sprint(i))
+	}
+	kept := func() []string {
+		files, err := filepath.Glob(filepath.Join(dir, "state", "mock", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	if len(kept()) == 0 {
+		t.Error("the agent keeps nothing of a session that goes on")
+	}
+	c.must("session/delete", `{"sessionId":"`+s+`"}`)
+	if left := kept(); len(left) > 0 {
+		t.Errorf("it is deleted, and the agent has %q", left)
+	}
 }
 
 // A session that somebody had closed goes on without its node. When that is back it has let go of the session as
