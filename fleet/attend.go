@@ -241,7 +241,9 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	if hasLeft(here) {
 		return nil
 	}
-	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); err != nil {
+	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); isNotFound(err) {
+		return nil
+	} else if err != nil {
 		return err // such as that it works: it is let go of at the end of its turn
 	}
 	a.h.log.Warn("a node had a session that another one owns: it has let go of it", "session", s.Session, "node", a.node, "owner", o.Node, "term", o.Term, "events", here.EventCount)
@@ -303,8 +305,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		a.h.metrics.bundles.WithLabelValues("stored").Inc()
 		a.h.metrics.bundleBytes.Add(float64(b.Size))
 	}
+	removed := false
 	noted := a.h.o.Store.UpdateSession(ctx, s.ReplicaID, func(had *store.Session) *store.Session {
-		if had == nil {
+		if removed = had == nil; removed {
 			return nil
 		}
 		next := *had
@@ -314,6 +317,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		next.Bundled, next.BundleTrouble = max(had.Bundled, b.LastSeq), trouble[:min(len(trouble), maxTrouble)]
 		return &next
 	})
+	if removed && err == nil { // while it was fetched
+		noted = a.h.o.Store.RemoveSession(ctx, s.ReplicaID)
+	}
 	if noted != nil {
 		a.h.log.Warn("that a bundle was kept could not be noted", "session", s.Session, "err", noted)
 	}

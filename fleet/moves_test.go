@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -916,6 +917,40 @@ func TestMove_DeletedWithAllThatAgentsKeep(t *testing.T) {
 	c.must("session/delete", `{"sessionId":"`+s+`"}`)
 	if left := kept(); len(left) > 0 {
 		t.Errorf("it is deleted, and the agent has %q", left)
+	}
+}
+
+// What an agent keeps of a session is on its way to the hub when the session is deleted: it is not kept.
+func TestBundle_OfASessionThatIsDeletedMeanwhile(t *testing.T) {
+	h, source := startMeddled(t)
+	given, pass := make(chan bool, 10), make(chan bool)
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/export") {
+			return false
+		}
+		whole := httptest.NewRecorder()
+		source.box.ServeHTTP(whole, r)
+		given <- true
+		<-pass
+		maps.Copy(w.Header(), whole.Header())
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(whole.Body.Bytes())
+		return true
+	})
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	<-given
+	id := h.store.SessionsNamed(s)[0].ReplicaID
+	c.must("session/delete", `{"sessionId":"`+s+`"}`)
+	h.await("the hub knows that it is deleted", func() bool { return h.store.Session(id) == nil })
+	source.meddle(nil)
+	close(pass)
+	other := c.session("one")
+	c.says(other, "second")
+	h.bundled(other, "one") // one after the other
+	if b, err := h.store.AboutBundle(t.Context(), id); b != nil || err != nil {
+		t.Errorf("the hub keeps %+v, %v", b, err)
 	}
 }
 

@@ -55,10 +55,12 @@ type Other struct {
 	LastSeq uint64 `json:"lastSeq"`
 	// Lost says that it was away when the session went on without it. Missing is how many events it
 	// had told of that did not go along, at most.
-	Lost    bool      `json:"lost,omitempty"`
-	Missing uint64    `json:"missing,omitempty"`
-	Term    uint64    `json:"term"` // in which it owned the session
-	Until   time.Time `json:"until"`
+	Lost    bool   `json:"lost,omitempty"`
+	Missing uint64 `json:"missing,omitempty"`
+	Term    uint64 `json:"term"` // in which it owned the session
+	// Empty says that it has deleted what it had.
+	Empty bool      `json:"empty,omitempty"`
+	Until time.Time `json:"until"`
 }
 
 // Moving is a move that has begun. It is stale when its hub lives no more, or does not know of it.
@@ -183,11 +185,14 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 	}
 	now := time.Now().UTC()
 	o, err := s.UpdateOwner(ctx, l, func(had *Owner) (*Owner, error) {
-		if had == nil || had.Node != node && (had.Deleted == nil || had.Other(node) == nil) {
+		if had == nil || had.Node != node && had.Other(node) == nil {
 			return nil, errSame
 		}
 		next := *had
-		if had.Node != node {
+		if other := had.Other(node); other != nil && had.Deleted == nil { // it stays one of those that had it
+			next.Others = slices.Clone(had.Others)
+			next.Other(node).Empty = true
+		} else if other != nil {
 			next.Others = slices.DeleteFunc(slices.Clone(had.Others), func(o Other) bool { return o.Node == node })
 		} else if had.Deleted == nil {
 			next.Deleted = &now
@@ -214,11 +219,11 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 // nothing: of one that was deleted, or whose copies somebody has removed while its nodes were away.
 func (s *Store) awaited(o *Owner) bool {
 	if o.Deleted == nil {
-		return s.isAway(o.Node) || slices.ContainsFunc(o.Others, func(other Other) bool { return s.isAway(other.Node) })
+		return s.isAway(o.Node) || slices.ContainsFunc(o.Others, func(other Other) bool { return !other.Empty && s.isAway(other.Node) })
 	}
 	return time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
 		_, known := s.Node(other.Node)
-		return known
+		return known && !other.Empty
 	})
 }
 

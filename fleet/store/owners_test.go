@@ -92,3 +92,31 @@ func TestOwner_StaysWhileItsNodesAreAway(t *testing.T) {
 		t.Errorf("%+v, %v", s.Owner(line), err)
 	}
 }
+
+// A node deletes what it had of a session that went elsewhere, and then the session itself is deleted: nobody waits
+// for that node.
+func TestOwner_IsForgottenWhateverIsDeletedFirst(t *testing.T) {
+	s := open(t, "hub", store.Options{Dir: t.TempDir()}, nil)
+	defer s.Close()
+	line := store.Line{Session: "s", Created: time.Now()}
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Join(t.Context(), store.Node{Name: name, Instance: name}, func(store.Node) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		if _, err := s.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+			return &store.Owner{Node: "b", Term: 2, Others: []store.Other{{Node: "a", Term: 1}}}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range order {
+			if err := s.SessionDeleted(t.Context(), line, node); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.ForgetOwner(t.Context(), line); err != nil || s.Owner(line) != nil {
+			t.Errorf("deleted at %v: %+v, %v", order, s.Owner(line), err)
+		}
+	}
+}
