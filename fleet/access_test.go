@@ -246,7 +246,7 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 		&fleet.NewToken{Kind: "peer"}:                                                  "kind",
 		&fleet.NewToken{Kind: store.KindClient, Scope: "root"}:                         "scope",
 		&fleet.NewToken{Kind: store.KindJoin, Scope: store.ScopeRead}:                  "no scope",
-		&fleet.NewToken{Kind: store.KindClient, Expires: &past}:                        "time to come",
+		&fleet.NewToken{Kind: store.KindClient, Expires: &past}:                        "by the hub's clock: choose a time to come",
 		&fleet.NewToken{Kind: store.KindClient, Node: "../x"}:                          "name of a node",
 		&fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"a b": "c"}}: "name of a label",
 		&fleet.NewToken{Kind: store.KindClient, Note: strings.Repeat("x", 300)}:        "note",
@@ -262,6 +262,9 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 	}
 	if status, body := h.ask(http.MethodPost, "/v2/tokens", adminToken, strings.Repeat("x", 70<<10)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: %d %s", status, body)
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/tokens/no%20one", adminToken, nil); status != http.StatusNotFound || !strings.Contains(string(body), `no token \"no one\"`) {
+		t.Errorf("revoke one that there is not: %d %s", status, body)
 	}
 	if _, body := h.ask(http.MethodGet, "/v2/tokens", adminToken, nil); string(body) != `{"tokens":[]}`+"\n" {
 		t.Errorf("after all that there are tokens: %s", body)

@@ -118,7 +118,7 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 	defer cancel()
 	had, ok := s.tokens.get(id)
 	if !ok {
-		return problem.New(problem.NotFound, "there is no token %s", id)
+		return problem.New(problem.NotFound, "there is no token %q", id)
 	}
 	if err := s.tokens.remove(ctx, id, had.revision); err != nil && !errors.Is(err, errChanged) {
 		return problem.Wrap(problem.Unavailable, err, "the hub cannot revoke the token")
