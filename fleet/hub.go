@@ -12,6 +12,7 @@ import (
 	"net/http"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -109,6 +110,7 @@ func New(o Options) *Hub {
 	h.newRPC()
 	h.o.Store.OnOwner(h.relay.Owned)
 	h.o.Store.OnDeleted(h.deleted)
+	h.o.Store.OnRemoved(h.removed)
 	h.feed = newFeed(h)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
@@ -122,6 +124,15 @@ func (h *Hub) deleted(o *store.Owner) {
 		if l := h.links.get(s.Node); l != nil && l.attendant != nil && o.Other(s.Node) != nil && store.LineOf(s.Info) == o.Line {
 			l.attendant.noted(s.ReplicaID)
 		}
+	}
+}
+
+// removed is told of a session whose record is removed. Of a node that is connected it was deleted there. It does not
+// wait.
+func (h *Hub) removed(s *store.Session) {
+	another := slices.ContainsFunc(h.o.Store.SessionsNamed(s.Session), func(o *store.Session) bool { return o.Node == s.Node })
+	if !another && h.online(h.node(s.Node)) {
+		h.relay.Deleted(s.Session, s.Node)
 	}
 }
 
