@@ -1,9 +1,13 @@
 package fleet_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -242,7 +246,7 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 		&fleet.NewToken{Kind: "peer"}:                                                  "kind",
 		&fleet.NewToken{Kind: store.KindClient, Scope: "root"}:                         "scope",
 		&fleet.NewToken{Kind: store.KindJoin, Scope: store.ScopeRead}:                  "no scope",
-		&fleet.NewToken{Kind: store.KindClient, Expires: &past}:                        "time to come",
+		&fleet.NewToken{Kind: store.KindClient, Expires: &past}:                        "by the hub's clock: choose a time to come",
 		&fleet.NewToken{Kind: store.KindClient, Node: "../x"}:                          "name of a node",
 		&fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"a b": "c"}}: "name of a label",
 		&fleet.NewToken{Kind: store.KindClient, Note: strings.Repeat("x", 300)}:        "note",
@@ -258,6 +262,9 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 	}
 	if status, body := h.ask(http.MethodPost, "/v2/tokens", adminToken, strings.Repeat("x", 70<<10)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: %d %s", status, body)
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/tokens/no%20one", adminToken, nil); status != http.StatusNotFound || !strings.Contains(string(body), `no token \"no one\"`) {
+		t.Errorf("revoke one that there is not: %d %s", status, body)
 	}
 	if _, body := h.ask(http.MethodGet, "/v2/tokens", adminToken, nil); string(body) != `{"tokens":[]}`+"\n" {
 		t.Errorf("after all that there are tokens: %s", body)
@@ -325,6 +332,44 @@ func TestTokens_ExpireAlsoWhileUsed(t *testing.T) {
 	}
 	if status, body := h.ask(http.MethodGet, "/v2/version", token, nil); status != http.StatusUnauthorized {
 		t.Errorf("with the expired token: %d %s", status, body)
+	}
+}
+
+// What has only begun with a token ends with it, too: a request that has not come to its end, and a WebSocket on
+// which nothing was said.
+func TestTokens_EndWhatHasBegun(t *testing.T) {
+	for name, head := range map[string]string{
+		"a message": "POST /v2/rpc HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",
+		"a token":   "POST /v2/tokens HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",
+		"WebSocket": "GET /v2/rpc HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := startHub(t)
+			_, made := h.ask(http.MethodPost, "/v2/tokens", adminToken, fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin})
+			var token fleet.CreatedToken
+			if err := json.Unmarshal(made, &token); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := fmt.Fprintf(conn, "%sHost: hub\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\n\r\n", head, token.Text); err != nil {
+				t.Fatal(err)
+			}
+			answer := bufio.NewReader(conn)
+			if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, " 10") { // it is being served
+				t.Fatalf("%q, %v", line, err)
+			}
+			if status, b := h.ask(http.MethodDelete, "/v2/tokens/"+token.ID, adminToken, nil); status != http.StatusNoContent {
+				t.Fatalf("revoke: %d %s", status, b)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			if b, err := io.ReadAll(answer); err != nil || !strings.Contains(string(b), "the token was revoked or has expired") {
+				t.Errorf("it ended with %q, %v", b, err)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
@@ -203,10 +204,16 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 	return err
 }
 
+// hasLeft reports whether a session does not go on at its node: it has ended, or says that it went elsewhere. One
+// that is closed, and no more, can be opened there, and another one could not take its place.
+func hasLeft(i runtime.SessionInfo) bool {
+	return i.State == runtime.StateEnded || i.State == runtime.StateClosed && rawjson.MemberString(i.Metadata, movedTo) != ""
+}
+
 // fence has a node let go of a session that another one owns: it was away when that one got it, or
 // somebody has opened what was left there. What it has done meanwhile stays there, and in its replica.
 func (a *attendant) fence(ctx context.Context, s *store.Session) error {
-	if s.Info.State == runtime.StateClosed || s.Info.State == runtime.StateEnded {
+	if hasLeft(s.Info) {
 		return nil
 	}
 	// Written again as it is: only what every hub agrees on closes a session.
@@ -231,10 +238,12 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	if err != nil {
 		return err
 	}
-	if here.State == runtime.StateClosed || here.State == runtime.StateEnded {
+	if hasLeft(here) {
 		return nil
 	}
-	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); err != nil {
+	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); isNotFound(err) {
+		return nil
+	} else if err != nil {
 		return err // such as that it works: it is let go of at the end of its turn
 	}
 	a.h.log.Warn("a node had a session that another one owns: it has let go of it", "session", s.Session, "node", a.node, "owner", o.Node, "term", o.Term, "events", here.EventCount)
@@ -296,8 +305,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		a.h.metrics.bundles.WithLabelValues("stored").Inc()
 		a.h.metrics.bundleBytes.Add(float64(b.Size))
 	}
+	removed := false
 	noted := a.h.o.Store.UpdateSession(ctx, s.ReplicaID, func(had *store.Session) *store.Session {
-		if had == nil {
+		if removed = had == nil; removed {
 			return nil
 		}
 		next := *had
@@ -307,6 +317,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		next.Bundled, next.BundleTrouble = max(had.Bundled, b.LastSeq), trouble[:min(len(trouble), maxTrouble)]
 		return &next
 	})
+	if removed && err == nil { // while it was fetched
+		noted = a.h.o.Store.RemoveSession(ctx, s.ReplicaID)
+	}
 	if noted != nil {
 		a.h.log.Warn("that a bundle was kept could not be noted", "session", s.Session, "err", noted)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,7 +108,9 @@ func New(o Options) *Hub {
 	h.metrics = newMetrics(o.Version, h)
 	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()
-	h.o.Store.OnOwner(h.owned)
+	h.o.Store.OnOwner(h.relay.Owned)
+	h.o.Store.OnDeleted(h.deleted)
+	h.o.Store.OnRemoved(h.removed)
 	h.feed = newFeed(h)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
@@ -115,16 +118,21 @@ func New(o Options) *Hub {
 	return h
 }
 
-// owned is told of each change of a session's owner. It does not wait.
-func (h *Hub) owned(o *store.Owner) {
-	h.relay.Owned(o)
-	if o.Deleted == nil {
-		return
-	}
+// deleted has nodes remove what they have of a session that was deleted where it went. It does not wait.
+func (h *Hub) deleted(o *store.Owner) {
 	for _, s := range h.o.Store.SessionsNamed(o.Session) {
 		if l := h.links.get(s.Node); l != nil && l.attendant != nil && o.Other(s.Node) != nil && store.LineOf(s.Info) == o.Line {
 			l.attendant.noted(s.ReplicaID)
 		}
+	}
+}
+
+// removed is told of a session whose record is removed. Of a node that is connected it was deleted there. It does not
+// wait.
+func (h *Hub) removed(s *store.Session) {
+	another := slices.ContainsFunc(h.o.Store.SessionsNamed(s.Session), func(o *store.Session) bool { return o.Node == s.Node })
+	if !another && h.online(h.node(s.Node)) {
+		h.relay.Deleted(s.Session, s.Node)
 	}
 }
 

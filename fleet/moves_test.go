@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -886,6 +888,104 @@ func TestMove_WithoutADefaultAgent(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	c.says(s, "second")
+}
+
+// The agent could not restore a session that had come to another node, and has begun another one there. When the
+// session is back where it was, and is deleted, nothing is left of what the agent had there first.
+func TestMove_DeletedWithAllThatAgentsKeep(t *testing.T) {
+	h, dir := startCopier(t), t.TempDir()
+	h.join("one", h.joinToken(), nil, newBoxIn(t, dir, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	for i, node := range []string{"two", "one"} {
+		if got := h.move(s, fleet.MoveRequest{Node: node}); got.Node != node {
+			t.Errorf("%+v", got)
+		}
+		c.says(s, fmt.Sprint(i))
+	}
+	kept := func() []string {
+		files, err := filepath.Glob(filepath.Join(dir, "state", "mock", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	if len(kept()) == 0 {
+		t.Error("the agent keeps nothing of a session that goes on")
+	}
+	c.must("session/delete", `{"sessionId":"`+s+`"}`)
+	if left := kept(); len(left) > 0 {
+		t.Errorf("it is deleted, and the agent has %q", left)
+	}
+}
+
+// What an agent keeps of a session is on its way to the hub when the session is deleted: it is not kept.
+func TestBundle_OfASessionThatIsDeletedMeanwhile(t *testing.T) {
+	h, source := startMeddled(t)
+	given, pass := make(chan bool, 10), make(chan bool)
+	source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/export") {
+			return false
+		}
+		whole := httptest.NewRecorder()
+		source.box.ServeHTTP(whole, r)
+		given <- true
+		<-pass
+		maps.Copy(w.Header(), whole.Header())
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(whole.Body.Bytes())
+		return true
+	})
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	<-given
+	id := h.store.SessionsNamed(s)[0].ReplicaID
+	c.must("session/delete", `{"sessionId":"`+s+`"}`)
+	h.await("the hub knows that it is deleted", func() bool { return h.store.Session(id) == nil })
+	source.meddle(nil)
+	close(pass)
+	other := c.session("one")
+	c.says(other, "second")
+	h.bundled(other, "one") // one after the other
+	if b, err := h.store.AboutBundle(t.Context(), id); b != nil || err != nil {
+		t.Errorf("the hub keeps %+v, %v", b, err)
+	}
+}
+
+// A session that somebody had closed goes on without its node. When that is back it has let go of the session as
+// of any other: it does not open it, and the session can come back to it.
+func TestMove_ClosedAndItsNodeIsAway(t *testing.T) {
+	h := startCopier(t)
+	box := newBox(t)
+	n := h.join("one", h.joinToken(), nil, box)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	c.must("session/close", `{"sessionId":"`+s+`"}`)
+	h.bundled(s, "one")
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" {
+		t.Errorf("%+v", got)
+	}
+	h.join("one", h.joinToken(), nil, box)
+	h.await("its node says where it went", func() bool {
+		_, direct := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return strings.Contains(string(direct), "node://two")
+	})
+	if got := h.move(s, fleet.MoveRequest{Node: "one"}); got.Node != "one" {
+		t.Errorf("%+v", got)
+	}
+	c = h.hello(adminToken)
+	c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	c.says(s, "second")
+	if got := c.heard(s); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("loaded: %q", got)
+	}
 }
 
 // A session that was moved is deleted: nothing of it is left at the nodes that had it before, as soon as they are there.

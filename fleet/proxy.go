@@ -30,9 +30,6 @@ const (
 	clientShare = tunnel.MaxStreams / 2
 )
 
-// errOver ends what was begun with a token that is worth nothing any more.
-var errOver = problem.New(problem.TokenInvalid, "the token was revoked or has expired")
-
 // proxy passes a request on to its node, and the answer back.
 func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
 	if l := h.linkOf(r.Context(), c.node.Name); l != nil {

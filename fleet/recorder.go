@@ -94,6 +94,21 @@ func (w *recorder) extend() {
 	}
 }
 
+// SetReadDeadline implements what http.ResponseController asks for. Whoever is hurried gets no more time.
+func (w *recorder) SetReadDeadline(t time.Time) error { return w.bound(w.control.SetReadDeadline, t) }
+
+// SetWriteDeadline is the same for what the client is to read.
+func (w *recorder) SetWriteDeadline(t time.Time) error { return w.bound(w.control.SetWriteDeadline, t) }
+
+func (w *recorder) bound(set func(time.Time) error, t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why != nil {
+		return nil
+	}
+	return set(t)
+}
+
 // hurry has the client waited for no more than a moment, whether it sends or reads: what it was served for
 // has ended. What is to be said then is written behind what does not come.
 func (w *recorder) hurry(why error) {

@@ -43,7 +43,7 @@ func (h *Hub) whenOver(c call, end func(why error)) (stop func()) {
 	unhook := context.AfterFunc(h.stop, func() { end(errEnding) })
 	unlet := func() bool { return false }
 	if c.over != nil {
-		unlet = context.AfterFunc(c.over, func() { end(errOver) })
+		unlet = context.AfterFunc(c.over, func() { end(context.Cause(c.over)) })
 	}
 	return func() {
 		unlet()

@@ -25,6 +25,12 @@ const (
 	lookAgain  = time.Second
 )
 
+// overOf returns what ends when the token is worth nothing any more with which a request was sent.
+func overOf(ctx context.Context) context.Context {
+	c, _ := ctx.Value(callerKey{}).(caller) // there is one: the route is not open
+	return c.over
+}
+
 // rpc serves ACP: all sessions of all nodes in one connection.
 func (h *Hub) rpc(w http.ResponseWriter, r *http.Request, c call) error {
 	for _, name := range []string{acphttp.HeaderConnection, acphttp.HeaderInlineConnection} {
@@ -287,7 +293,7 @@ func (n nodes) List(ctx context.Context, t store.Token, q relay.Query) (relay.Pa
 // newRPC is called when all else of the hub is there.
 func (h *Hub) newRPC() {
 	h.relay = relay.New(nodes{h}, relay.Options{Version: h.o.Version, Observer: h.o.Traces, Logger: h.log})
-	h.acp = acphttp.New(h.relay, acphttp.Options{Memory: memory.NewBound(rpcMemory), Logger: h.log})
+	h.acp = acphttp.New(h.relay, acphttp.Options{Memory: memory.NewBound(rpcMemory), Over: overOf, Logger: h.log})
 }
 
 func noNode(name string) error {

@@ -771,3 +771,21 @@ func TestRPC_FieldsOfOtherTypes(t *testing.T) {
 		}
 	}
 }
+
+// A client has a session open that another one deletes. Who asks for it then is told that there is none: that it is
+// open somewhere is no sign of it.
+func TestRPC_DeletedWhileAnotherHasItOpen(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	has, deletes, late := h.hello(adminToken), h.hello(adminToken), h.hello(adminToken)
+	s := has.session("one")
+	has.says(s, "first")
+	h.knows(s, "one", 1)
+	deletes.must("session/delete", `{"sessionId":"`+s+`"}`)
+	h.await("the hub knows that it is deleted", func() bool { return len(h.store.SessionsNamed(s)) == 0 })
+	for _, method := range []string{"session/prompt", "_sandboxagent/session/get", "session/close"} {
+		if m := late.call(method, prompt(s, "second")); errorKind(m) != "session_not_found" {
+			t.Errorf("%s: %s", method, m.Frame())
+		}
+	}
+}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -61,8 +62,8 @@ func (n NewToken) check() (store.Token, error) {
 	}
 	if n.Expires != nil {
 		at := n.Expires.UTC().Truncate(time.Second)
-		if !at.After(time.Now()) || at.Year() > 9999 {
-			return bad("the token would expire at %s: choose a time to come", at.Format(time.RFC3339))
+		if now := time.Now().UTC(); !at.After(now) || at.Year() > 9999 {
+			return bad("the token would expire at %s, and it is %s by the hub's clock: choose a time to come", at.Format(time.RFC3339), now.Format(time.RFC3339))
 		}
 		t.Expires = &at
 	}
@@ -109,10 +110,14 @@ func readJSON(w http.ResponseWriter, r *http.Request, must string, v any) error 
 }
 
 func (h *Hub) revokeToken(w http.ResponseWriter, r *http.Request, c call) error {
-	if err := h.o.Store.RevokeToken(r.Context(), c.params["id"]); err != nil {
+	id, err := url.PathUnescape(c.params["id"])
+	if err != nil {
+		return problem.Wrap(problem.InvalidRequest, err, "the path cannot be read")
+	}
+	if err := h.o.Store.RevokeToken(r.Context(), id); err != nil {
 		return err
 	}
-	h.log.Info("a token was revoked", "id", c.params["id"], "by", c.token.ID)
+	h.log.Info("a token was revoked", "id", id, "by", c.token.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

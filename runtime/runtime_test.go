@@ -607,6 +607,55 @@ func TestDelete_DormantSessionIsDeletedAtItsAgentToo(t *testing.T) {
 	tc.until(id)
 }
 
+// An agent that could not restore its session has begun another one: what it keeps of the one before goes with the
+// session, too, whether it still knows that or not.
+func TestDelete_AlsoWhatTheAgentKeptBefore(t *testing.T) {
+	deleted := make(chan string, 10)
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"delete":{}}}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.result(m, fmt.Sprintf(`{"sessionId":"%d"}`, a.opened()))
+		case "session/prompt":
+			c.result(m, `{"stopReason":"end_turn"}`)
+		case "session/delete":
+			deleted <- m.Session()
+			if m.Session() == "1" {
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "it is not known"))
+				return
+			}
+			c.result(m, `{}`)
+		}
+	}
+	dir := t.TempDir()
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for range 2 {
+		a.conn().crash(errCrash)
+		tc.next() // ended
+		tc.until(tc.request("session/prompt", prompt(s, "x")))
+	}
+	tc.close()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil { // it is remembered
+		t.Fatal(err)
+	}
+	tc = connect(t, newRuntime(t, dir, a), "")
+	if _, res := tc.until(tc.request("session/delete", `{"sessionId":"`+s+`"}`)); res.Err() != nil {
+		t.Errorf("%s", res.Frame())
+	}
+	close(deleted)
+	var got []string
+	for id := range deleted {
+		got = append(got, id)
+	}
+	if !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("the agent was to delete %q", got)
+	}
+}
+
 // TestResponse_ComesOnceWhateverTheClientDoesMeanwhile lets responses race with
 // attaching anew and detaching.
 func TestResponse_ComesOnceWhateverTheClientDoesMeanwhile(t *testing.T) {

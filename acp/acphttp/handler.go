@@ -1,6 +1,7 @@
 package acphttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,10 @@ type Options struct {
 	Handshake    time.Duration // for a WebSocket to send initialize: 30 s
 	Memory       *memory.Bound // of messages that arrive, wait or are written; nil is no bound
 	WriteTimeout time.Duration // a client that takes nothing for this long is dropped: 60 s
-	Logger       *slog.Logger
+	// Over returns what is done when nothing more is served to whoever a request is of, with a
+	// *problem.Error as its cause; nil is never.
+	Over   func(context.Context) context.Context
+	Logger *slog.Logger
 }
 
 // Handler serves ACP. It is an http.Handler for one path.
@@ -103,6 +107,9 @@ func New(gw acp.Gateway, o Options) *Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Over == nil {
+		o.Over = func(context.Context) context.Context { return context.Background() }
+	}
 	if o.Memory == nil {
 		o.Memory = memory.NewBound(0)
 	}
@@ -148,9 +155,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = problem.New(problem.MethodNotAllowed, "%s is not served here: use POST, GET or DELETE", r.Method)
 	}
 	if err != nil {
-		problem.Write(w, err)
+		problem.Write(w, cmp.Or(h.over(r.Context()), err))
 	}
 }
+
+// over says why nothing more is served to whoever a request is of, nil as long as that is.
+func (h *Handler) over(ctx context.Context) error { return context.Cause(h.o.Over(ctx)) }
 
 func isUpgrade(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
@@ -281,7 +291,6 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		length = h.o.MaxBody
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second))
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	share := h.memory.Open(func() { _ = rc.SetReadDeadline(passed) })
 	defer share.Close()
 	body, err := h.gather(r.Context(), share, io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
@@ -298,6 +307,8 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
 		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
+	// Where not all came the deadline stays: the server would wait for the rest without end.
+	_ = rc.SetReadDeadline(time.Time{})
 	return body, nil
 }
 

@@ -74,21 +74,30 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 			}
 			wait.Reset(h.o.Heartbeat)
 		case <-r.Context().Done():
-			return nil
+			return h.unanswered(w, r, m, flushed)
 		case <-c.client.Done():
 			select {
 			case rep := <-replies: // it came together with the end
 				return h.reply(w, r, c, rep, flushed)
 			default:
 			}
-			if !flushed {
-				return problem.New(problem.ClientNotFound, "the connection was ended before the response came; the session goes on and its events can be read")
-			}
-			e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "the connection was ended before the response came"))
-			_, _ = w.Write(e.Frame())
-			return nil
+			return h.unanswered(w, r, m, flushed)
 		}
 	}
+}
+
+// unanswered ends an inline request to which no response comes any more. A client that is gone reads nothing of it.
+func (h *Handler) unanswered(w http.ResponseWriter, r *http.Request, m acp.Message, flushed bool) error {
+	p := problem.New(problem.ClientNotFound, "the connection was ended before the response came; the session goes on and its events can be read")
+	if why := h.over(r.Context()); why != nil {
+		p = problem.From(why)
+	}
+	if !flushed {
+		return p
+	}
+	e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Detail).WithData(p))
+	_, _ = w.Write(e.Frame())
+	return nil
 }
 
 // reply writes the response after the events that precede it.

@@ -37,7 +37,8 @@ func stalled(t *testing.T, srv *httptest.Server, n int) net.Conn {
 func TestPost_ABodyThatDoesNotCome(t *testing.T) {
 	srv := httptest.NewServer(New(fakeGateway{newFakeClient()}, Options{BodyTimeout: 10 * time.Millisecond}))
 	t.Cleanup(srv.Close)
-	res, err := http.ReadResponse(bufio.NewReader(stalled(t, srv, 1000)), nil)
+	answer := bufio.NewReader(stalled(t, srv, 1000))
+	res, err := http.ReadResponse(answer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +46,9 @@ func TestPost_ABodyThatDoesNotCome(t *testing.T) {
 	b, err := io.ReadAll(res.Body)
 	if err != nil || !strings.Contains(string(b), "did not arrive in time: 1 of 1000 bytes") {
 		t.Errorf("%s %s, %v", res.Status, b, err)
+	}
+	if _, err := answer.ReadByte(); err != io.EOF {
+		t.Errorf("the connection goes on: %v", err)
 	}
 }
 

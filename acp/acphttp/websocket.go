@@ -60,6 +60,7 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	ws.SetReadLimit(drainFactor * h.o.MaxBody)
 	s := &socket{h: h, ws: ws, conn: hj.conn, id: id, agent: r.URL.Query().Get("agent")}
+	s.over = h.o.Over(r.Context())
 	ctx := context.WithoutCancel(r.Context())
 	h.open.add(1)
 	go s.run(ctx)
@@ -72,8 +73,9 @@ type socket struct {
 	h     *Handler
 	ws    *websocket.Conn
 	conn  *sharedConn
-	id    string // of the connection
-	agent string // that the address names
+	id    string          // of the connection
+	agent string          // that the address names
+	over  context.Context // see Options.Over
 
 	in, out *memory.Share // of what arrives, and of what is being written
 
@@ -122,6 +124,7 @@ func (s *socket) serve(ctx context.Context) {
 func (s *socket) handshake(ctx context.Context) acp.Client {
 	late := time.AfterFunc(s.h.o.Handshake, func() { _ = s.ws.CloseNow() })
 	defer late.Stop()
+	defer context.AfterFunc(s.over, s.sayOver)()
 	for {
 		m, ok, err := s.next(ctx)
 		switch {
@@ -303,13 +306,22 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 		case <-ctx.Done():
 			return
 		case <-client.Done():
-			_ = s.ws.Close(websocket.StatusGoingAway, "the server is shutting down, or the token is good no more")
+			s.sayOver()
 			return
 		case <-s.h.closing:
 			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
 			return
 		}
 	}
+}
+
+// sayOver ends the socket, and says why.
+func (s *socket) sayOver() {
+	reason := "the gateway is shutting down"
+	if why := context.Cause(s.over); why != nil {
+		reason = problem.From(why).Detail
+	}
+	_ = s.ws.Close(websocket.StatusGoingAway, reason)
 }
 
 // send writes one text frame.

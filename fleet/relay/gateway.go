@@ -235,6 +235,19 @@ func (g *Gateway) noteMade(id, node string) {
 	}
 }
 
+// Deleted is told of a session that was deleted at its node. Clients that have it open are told by the node: to
+// others it is there no more. It does not wait.
+func (g *Gateway) Deleted(id, node string) {
+	g.ForgetMade(id)
+	for _, c := range g.all() {
+		c.mu.Lock()
+		if s := c.sessions[id]; s != nil && s.at().node == node {
+			s.gone.Store(true)
+		}
+		c.mu.Unlock()
+	}
+}
+
 // ForgetMade is told of a session that was deleted, or of which the store has heard.
 func (g *Gateway) ForgetMade(id string) {
 	g.mu.Lock()
@@ -270,7 +283,7 @@ func (g *Gateway) Opened(t store.Token, id string) string {
 		c.mu.Lock()
 		s := c.sessions[id]
 		c.mu.Unlock()
-		if s != nil && may(s.at().node) {
+		if s != nil && !s.gone.Load() && may(s.at().node) {
 			return s.at().node
 		}
 	}

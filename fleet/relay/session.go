@@ -35,6 +35,7 @@ type session struct {
 	id   string               // "" for what a node says of no session
 	line atomic.Pointer[line] // nil for a copy, which is no session of the connection
 	log  *journal.Log         // in memory; bounded by show
+	gone atomic.Bool          // the store has heard that it is deleted
 
 	// Guarded by Client.mu.
 	opening bool                         // the hub itself has asked the node to open it
@@ -83,8 +84,10 @@ func (s *session) reached() uint64 {
 	return s.shown
 }
 
-// saw notes the number of an event that the answer of a node names as the newest before it.
+// saw notes that a node has opened the session, and the number of the event that its answer names as the newest
+// before it.
 func (s *session) saw(result json.RawMessage) {
+	s.gone.Store(false)
 	s.showing.Lock()
 	defer s.showing.Unlock()
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))

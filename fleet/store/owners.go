@@ -55,10 +55,12 @@ type Other struct {
 	LastSeq uint64 `json:"lastSeq"`
 	// Lost says that it was away when the session went on without it. Missing is how many events it
 	// had told of that did not go along, at most.
-	Lost    bool      `json:"lost,omitempty"`
-	Missing uint64    `json:"missing,omitempty"`
-	Term    uint64    `json:"term"` // in which it owned the session
-	Until   time.Time `json:"until"`
+	Lost    bool   `json:"lost,omitempty"`
+	Missing uint64 `json:"missing,omitempty"`
+	Term    uint64 `json:"term"` // in which it owned the session
+	// Empty says that it has deleted what it had.
+	Empty bool      `json:"empty,omitempty"`
+	Until time.Time `json:"until"`
 }
 
 // Moving is a move that has begun. It is stale when its hub lives no more, or does not know of it.
@@ -122,8 +124,14 @@ func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
 	}
 }
 
+// OnDeleted has f told of each session that is deleted at its owner, once, when that can be seen. It must not wait.
+func (s *Store) OnDeleted(f func(*Owner)) { s.erased.Store(&f) }
+
 // ownerTaken is told of each change of an owner; nil is none.
 func (s *Store) ownerTaken(had, now *Owner) {
+	if f := s.erased.Load(); f != nil && now != nil && now.Deleted != nil && (had == nil || had.Deleted == nil) {
+		(*f)(now)
+	}
 	if o := cmp.Or(now, had); o != nil {
 		s.tellListed(o.Session)
 	}
@@ -177,11 +185,14 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 	}
 	now := time.Now().UTC()
 	o, err := s.UpdateOwner(ctx, l, func(had *Owner) (*Owner, error) {
-		if had == nil || had.Node != node && (had.Deleted == nil || had.Other(node) == nil) {
+		if had == nil || had.Node != node && had.Other(node) == nil {
 			return nil, errSame
 		}
 		next := *had
-		if had.Node != node {
+		if other := had.Other(node); other != nil && had.Deleted == nil { // it stays one of those that had it
+			next.Others = slices.Clone(had.Others)
+			next.Other(node).Empty = true
+		} else if other != nil {
 			next.Others = slices.DeleteFunc(slices.Clone(had.Others), func(o Other) bool { return o.Node == node })
 		} else if had.Deleted == nil {
 			next.Deleted = &now
@@ -197,24 +208,34 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 		}
 	}
 	for _, old := range s.owners.all() {
-		if old.Line != l && old.Deleted != nil && err == nil {
+		if old.Line != l && err == nil {
 			err = s.ForgetOwner(ctx, old.Line)
 		}
 	}
 	return err
 }
 
-// awaited reports whether a node may come back that still has something of a deleted session.
+// awaited reports whether a node may come back that still has something of a session of which the hub has
+// nothing: of one that was deleted, or whose copies somebody has removed while its nodes were away.
 func (s *Store) awaited(o *Owner) bool {
-	return o.Deleted != nil && time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
+	if o.Deleted == nil {
+		return s.isAway(o.Node) || slices.ContainsFunc(o.Others, func(other Other) bool { return !other.Empty && s.isAway(other.Node) })
+	}
+	return time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
 		_, known := s.Node(other.Node)
-		return known
+		return known && !other.Empty
 	})
+}
+
+// isAway reports whether a node is known, and not there.
+func (s *Store) isAway(node string) bool {
+	n, known := s.Node(node)
+	return known && !s.Online(n)
 }
 
 // ForgetOwner removes the owner of a session of which nothing is left. While the session is being
 // moved the owner stays: those who wait for the end of the move are told of it by the owner. So does that of a
-// deleted session of which a node may still have something.
+// session of which a node that is away may still have something.
 func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 	for _, other := range s.SessionsNamed(l.Session) {
 		if LineOf(other.Info) == l {

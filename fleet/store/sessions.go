@@ -98,6 +98,9 @@ func (n *names) remove(r ReplicaID) {
 // seen. It must not wait.
 func (s *Store) OnListed(f func(id string)) { s.listed.Store(&f) }
 
+// OnRemoved has f told of each session whose record is removed, when that can be seen. It must not wait.
+func (s *Store) OnRemoved(f func(*Session)) { s.removed.Store(&f) }
+
 func (s *Store) tellListed(id string) {
 	if f := s.listed.Load(); f != nil {
 		(*f)(id)
@@ -113,6 +116,9 @@ func (s *Store) sessionTaken(had, now *Session) {
 		s.named.add(now.ReplicaID)
 	case now == nil:
 		s.named.remove(had.ReplicaID)
+		if f := s.removed.Load(); f != nil {
+			(*f)(had)
+		}
 	}
 	s.tellListed(cmp.Or(now, had).Session)
 }

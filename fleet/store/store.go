@@ -51,9 +51,11 @@ type Store struct {
 	hubs         *bucket[lease]
 	sessions     *bucket[*Session]
 	owners       *bucket[*Owner]
-	owned        atomic.Pointer[func(*Owner)] // is told of changes of them
-	named        names                        // of sessions
-	listed       atomic.Pointer[func(string)] // is told of sessions that may be listed in another way
+	owned        atomic.Pointer[func(*Owner)]   // is told of changes of them
+	erased       atomic.Pointer[func(*Owner)]   // is told of those whose session was deleted
+	named        names                          // of sessions
+	removed      atomic.Pointer[func(*Session)] // is told of those that are removed
+	listed       atomic.Pointer[func(string)]   // is told of sessions that may be listed in another way
 	gates        gates
 	living       living
 	js           jetstream.JetStream

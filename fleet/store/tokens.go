@@ -118,7 +118,7 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 	defer cancel()
 	had, ok := s.tokens.get(id)
 	if !ok {
-		return problem.New(problem.NotFound, "there is no token %s", id)
+		return problem.New(problem.NotFound, "there is no token %q", id)
 	}
 	if err := s.tokens.remove(ctx, id, had.revision); err != nil && !errors.Is(err, errChanged) {
 		return problem.Wrap(problem.Unavailable, err, "the hub cannot revoke the token")
@@ -126,7 +126,7 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 	return nil
 }
 
-// Verify returns the token of a text. Over ends when it is revoked or expires.
+// Verify returns the token of a text. Over ends when it is revoked or expires, with that *problem.Error as its cause.
 func (s *Store) Verify(text string) (t Token, over context.Context, ok bool) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "-")
 	return s.gates.enter(id, hashOf(text))
@@ -141,12 +141,15 @@ func hashOf(text string) string {
 // the machine was suspended, nor that by which its clock was set.
 const gateLook = 30 * time.Second
 
+// errOver ends what was let in with a token.
+var errOver = problem.New(problem.TokenInvalid, "the token was revoked or has expired")
+
 // gate lets in with one token. It is open or shut as the clock says each time it is asked: one that was shut
 // while the clock was wrong opens again.
 type gate struct {
 	kept  kept
 	over  context.Context // of what was let in; nil while it is shut
-	end   context.CancelFunc
+	end   context.CancelCauseFunc
 	timer *time.Timer // looks at the clock while it is open; nil for a token that never expires
 }
 
@@ -156,7 +159,7 @@ type gates struct {
 	byID map[string]*gate
 }
 
-// enter lets in who has the token of a hash. Over ends when it is revoked or expires.
+// enter lets in who has the token of a hash. Over ends when it is revoked or expires, and says so as its cause.
 func (g *gates) enter(id, hash string) (t Token, over context.Context, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +197,7 @@ func (g *gates) lookLocked(n *gate) {
 	case expires != nil && !time.Now().Before(*expires):
 		n.shutLocked()
 	case n.over == nil:
-		n.over, n.end = context.WithCancel(context.Background())
+		n.over, n.end = context.WithCancelCause(context.Background())
 		if expires != nil {
 			n.timer = time.AfterFunc(n.soon(), func() { g.look(n) })
 		}
@@ -219,7 +222,7 @@ func (n *gate) shutLocked() {
 	if n.over == nil {
 		return
 	}
-	n.end()
+	n.end(errOver)
 	if n.timer != nil {
 		n.timer.Stop()
 	}

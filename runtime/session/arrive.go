@@ -105,6 +105,11 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 	if err := old.replaceableBy(&rec, seen.last); err != nil {
 		return nil, nil, err
 	}
+	if old != nil {
+		old.mu.Lock()
+		rec.outlives(old.rec)
+		old.mu.Unlock()
+	}
 	rec.LastSeq = seen.last // it was shown where it comes from
 	if log != nil {
 		log.Confirm(seen.last)
@@ -291,6 +296,7 @@ func (rec *record) arrive(in Arrival) (leftOut []string) {
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}
+	rec.Earlier = nil                                    // of the other machine
 	rec.Servers = nil                                    // the agent tells of those that it has here
 	rec.Imported, rec.Continuity = true, ContinuityFresh // until the agent is seen to have it
 	if rec.Setup == nil {

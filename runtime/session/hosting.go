@@ -297,7 +297,9 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		s.mu.Lock()
 		l.native = rawjson.MemberString(res, "sessionId")
 		if !l.unwanted {
+			before := s.rec
 			s.rec.AgentSessionID = l.native
+			s.rec.outlives(before)
 		}
 		s.mu.Unlock()
 		if !s.openedBy(l, nil) {
@@ -380,7 +382,7 @@ func (s *Session) release(l *link, goal life) {
 	case goal == deleted && l == nil:
 		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
-		_, err = l.p.Ask(ctx, acp.MethodSessionDelete, sessionParams(l.native))
+		err = s.deleteAt(ctx, l.p, l.native)
 		if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
 			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
@@ -397,14 +399,31 @@ func (s *Session) release(l *link, goal life) {
 	if l != nil && ctx.Err() != nil { // it may hang, and is no good to others then
 		l.p.Retire()
 	}
-	// What the agent does not know, or cannot delete, it does not keep back. At the gateway's end it
-	// was not asked: the session is closed, and can be deleted later.
-	refused, ok := errors.AsType[*acp.Error](err)
-	kept := ok && refused.Code != acp.CodeMethodNotFound && refused.Code != acp.CodeResourceNotFound || errors.Is(err, agents.ErrShutdown)
-	if goal != deleted || !kept {
+	if goal != deleted || !keptBack(err) {
 		err = nil
 	}
 	s.handle(event{kind: released, link: l, err: err})
+}
+
+// keptBack reports whether an agent keeps what it was to delete. What it does not know, or cannot delete, it does
+// not keep back. At the gateway's end it was not asked: the session is closed, and can be deleted later.
+func keptBack(err error) bool {
+	refused, ok := errors.AsType[*acp.Error](err)
+	return ok && refused.Code != acp.CodeMethodNotFound && refused.Code != acp.CodeResourceNotFound || errors.Is(err, agents.ErrShutdown)
+}
+
+// deleteAt has the agent delete its own record of the session, and those that it had of it before.
+func (s *Session) deleteAt(ctx context.Context, p *agents.Process, native string) error {
+	s.mu.Lock()
+	earlier := s.rec.Earlier
+	s.mu.Unlock()
+	for _, id := range earlier {
+		if _, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(id)); keptBack(err) {
+			return err
+		}
+	}
+	_, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(native))
+	return err
 }
 
 // deleteDormant has the agent delete its own record of a dormant session, so that it
@@ -431,7 +450,5 @@ func (s *Session) deleteDormant() error {
 	if !p.Capabilities().Delete {
 		return nil
 	}
-	// Some programs start with the first request.
-	_, err = p.Ask(ctx, acp.MethodSessionDelete, sessionParams(rec.AgentSessionID))
-	return err
+	return s.deleteAt(ctx, p, rec.AgentSessionID)
 }

@@ -17,17 +17,20 @@ import (
 
 // record is what session.json holds of a session: all that its log does not.
 type record struct {
-	Version        int        `json:"version"`
-	ID             string     `json:"id"`
-	Agent          string     `json:"agent"`
-	AgentSessionID string     `json:"agentSessionId"`
-	Title          string     `json:"title,omitempty"`
-	Gist           string     `json:"gist,omitempty"`   // how the first prompt begins
-	Titled         bool       `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
-	Cwd            string     `json:"cwd"`
-	Continuity     Continuity `json:"continuity"`
-	CreatedAt      time.Time  `json:"createdAt"`
-	Imported       bool       `json:"imported,omitempty"` // from another gateway, and its agent was not started since
+	Version        int    `json:"version"`
+	ID             string `json:"id"`
+	Agent          string `json:"agent"`
+	AgentSessionID string `json:"agentSessionId"`
+	// Earlier are the ids that the agent here had of the session before, and may keep something
+	// of; at most maxEarlier, the newest last.
+	Earlier    []string   `json:"earlierAgentSessionIds,omitempty"`
+	Title      string     `json:"title,omitempty"`
+	Gist       string     `json:"gist,omitempty"`   // how the first prompt begins
+	Titled     bool       `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
+	Cwd        string     `json:"cwd"`
+	Continuity Continuity `json:"continuity"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	Imported   bool       `json:"imported,omitempty"` // from another gateway, and its agent was not started since
 	// Arriving says that it has come from another gateway, closed, and was not opened yet.
 	Arriving bool `json:"arriving,omitempty"`
 	// Handover is a text about another conversation; HandedOver says that the agent was
@@ -78,7 +81,19 @@ type record struct {
 	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`
 }
 
-const recordVersion = 1
+const (
+	recordVersion = 1
+	maxEarlier    = 32
+)
+
+// outlives takes over what the agent here may keep of the session as it was before. The list is replaced and never
+// changed in place.
+func (rec *record) outlives(before record) {
+	ids := slices.DeleteFunc(append(slices.Clone(before.Earlier), before.AgentSessionID), func(id string) bool {
+		return id == "" || id == rec.AgentSessionID
+	})
+	rec.Earlier = ids[max(0, len(ids)-maxEarlier):]
+}
 
 // read takes over what the agent said of the session in answer to the request that
 // made or opened it.

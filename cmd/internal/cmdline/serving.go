@@ -1,12 +1,15 @@
 package cmdline
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -102,18 +105,19 @@ func NoticeSleep() (stop func()) {
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute // of a connection without a request
-	streamsPerConn    = 1000            // of HTTP/2: one per session and more
+	restTimeout       = 10 * time.Second
+	streamsPerConn    = 1000 // of HTTP/2: one per session and more
 )
 
 // HTTPServer is a server with HTTP/1 and HTTP/2, also without TLS, that does not wait for
-// headers without end.
+// headers without end, nor for the rest of a body that nobody reads.
 func HTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h,
+		Handler:           boundRest(h, restTimeout),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		Protocols:         protocols,
@@ -122,4 +126,51 @@ func HTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
 	}
+}
+
+// boundRest bounds how long a request's body may take to come of which the handler has not read all, as when it
+// has refused the request. The server waits for it before it writes the answer, and bounds only its length.
+func boundRest(h http.Handler, within time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			h.ServeHTTP(w, r)
+			return
+		}
+		body, answer := &openBody{ReadCloser: r.Body}, &openConn{ResponseWriter: w}
+		r.Body = body
+		h.ServeHTTP(answer, r)
+		if !body.over.Load() && !answer.taken {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // where there is none, nothing waits
+		}
+	})
+}
+
+// openBody notes that nothing more comes of a body.
+type openBody struct {
+	io.ReadCloser
+	over atomic.Bool // a proxy may read it behind the answer
+}
+
+// Read implements io.Reader.
+func (b *openBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.over.Store(true)
+	}
+	return n, err
+}
+
+// openConn notes that the connection was taken over.
+type openConn struct {
+	http.ResponseWriter
+	taken bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *openConn) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (w *openConn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.taken = true
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
