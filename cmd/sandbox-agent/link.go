@@ -21,6 +21,7 @@ import (
 // and finds their responses. Its methods are safe for concurrent use.
 type link struct {
 	conn acp.Conn
+	node string // of a hub, at which sessions are made and opened; "" for none
 	// receive takes every message, in order and one at a time, responses before
 	// who asked gets them. The message is valid until it returns.
 	receive func(l *link, m acp.Message)
@@ -81,10 +82,11 @@ type linkNews struct {
 	gone    func(session string, why *acp.Error) // of a session that could not be attached to again; may be nil
 }
 
-// dialLastingLink is dialLink for commands that go on when the connection breaks: no message
-// is lost, and a gateway that is gone is looked for as long as retry says. The first
+// dialLastingLink is dialLink for commands that go on when the connection breaks, or their session goes to another
+// node: no message is lost, and a gateway that is gone is looked for as long as retry says. The first
 // connection is tried once.
 func dialLastingLink(ctx context.Context, t target, retry time.Duration, news linkNews, receive func(*link, acp.Message)) (*link, error) {
+	t = t.ofSessions()
 	first, err := atOnce(ctx, t.dial)
 	if err != nil {
 		return nil, err
@@ -96,7 +98,9 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, news li
 		}
 		return t.dial(ctx)
 	}
-	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive), nil
+	l := newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive)
+	l.node = t.node
+	return l, nil
 }
 
 // linkLine says how the connection is. turn says that somebody waits for a turn of the
