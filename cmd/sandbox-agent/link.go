@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -42,7 +43,7 @@ func (t target) dial(ctx context.Context) (acp.Conn, error) {
 
 // dialLink connects and starts reading.
 func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (*link, error) {
-	conn, err := atOnce(ctx, t.dial)
+	conn, err := cmdline.AtOnce(ctx, t.endpoint, t.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ type linkNews struct {
 // connection is tried once.
 func dialLastingLink(ctx context.Context, t target, retry time.Duration, news linkNews, receive func(*link, acp.Message)) (*link, error) {
 	t = t.ofSessions()
-	first, err := atOnce(ctx, t.dial)
+	first, err := cmdline.AtOnce(ctx, t.endpoint, t.dial)
 	if err != nil {
 		return nil, err
 	}

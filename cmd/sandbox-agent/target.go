@@ -134,6 +134,11 @@ func flagValue(args []string, name string) (value string) {
 	return value
 }
 
+// client returns a client of the gateway's HTTP API.
+func (t target) client() (*client.Client, error) {
+	return client.New(t.endpoint, client.Options{Token: t.token, HTTP: cmdline.HTTPClient()})
+}
+
 // controlClient returns a client of the gateway's HTTP API and a context that
 // ends with --timeout.
 func controlClient(c *cli.Context) (context.Context, context.CancelFunc, *client.Client, error) {
