@@ -152,7 +152,7 @@ func (a *agent) probe(ctx context.Context, env []string) error {
 		}
 		return nil
 	}
-	lines := strings.Split(exit.Stderr.Tail, "\n")
+	lines := strings.Split(exit.Stderr.LastWords(), "\n")
 	return fmt.Errorf("codex cannot confine commands on this machine: %s (exit code %d)", bridge.OneLine(lines[len(lines)-1]), exit.Code)
 }
 
