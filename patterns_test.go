@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -64,5 +65,25 @@ func TestPatterns_Compile(t *testing.T) {
 	}
 	if found < 30 {
 		t.Errorf("%d patterns were found", found)
+	}
+}
+
+// What a bridge asks of its agent's program has a bound that says so to people: clients are shown the error.
+func TestBridges_BoundsSpeak(t *testing.T) {
+	for _, name := range []string{"amp", "claude", "codex", "opencode", "pi"} {
+		files, err := filepath.Glob(filepath.Join("adapters", name, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The delegate is a program of its own, which Amp starts.
+			if strings.Contains(string(b), "context.WithTimeout(") && !strings.HasSuffix(file, "_test.go") && filepath.Base(file) != "delegate.go" {
+				t.Errorf("%s: use bridge.Within for what the program is asked", file)
+			}
+		}
 	}
 }

@@ -164,7 +164,11 @@ func (e *endpoint) response(ctx context.Context, id ID, result any, err error) M
 	case errors.As(err, &typed):
 		return NewError(id, typed)
 	}
-	return NewError(id, Errorf(CodeInternal, "%v", err))
+	failure := Errorf(CodeInternal, "%v", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		failure.Data = rawjson.Object{}.String("type", typePrefix+"timeout").End()
+	}
+	return NewError(id, failure)
 }
 
 // reply writes a response. A failure to write shows in the stream's end.

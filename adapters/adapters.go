@@ -288,9 +288,9 @@ type Stderr struct {
 	TotalLines int
 }
 
-// lastWords are the lines at the end that may say why the process ended. Warnings do
+// LastWords are the lines at the end that may say why the process ended. Warnings do
 // not: programs write them when they start.
-func (s Stderr) lastWords() string {
+func (s Stderr) LastWords() string {
 	var words []string
 	for line := range strings.Lines(s.Tail) {
 		if line = strings.TrimSpace(line); line != "" && !warning.MatchString(line) {
@@ -303,14 +303,15 @@ func (s Stderr) lastWords() string {
 // maxWords bounds the lines of stderr in an error's message; its data has more.
 const maxWords = 10
 
-var warning = pattern.New(`(?i)^\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:)`)
+// Some programs write the time before each line, and Codex calls it an error that it has to use a bubblewrap of its own.
+var warning = pattern.New(`(?i)^(\d{4}-\d\d-\d\dT\S+)?\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:|(error \w+: )?codex could not find bubblewrap\b)`)
 
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with code %d", e.Code)
 	if e.Signal != "" {
 		how = "was ended by " + e.Signal
 	}
-	if last := e.Stderr.lastWords(); last != "" {
+	if last := e.Stderr.LastWords(); last != "" {
 		return fmt.Sprintf("the agent process %s; its stderr ends with: %s", how, last)
 	}
 	return "the agent process " + how

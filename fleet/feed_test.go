@@ -18,7 +18,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	control "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	hubclient "sandboxagent.dev/sandbox-agent/fleet/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -203,6 +205,30 @@ func TestFeed_WhatHappens(t *testing.T) {
 	if status, body := h.ask(http.MethodHead, "/v2/sessions/changes", adminToken, nil); status != http.StatusOK || len(body) > 0 {
 		t.Errorf("%d %s", status, body)
 	}
+}
+
+// Go programs follow the list with the hub's client.
+func TestFeed_Client(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	s := h.hello(adminToken).session("one")
+	api, err := hubclient.New(h.url, control.Options{Token: adminToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := false
+	for c, err := range api.FollowSessions(t.Context(), 0, func() { ready = true }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Session != nil && c.Session.ID == s && c.Session.Node == "one" {
+			if !ready {
+				t.Error("it was not said that there is a stream")
+			}
+			return
+		}
+	}
+	t.Error("the session is not told")
 }
 
 // Each token is told of its own nodes' sessions, and of no other, also when labels change.

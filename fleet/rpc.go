@@ -188,7 +188,7 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 	}
 	if o := n.h.o.Store.Owner(store.LineOf(s.Info)); state == SessionMoved {
 		// The record of the node that has it is the better answer, and may not be there yet.
-		if _, err := n.Node(t, o.Node); node != "" || err != nil {
+		if _, err := n.Node(t, o.Node); err != nil {
 			return relay.Found{}, n.h.wentTo(s, o)
 		}
 		return relay.Found{Node: o.Node, Agent: s.Info.Agent, Cwd: o.Cwd}, nil

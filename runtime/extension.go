@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"slices"
 
@@ -10,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -134,7 +134,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 			return
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.r.ctx, c.r.o.RequestTimeout)
+	ctx, cancel := agents.Within(c.r.ctx, c.r.o.RequestTimeout)
 	defer cancel()
 	n := c.needs
 	n.Alone = a.Info().PerSession

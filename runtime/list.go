@@ -72,7 +72,7 @@ func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	c.r.tasks.Go(func() {
-		ctx, cancel := context.WithTimeout(c.r.ctx, listBound)
+		ctx, cancel := agents.Within(c.r.ctx, listBound)
 		defer cancel()
 		if err := c.listNative(ctx, p, cwd, at, &res); err != nil {
 			c.r.log.Warn("agent did not list its sessions", "agent", c.agent.ID(), "err", err)

@@ -2,6 +2,7 @@ package lasting
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"strconv"
@@ -25,6 +26,9 @@ const (
 	maxUnread      = 256     // messages that the client has not read; beyond, the gateway is not read
 	unreadBytes    = 4 << 20 // and their bytes, one message more
 )
+
+// ErrSilent is why the context of Dial ends when a gateway does not answer.
+var ErrSilent = errors.New("takes connections, and does not answer")
 
 // Options configure New.
 type Options struct {

@@ -114,7 +114,7 @@ func ended(err error) *acp.Error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return e.WithData(p)
 	}
-	if errors.Is(err, errGivenUp) {
+	if errors.Is(err, errGivenUp) || errors.Is(err, ErrSilent) {
 		return e.WithData(problem.New(problem.Unavailable, "%v", err))
 	}
 	return e
@@ -266,7 +266,7 @@ func isTwo(m *acp.Message) bool {
 }
 
 func (c *Conn) dial() (acp.Conn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, dialBound)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, dialBound, ErrSilent)
 	defer cancel()
 	return c.o.Dial(ctx)
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -67,7 +66,7 @@ func TestLive_TurnThatWasLeft(t *testing.T) {
 			copied = string(b)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if err := syscall.Kill(c.Conn.(adapters.Process).PID(), syscall.SIGKILL); err != nil {
+		if err := bridgetest.Kill(c.Conn.(adapters.Process).PID()); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()

@@ -54,7 +54,7 @@ func (a *agent) ask(ctx context.Context) facts {
 	if known, ok := told.Load(key); ok {
 		return known.(facts)
 	}
-	ctx, cancel := context.WithTimeout(ctx, helpBound)
+	ctx, cancel := bridge.Within(ctx, helpBound)
 	defer cancel()
 	run := func(flag string) string {
 		out, err := bridge.Output(ctx, process.Spec{Path: p.Path, Args: append(slices.Clone(p.Args), flag), Env: a.environ()})

@@ -100,7 +100,7 @@ const statusBound = 15 * time.Second
 
 // authStatus asks the program whether it has credentials. It asks no network.
 func (a *agent) authStatus(ctx context.Context) (*schema.AuthStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusBound)
+	ctx, cancel := bridge.Within(ctx, statusBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a.o.Program.Path, append(a.o.Program.Args, "auth", "status")...)
 	cmd.Env = a.environ()

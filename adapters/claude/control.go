@@ -38,7 +38,7 @@ func (s *session) control(ctx context.Context, request any) (json.RawMessage, er
 }
 
 func (s *session) controlWithin(ctx context.Context, bound time.Duration, request any) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	ctx, cancel := bridge.Within(ctx, bound)
 	defer cancel()
 	s.mu.Lock()
 	s.lastID++
@@ -51,7 +51,7 @@ func (s *session) controlWithin(ctx context.Context, bound time.Duration, reques
 		delete(s.calls, id)
 		s.mu.Unlock()
 	}()
-	writing, written := context.WithTimeout(context.WithoutCancel(ctx), bound) // half a line cannot be taken back
+	writing, written := bridge.Within(context.WithoutCancel(ctx), bound) // half a line cannot be taken back
 	defer written()
 	if err := s.send(writing, map[string]any{"type": "control_request", "request_id": id, "request": request}); errors.Is(err, bridge.ErrUnwritten) {
 		return nil, errEnded
@@ -67,7 +67,7 @@ func (s *session) controlWithin(ctx context.Context, bound time.Duration, reques
 	case <-s.ended:
 		return nil, errEnded
 	case <-ctx.Done():
-		return nil, fmt.Errorf("claude gave no answer: %w", ctx.Err())
+		return nil, fmt.Errorf("ask claude: %w", ctx.Err())
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // TestStuck_AtTheStart: a program that never gets ready is ended when the client
@@ -107,12 +107,12 @@ func TestStuck_DeathInEachState(t *testing.T) {
 			}
 			pid := conn.(adapters.Process).PID()
 			if state == "cancelling" {
-				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				_ = bridgetest.Stop(pid)
 				if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodSessionCancel, []byte(`{"sessionId":"`+id+`"}`))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			if err := bridgetest.Kill(pid); err != nil {
 				t.Fatal(err)
 			}
 			for {

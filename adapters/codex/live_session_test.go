@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -143,7 +142,7 @@ func TestLive_Restart(t *testing.T) {
 	if pid == 0 {
 		t.Fatal("no process")
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := bridgetest.Kill(pid); err != nil {
 		t.Fatal(err)
 	}
 	end := c.Ended()

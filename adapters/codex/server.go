@@ -101,7 +101,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 }
 
 func (s *server) greet(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, startBound)
+	ctx, cancel := bridge.Within(ctx, startBound)
 	defer cancel()
 	hello := map[string]any{
 		"clientInfo":   map[string]string{"name": "sandbox-agent", "title": "Sandbox Agent", "version": "1"},
@@ -141,7 +141,7 @@ func (s *server) greet(ctx context.Context, key string) error {
 // probe reports why the program cannot confine commands on this machine. Only
 // its own failure says so; one that could not be run proves nothing.
 func (a *agent) probe(ctx context.Context, env []string) error {
-	ctx, cancel := context.WithTimeout(ctx, probeBound)
+	ctx, cancel := bridge.Within(ctx, probeBound)
 	defer cancel()
 	args := append(slices.Clone(a.o.Program.Args), "sandbox", "--", "/bin/true")
 	_, err := bridge.Output(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"})
@@ -152,7 +152,7 @@ func (a *agent) probe(ctx context.Context, env []string) error {
 		}
 		return nil
 	}
-	lines := strings.Split(exit.Stderr.Tail, "\n")
+	lines := strings.Split(exit.Stderr.LastWords(), "\n")
 	return fmt.Errorf("codex cannot confine commands on this machine: %s (exit code %d)", bridge.OneLine(lines[len(lines)-1]), exit.Code)
 }
 
@@ -192,7 +192,7 @@ func (s *server) End() {
 // call sends a request. The error is a refusal when codex refused, and how the process ended
 // when it did.
 func (s *server) call(ctx context.Context, method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := bridge.Within(ctx, callBound)
 	defer cancel()
 	err := s.rpc.Call(ctx, method, params, result)
 	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {

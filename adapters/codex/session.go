@@ -162,7 +162,7 @@ const endBound = 5 * time.Second
 
 // end breaks off what the session does, and gives its thread back.
 func (s *session) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	about := map[string]string{"threadId": s.thread}
 	if s.turns.Busy() {
@@ -184,7 +184,7 @@ func (s *session) end(ctx context.Context) {
 // letGo has codex unload the thread. As long as it is loaded no other codex may write to
 // it, and there is no request for just that: a thread that is archived is not loaded.
 func (s *session) letGo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	about := map[string]string{"threadId": s.thread}
 	if err := s.srv.call(ctx, "thread/archive", about, nil); err != nil {

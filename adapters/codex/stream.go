@@ -52,7 +52,7 @@ func (s *stream) WriteObject(v any) error {
 	if err != nil {
 		return fmt.Errorf("encode a message for codex: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callBound)
+	ctx, cancel := bridge.Within(context.Background(), callBound)
 	defer cancel()
 	return s.child.WriteLine(ctx, b)
 }

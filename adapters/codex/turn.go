@@ -196,7 +196,7 @@ var hangBound = 15 * time.Second
 // hung ends the process when it does not even answer that a turn is to end: it hangs, for all
 // its sessions. It reports whether that was so.
 func (s *session) hung() bool {
-	ctx, cancel := context.WithTimeout(s.ctx, hangBound)
+	ctx, cancel := bridge.Within(s.ctx, hangBound)
 	defer cancel()
 	err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -27,7 +27,7 @@ var versionForm = pattern.New(`(\d+)\.(\d+)\.(\d+)`)
 func checkVersion(ctx context.Context, o adapters.Options) error {
 	version := o.Program.Version
 	if version == "" {
-		ctx, cancel := context.WithTimeout(ctx, versionBound)
+		ctx, cancel := bridge.Within(ctx, versionBound)
 		defer cancel()
 		said, err := bridge.Output(ctx, process.Spec{Path: o.Program.Path, Args: append(slices.Clone(o.Program.Args), "--version"), Env: bridge.Environ(o, nil)})
 		if err != nil {

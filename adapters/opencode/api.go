@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 const (
@@ -65,7 +66,7 @@ func at(path, directory string, query ...string) string {
 
 // call sends a request and waits for its answer at most callBound.
 func (s *server) call(ctx context.Context, method, path string, body, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := bridge.Within(ctx, callBound)
 	defer cancel()
 	return s.send(ctx, method, path, body, result)
 }

@@ -25,7 +25,7 @@ func (a *agent) cancelCall(ctx context.Context, params json.RawMessage) (any, er
 	if child == "" {
 		return nil, bridge.NotCancellable(call)
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.abortBound)
+	ctx, cancel := bridge.Within(ctx, a.abortBound)
 	defer cancel()
 	if err := s.srv.call(ctx, "POST", at("/session/"+child+"/abort", s.cwd), nil, nil); err != nil {
 		return nil, acp.Errorf(acp.CodeInternal, "opencode does not break off the subagent: %v", err)

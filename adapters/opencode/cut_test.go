@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // probe is the adapter; it tells a test of the agent that it opened last, whose
@@ -72,7 +72,7 @@ func (c *probe) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
 func kill(t *testing.T, c *client) {
 	t.Helper()
 	pid := c.Conn.(adapters.Process).PID()
-	if err := syscall.Kill(pid, syscall.SIGKILL); pid == 0 || err != nil {
+	if err := bridgetest.Kill(pid); pid == 0 || err != nil {
 		t.Fatalf("kill process %d: %v", pid, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -218,7 +217,7 @@ func TestLive_ServerDies(t *testing.T) {
 	again.Prompt(id, "forever")
 	again.saidSoFar(from, "tick")
 	pid := again.Conn.(adapters.Process).PID()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := bridgetest.Stop(pid); err != nil {
 		t.Fatal(err)
 	}
 	again.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})

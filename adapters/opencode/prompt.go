@@ -56,7 +56,7 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	}
 	s.work.Go(func() {
 		defer release()
-		ctx, cancel := context.WithTimeout(s.ctx, a.abortBound)
+		ctx, cancel := bridge.Within(s.ctx, a.abortBound)
 		defer cancel()
 		s.dropAsks()
 		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {

@@ -77,7 +77,7 @@ func (a *agent) startOver(ctx context.Context, srv *server, dir string) bool {
 
 // dispose makes OpenCode forget a directory, in which nothing may run.
 func (s *server) dispose(ctx context.Context, dir string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	if err := s.call(ctx, "POST", at("/instance/dispose", dir), nil, nil); err != nil {
 		s.log.Debug("forget a directory", "err", err)

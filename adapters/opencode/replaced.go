@@ -1,7 +1,6 @@
 package opencode
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,7 +102,7 @@ func (s *session) showReplaced(t *work, stopping func() bool) {
 	if wanted == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, fillBound)
+	ctx, cancel := bridge.Within(s.ctx, fillBound)
 	defer cancel()
 	shown := map[schema.ToolCallID]bool{}
 	for began := time.Now(); ; {

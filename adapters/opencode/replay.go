@@ -118,7 +118,7 @@ func (a *agent) refetch(srv *server) {
 		}
 	}
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(srv.ctx, callBound)
+	ctx, cancel := bridge.Within(srv.ctx, callBound)
 	defer cancel()
 	for _, s := range all {
 		s.emit(func(t *translator) []schema.SessionUpdate { t.missed(); return nil })

@@ -58,7 +58,7 @@ type server struct {
 // start starts a process and waits until it listens and reports events. On an
 // error nothing is left.
 func (a *agent) start(ctx context.Context, k kind) (*server, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBound)
+	ctx, cancel := bridge.Within(ctx, startBound)
 	defer cancel()
 	var err error
 	for attempt := 1; ; attempt++ {

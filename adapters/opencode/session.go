@@ -117,7 +117,7 @@ const endBound = 5 * time.Second
 
 // end breaks off what the session does, and waits for what it began.
 func (s *session) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	if s.turns.Busy() {
 		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {

@@ -65,7 +65,7 @@ func (Adapter) run(ctx context.Context, t adapters.Travel, dir string, out *os.F
 	if t.Program.Path == "" {
 		return &adapters.NotInstalledError{Agent: ID, Remedy: "install it with `sandbox-agent agents install opencode`: it keeps sessions in a database of its own"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, travelBound)
+	ctx, cancel := bridge.Within(ctx, travelBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.Program.Path, append(append([]string{}, t.Program.Args...), args...)...)
 	cmd.Env = bridge.Environ(t.Options, nil, "OPENCODE_DISABLE_AUTOUPDATE=1")

@@ -262,7 +262,7 @@ func (s *session) abort(ctx context.Context, t *turn.Turn[work]) {
 	again := time.NewTicker(abortPause)
 	defer again.Stop()
 	for answered := false; !answered; {
-		asked, cancel := context.WithTimeout(ctx, s.a.abortBound)
+		asked, cancel := bridge.Within(ctx, s.a.abortBound)
 		err := s.srv.call(asked, "POST", s.path("/abort"), nil, nil)
 		hangs := ctx.Err() == nil && asked.Err() != nil
 		cancel()
@@ -300,7 +300,7 @@ func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 
 // sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
 func (s *session) sweep() {
-	ctx, cancel := context.WithTimeout(s.ctx, sweepBound)
+	ctx, cancel := bridge.Within(s.ctx, sweepBound)
 	defer cancel()
 	for _, kind := range []string{"permission", "question"} {
 		var list []struct {

@@ -114,7 +114,7 @@ func (s *session) question(ctx context.Context, e *event) map[string]any {
 	}
 	if e.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(e.Timeout*float64(time.Millisecond)))
+		ctx, cancel = bridge.Within(ctx, time.Duration(e.Timeout*float64(time.Millisecond)))
 		defer cancel()
 	}
 	var resp acp.QuestionResponse

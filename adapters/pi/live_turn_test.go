@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -313,10 +312,10 @@ func TestLive_DeathInEachState(t *testing.T) {
 		}
 		pid := c.Conn.(adapters.Process).PID()
 		if state == "cancelling" {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			_ = bridgetest.Stop(pid)
 			c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := bridgetest.Kill(pid); err != nil {
 			t.Fatal(err)
 		}
 		if exit, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok || exit.Signal != "SIGKILL" {
@@ -350,7 +349,7 @@ func TestLive_TurnThatDoesNotEnd(t *testing.T) {
 	from := c.Seen()
 	p := c.Prompt(id, "forever")
 	c.Await("text", from, has("tick 2"))
-	_ = syscall.Kill(c.Conn.(adapters.Process).PID(), syscall.SIGSTOP)
+	_ = bridgetest.Stop(c.Conn.(adapters.Process).PID())
 	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	if _, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok {
 		t.Errorf("reading ended with %v", c.Ended())

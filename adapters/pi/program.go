@@ -151,14 +151,14 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 		}
 		return nil, p.exit
 	case <-ctx.Done():
-		return nil, fmt.Errorf("pi gave no answer to %s: %w", command, ctx.Err())
+		return nil, fmt.Errorf("ask pi for %s: %w", command, ctx.Err())
 	}
 }
 
 // ask is call for what takes no time; it decodes the answer into v unless that is
 // nil.
 func (p *program) ask(ctx context.Context, command string, fields map[string]any, v any) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound) // half a line cannot be taken back
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), callBound) // half a line cannot be taken back
 	defer cancel()
 	raw, err := p.call(ctx, command, fields)
 	if err != nil || v == nil {

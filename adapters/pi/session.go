@@ -143,7 +143,7 @@ func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
 // starts the extensions before it reads, so the gate has announced itself when
 // the first answer comes, or it is not there.
 func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
-	bound, cancel := context.WithTimeout(ctx, startBound)
+	bound, cancel := bridge.Within(ctx, startBound)
 	defer cancel()
 	raw, err := p.call(bound, "get_state", nil)
 	if err != nil {

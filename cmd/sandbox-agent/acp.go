@@ -152,7 +152,9 @@ func carryEditor(ctx context.Context, cfg serverConfig, t target, giveUp time.Du
 	defer closeLog()
 	conn := lasting.New(lasting.Options{
 		Dial: func(ctx context.Context) (acp.Conn, error) {
-			return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token, Agent: cfg.defaultAgent})
+			return cmdline.AtOnce(ctx, t.endpoint, func(ctx context.Context) (acp.Conn, error) {
+				return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token, Agent: cfg.defaultAgent})
+			})
 		},
 		GiveUp: giveUp, Logger: log,
 	})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,18 @@ type object = map[string]any
 
 // meta is _meta with this gateway's own member.
 func meta(own object) object { return object{acp.MetaKey: own} }
+
+// meta is meta of what makes or opens a session.
+func (l *link) meta(own object) object {
+	if l.node != "" {
+		own = maps.Clone(own)
+		if own == nil {
+			own = object{}
+		}
+		own["node"] = l.node
+	}
+	return meta(own)
+}
 
 // initialize makes the connection one with the agent; "" leaves the choice to
 // the gateway. capabilities are this client's own members of _meta.
@@ -64,15 +77,19 @@ func initializeTwo(agent string, capabilities object) object {
 // initializeAs is initialize for commands whose user chooses the version. A gateway that
 // does not speak it is an error.
 func (l *link) initializeAs(ctx context.Context, version int, agent string, capabilities object) (json.RawMessage, error) {
-	if version != acpversion.Two {
-		return l.initialize(ctx, agent, capabilities)
+	params, capable := initializeParams(agent, capabilities), "agentCapabilities"
+	if version == acpversion.Two {
+		params, capable = initializeTwo(agent, capabilities), "capabilities"
 	}
-	res, err := l.call(ctx, acp.MethodInitialize, initializeTwo(agent, capabilities))
+	res, err := l.call(ctx, acp.MethodInitialize, params)
 	if err != nil {
 		return nil, err
 	}
-	if speaks, _ := rawjson.Member(res, "protocolVersion"); string(speaks) != strconv.Itoa(version) {
+	if speaks, _ := rawjson.Member(res, "protocolVersion"); version == acpversion.Two && string(speaks) != strconv.Itoa(version) {
 		return nil, fmt.Errorf("the gateway speaks version %s of the protocol, not %d: leave out --acp %d", speaks, version, version)
+	}
+	if l.node != "" && !rawjson.MemberBool(res, capable, "_meta", acp.MetaKey, "hub") {
+		return nil, fmt.Errorf("--node %s: at --endpoint is a gateway and no hub: leave out --node", l.node)
 	}
 	return res, nil
 }
@@ -93,8 +110,8 @@ func versionOf(c *cli.Context) (int, error) {
 // resume attaches to a session. own are members of _meta for the request.
 func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.RawMessage, error) {
 	params := object{"sessionId": id, "cwd": cwd, "mcpServers": []any{}}
-	if len(own) > 0 {
-		params["_meta"] = meta(own)
+	if len(own) > 0 || l.node != "" {
+		params["_meta"] = l.meta(own)
 	}
 	return l.call(ctx, acp.MethodSessionResume, params)
 }
@@ -103,6 +120,15 @@ func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.Raw
 // does not know may still be one of the agent that is named, else of the gateway's default:
 // it is opened in the current directory. Without either it is not found.
 func sessionCwd(ctx context.Context, t target, id, named string) (cwd, agent string, err error) {
+	if t.hub != "" { // which knows where it is by now; else its node does
+		hub, err := t.ofSessions().client()
+		if err != nil {
+			return "", "", err
+		}
+		if info, err := hub.Session(ctx, id); err == nil {
+			return info.Cwd, cmp.Or(named, info.Agent), nil
+		}
+	}
 	api, err := t.client()
 	if err != nil {
 		return "", "", err

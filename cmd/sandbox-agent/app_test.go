@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -295,7 +297,16 @@ func TestCompletion_Values(t *testing.T) {
 	answers := map[string]string{}
 	other := "--endpoint " + url + " --token-file " + filepath.Join(t.TempDir(), "token")
 	write(t, strings.Fields(other)[3], "sesame\n")
-	for _, ask := range []string{"agents", "sessions", "models mock", "modes mock", "models claude", "agents " + other, "sessions " + other, "models mock " + other} {
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v2/nodes" {
+			t.Errorf("the hub is asked for %s", r.URL.Path)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"nodes":[{"name":"box-1","state":"online"},{"name":"box-2","state":"offline"}]}`)
+	}))
+	defer hub.Close()
+	nodes := "nodes --endpoint " + hub.URL
+	for _, ask := range []string{nodes, "agents", "sessions", "models mock", "modes mock", "models claude", "agents " + other, "sessions " + other, "models mock " + other} {
 		code, out, errOut := tool(t, "", append([]string{"completion"}, strings.Fields(ask)...)...)
 		if code != cmdline.ExitOK || errOut != "" {
 			t.Errorf("%s: exit %d, %q", ask, code, errOut)
@@ -317,6 +328,8 @@ func TestCompletion_Values(t *testing.T) {
 		{"sandbox-agent prompt --agent moc", "mock"},
 		{"sandbox-agent prompt --session " + id[:8], id},
 		{"sandbox-agent sessions show " + id[:8], id},
+		{"sandbox-agent sessions delete " + id[:8], id},
+		{"sandbox-agent chat --endpoint " + strings.ReplaceAll(hub.URL, ":", " : ") + " --node bo", "box-1 box-2"},
 		{"sandbox-agent prompt --agent mock --model mock-s", "mock-small"},
 		// The gateway that the line names is asked.
 		{"sandbox-agent " + other + " prompt --agent moc", "mock"},
@@ -333,6 +346,11 @@ func TestCompletion_Values(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", tt.words, got, err, tt.want)
 		}
 	}
+	t.Setenv("SANDBOX_AGENT_NODE", "box-2")
+	if code, out, errOut := tool(t, "", strings.Fields("completion "+nodes)...); code != cmdline.ExitOK || out != "box-1\nbox-2\n" {
+		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	}
+	t.Setenv("SANDBOX_AGENT_NODE", "")
 	// Who presses the tab key wants no error; who asks by hand does.
 	if !strings.Contains(script, "2>/dev/null") {
 		t.Error("the script shows errors")
@@ -384,6 +402,7 @@ func TestCompletion_OtherShells(t *testing.T) {
 		for line, want := range map[string]string{
 			"sandbox-agent sessions sho":                   "show",
 			"sandbox-agent sessions show ":                 "asked for completion sessions",
+			"sandbox-agent sessions delete ":               "asked for completion sessions",
 			"sandbox-agent help ses":                       "sessions",
 			"sandbox-agent help sessions termin":           "terminate",
 			"sandbox-agent prompt --permission-mode ":      "readonly",
@@ -396,6 +415,7 @@ func TestCompletion_OtherShells(t *testing.T) {
 			"sandbox-agent chat --endpoint=http://127.0.0.1:1 --token-file f --session ": "asked for completion sessions --endpoint",
 			"sandbox-agent sessions show --endpoint http://127.0.0.1:1 ":                 "asked for completion sessions --endpoint http://127.0.0.1:1",
 			"sandbox-agent prompt --agent mock --endpoint http://127.0.0.1:1 --model ":   "asked for completion models mock --endpoint http://127.0.0.1:1",
+			"sandbox-agent chat --endpoint http://127.0.0.1:1 --node ":                   "asked for completion nodes --endpoint http://127.0.0.1:1",
 			"sandbox-agent chat --endpoint http://127.0.0.1:1 --node box --session ":     "asked for completion sessions --endpoint http://127.0.0.1:1 --node box",
 			"sandbox-agent --token-file show sessions sho":                               "show",
 		} {

@@ -197,7 +197,7 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 		if err != nil {
 			return chatOpened{id: o.session, err: err}
 		}
-		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}}
+		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}, "_meta": c.link.meta(nil)}
 		if c.acp == acpversion.Two {
 			method, params["replayFrom"] = acp.MethodSessionResume, object{"type": "start"}
 		}
@@ -210,7 +210,7 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 			own[name] = v
 		}
 	}
-	res, err := c.link.call(c.ctx, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
+	res, err := c.link.call(c.ctx, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": c.link.meta(own)})
 	id := rawjson.MemberString(res, "sessionId")
 	if err == nil {
 		err = c.choose(choosing{c.link, c.acp, id, true, res}, o)
@@ -227,7 +227,7 @@ func (c *chatSession) choose(s choosing, o chatOptions) error {
 		return err
 	}
 	use.Command = "sandbox-agent chat"
-	return ending{delete: true}.of(c.ctx, c.target, s.id, err)
+	return ending{delete: true}.of(c.ctx, c.target, s.id, o.agent, err)
 }
 
 // chatDone tells how a request ended.

@@ -16,10 +16,10 @@ func completionCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
 		Usage:     "print a completion script for a shell",
-		ArgsUsage: "bash|zsh|fish|agents|sessions|models|modes",
+		ArgsUsage: "bash|zsh|fish|agents|sessions|nodes|models|modes",
 		Description: `The scripts complete commands and flags, and ask the gateway that the line names for
-agents, sessions, models and modes; completion agents and so on prints what they
-offer. Models and modes are those of all agents, or of the one behind them.
+agents, sessions, models and modes, and a hub for its nodes; completion agents and so on
+prints what they offer. Models and modes are those of all agents, or of the one behind them.
 
 bash: source <(sandbox-agent completion bash)
 zsh:  source <(sandbox-agent completion zsh)

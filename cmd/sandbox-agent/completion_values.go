@@ -43,6 +43,7 @@ var offers = map[string]func(ctx context.Context, api *client.Client, agent stri
 		}
 		return ids, err
 	},
+	"nodes": func(ctx context.Context, api *client.Client, _ string) ([]string, error) { return api.Nodes(ctx) },
 	"models": func(ctx context.Context, api *client.Client, agent string) ([]string, error) {
 		return choices(ctx, api, agent, func(a runtime.AgentInfo) []runtime.Choice { return a.Models })
 	},
@@ -77,6 +78,9 @@ func offer(c *cli.Context, out io.Writer, what, agent string) error {
 	if err != nil {
 		return err
 	}
+	if what == "nodes" { // of the hub, also where one of them is chosen
+		t = t.ofSessions()
+	}
 	api, err := t.client()
 	if err != nil {
 		return err
@@ -109,7 +113,7 @@ func builtinAgents() ([]string, error) {
 const targetPattern = "--endpoint|--node|--token|--token-file"
 
 // offeredFlags are the flags whose values are offered.
-var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "model": "models", "mode": "modes"}
+var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "node": "nodes", "model": "models", "mode": "modes"}
 
 // knownValues are the values of flags that have the same ones everywhere.
 var knownValues = map[string][]string{
@@ -124,7 +128,7 @@ func pathsWith(commands []*cli.Command, path, args string) []string {
 	var all []string
 	for _, c := range commands {
 		at := strings.TrimSpace(path + " " + c.Name)
-		if c.ArgsUsage == args {
+		if strings.TrimSuffix(c.ArgsUsage, "...") == args {
 			all = append(all, at)
 		}
 		all = append(all, pathsWith(c.Subcommands, at, args)...)

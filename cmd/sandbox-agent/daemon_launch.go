@@ -154,7 +154,7 @@ func free(ctx context.Context, host, port string) bool {
 // launch starts the server. One that may take any port takes the one that it had last,
 // if that is free.
 func (d *daemon) launch(ctx context.Context, program string, args []string, cfg serverConfig) (*daemonState, error) {
-	s := &daemonState{Version: version, Program: program, Args: args, AnyPort: cfg.port == "0"}
+	s := &daemonState{Version: version, Build: buildOf(program), Program: program, Args: args, AnyPort: cfg.port == "0"}
 	if port := d.lastPort(); s.AnyPort && port != "" && free(ctx, cfg.host, port) {
 		err := d.launchWith(ctx, s, "--port", port)
 		if err == nil || ctx.Err() != nil || free(ctx, cfg.host, port) {

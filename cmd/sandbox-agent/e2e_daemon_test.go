@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -57,8 +58,26 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("another endpoint: exit %d", code)
 	}
 	// Starting it again changes nothing; with other flags it is another one.
-	if c.run("daemon", "start"); status(0) != first {
-		t.Error("a second start began another")
+	if _, _, errOut := c.run("daemon", "start"); status(0) != first || errOut != "" {
+		t.Errorf("a second start began another, or said %q", errOut)
+	}
+	// Of a program that is another build of this version it is said, and nothing else is done.
+	b, err := os.ReadFile(c.command(t.Context()).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another := filepath.Join(t.TempDir(), "sandbox-agent")
+	for appended, says := range map[string]bool{"": false, "another build": true} {
+		if err := os.WriteFile(another, append(b, appended...), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, verb := range []string{"start", "status"} {
+			cmd := exec.CommandContext(t.Context(), another, "daemon", verb)
+			cmd.Env = c.env
+			if out, err := cmd.CombinedOutput(); err != nil || status(0) != first || strings.Contains(string(out), "another build than this program: daemon restart") != says {
+				t.Errorf("daemon %s by a program with %q behind it: %v\n%s", verb, appended, err, out)
+			}
+		}
 	}
 	if code, _, errOut := c.run("daemon", "start", "--port", "0", "--default-agent", "mock", "--log-level", "debug"); code != 0 || !strings.Contains(errOut, "stopping process") {
 		t.Errorf("start with other flags: exit %d, %s", code, errOut)
@@ -72,7 +91,7 @@ func TestDaemon(t *testing.T) {
 	}
 	// A state of another version is replaced: that is how a new binary comes in.
 	file := filepath.Join(dir, "daemon", "state.json")
-	b, err := os.ReadFile(file)
+	b, err = os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

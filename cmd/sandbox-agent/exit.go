@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"os"
-	"strings"
 	"syscall"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -103,10 +101,7 @@ func described(err error, hint string) cmdline.Report {
 		return cmdline.WrongUse(use)
 	case errors.As(err, &end):
 		return cmdline.Report{Exit: end.code, Title: "the program failed"}
-	case errors.Is(err, errSilent):
-		if request, ok := errors.AsType[*url.Error](err); ok {
-			err = request.Err // which it was says nothing
-		}
+	case errors.Is(err, cmdline.ErrSilent):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, "daemon status says whether it runs in the background here, and daemon start replaces one that does not answer"))
 	case errors.Is(err, acphttp.ErrForeign):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
@@ -156,7 +151,7 @@ func described(err error, hint string) cmdline.Report {
 	case errors.Is(err, errTimeUp):
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "the session can be continued with --session"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: strings.TrimSuffix(strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": "), Hint: "--timeout sets how long to wait"}
+		return cmdline.TimedOut(exitTimeUp, err)
 	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	}

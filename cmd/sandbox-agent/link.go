@@ -15,12 +15,14 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
 // and finds their responses. Its methods are safe for concurrent use.
 type link struct {
 	conn acp.Conn
+	node string // of a hub, at which sessions are made and opened; "" for none
 	// receive takes every message, in order and one at a time, responses before
 	// who asked gets them. The message is valid until it returns.
 	receive func(l *link, m acp.Message)
@@ -41,7 +43,7 @@ func (t target) dial(ctx context.Context) (acp.Conn, error) {
 
 // dialLink connects and starts reading.
 func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (*link, error) {
-	conn, err := atOnce(ctx, t.dial)
+	conn, err := cmdline.AtOnce(ctx, t.endpoint, t.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +83,12 @@ type linkNews struct {
 	gone    func(session string, why *acp.Error) // of a session that could not be attached to again; may be nil
 }
 
-// dialLastingLink is dialLink for commands that go on when the connection breaks: no message
-// is lost, and a gateway that is gone is looked for as long as retry says. The first
+// dialLastingLink is dialLink for commands that go on when the connection breaks, or their session goes to another
+// node: no message is lost, and a gateway that is gone is looked for as long as retry says. The first
 // connection is tried once.
 func dialLastingLink(ctx context.Context, t target, retry time.Duration, news linkNews, receive func(*link, acp.Message)) (*link, error) {
-	first, err := atOnce(ctx, t.dial)
+	t = t.ofSessions()
+	first, err := cmdline.AtOnce(ctx, t.endpoint, t.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +99,9 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, news li
 		}
 		return t.dial(ctx)
 	}
-	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive), nil
+	l := newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive)
+	l.node = t.node
+	return l, nil
 }
 
 // linkLine says how the connection is. turn says that somebody waits for a turn of the

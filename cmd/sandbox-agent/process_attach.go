@@ -79,7 +79,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
 	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
-	view, err := atOnce(ctx, func(ctx context.Context) (*client.Terminal, error) { return api.Terminal(ctx, id, 0) })
+	view, err := cmdline.AtOnce(ctx, t.endpoint, func(ctx context.Context) (*client.Terminal, error) { return api.Terminal(ctx, id, 0) })
 	if err != nil {
 		return advise(err, problem.Conflict, "only a process that was started with --tty has a terminal; its output: sandbox-agent process logs -f "+id)
 	}

@@ -197,9 +197,8 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	return o, err
 }
 
-// prompt returns the prompt's blocks for the agent that answered initialize so.
-func (o promptOptions) prompt(initialized json.RawMessage) ([]any, error) {
-	takes := promptTakes(initialized)
+// prompt returns the prompt's blocks for an agent that takes this in prompts.
+func (o promptOptions) prompt(takes map[string]bool) ([]any, error) {
 	var blocks []any
 	if o.text != "" {
 		blocks = append(blocks, object{"type": "text", "text": o.text})
@@ -214,12 +213,22 @@ func (o promptOptions) prompt(initialized json.RawMessage) ([]any, error) {
 	return blocks, nil
 }
 
-// promptTakes returns what an agent takes in prompts, by the answer to initialize: version 1
-// says true of it, and version 2 has an object for it.
+// promptTakes returns what an agent takes in prompts, by the answer to initialize.
 func promptTakes(initialized json.RawMessage) map[string]bool {
+	for _, version := range []string{"agentCapabilities", "capabilities"} {
+		if agent, ok := rawjson.Member(initialized, version); ok {
+			return capable(agent)
+		}
+	}
+	return nil
+}
+
+// capable returns what an agent takes in prompts by its capabilities: version 1 says true of it, and version 2 has an
+// object for it.
+func capable(agent json.RawMessage) map[string]bool {
 	takes := map[string]bool{}
-	for _, place := range [][]string{{"agentCapabilities", "promptCapabilities"}, {"capabilities", "session", "prompt"}} {
-		capabilities, _ := rawjson.Member(initialized, place...)
+	for _, place := range [][]string{{"promptCapabilities"}, {"session", "prompt"}} {
+		capabilities, _ := rawjson.Member(agent, place...)
 		for _, what := range []string{"image", "audio", "embeddedContext"} {
 			v, _ := rawjson.Member(capabilities, what)
 			takes[what] = takes[what] || len(v) > 0 && (v[0] == '{' || string(v) == "true")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -132,20 +134,13 @@ func endingOf(c *cli.Context) (ending, error) {
 
 // of ends a session as asked for, whatever became of the command, within the time of ctx:
 // err is its error. A session that was never made has no id.
-func (e ending) of(ctx context.Context, t target, id string, err error) error {
+func (e ending) of(ctx context.Context, t target, id, agent string, err error) error {
 	if id == "" || !e.close && !e.delete {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, standardTimeout)
 	defer cancel()
-	api, failed := t.client()
-	switch {
-	case failed != nil:
-	case e.delete:
-		failed = api.DeleteSession(ctx, id)
-	default:
-		failed = api.CloseSession(ctx, id)
-	}
+	failed := e.end(ctx, t, id, agent)
 	if cause := context.Cause(ctx); failed != nil && cause != nil {
 		failed = cause // it says why better
 	}
@@ -164,4 +159,33 @@ func (e ending) of(ctx context.Context, t target, id string, err error) error {
 		return errors.Join(err, failed)
 	}
 	return failed
+}
+
+// end ends a session of an agent, which a hub of --node is asked for, since it may be at another node by now.
+func (e ending) end(ctx context.Context, t target, id, agent string) error {
+	if t.node != "" {
+		l, err := dialLink(ctx, t.ofSessions(), func(*link, acp.Message) {})
+		if err != nil {
+			return err
+		}
+		defer l.closeWithin(goodbye)
+		l.node = t.node
+		if _, err := l.initializeAs(ctx, acpversion.One, agent, object{}); err != nil {
+			return err
+		}
+		method := acp.MethodSessionClose
+		if e.delete {
+			method = acp.MethodSessionDelete
+		}
+		_, err = l.call(ctx, method, object{"sessionId": id, "_meta": l.meta(nil)})
+		return err
+	}
+	api, err := t.client()
+	switch {
+	case err != nil:
+		return err
+	case e.delete:
+		return api.DeleteSession(ctx, id)
+	}
+	return api.CloseSession(ctx, id)
 }

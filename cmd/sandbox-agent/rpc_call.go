@@ -121,7 +121,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		if terr != nil {
 			return terr
 		}
-		err = ending.of(context.WithoutCancel(ctx), t, id, err)
+		err = ending.of(context.WithoutCancel(ctx), t, id, c.String("agent"), err)
 	}
 	if err != nil {
 		return err

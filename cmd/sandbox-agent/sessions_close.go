@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,8 +18,7 @@ func sessionsDeleteCommand(std stdio) *cli.Command {
 	return endCommand(std, "delete", "end sessions and delete their events", "deleted", (*client.Client).DeleteSession)
 }
 
-// endCommand is a command that ends sessions in some way, and says done of each. One that cannot be ended keeps
-// none behind it from that.
+// endCommand is a command that ends sessions in some way, and says done of each.
 func endCommand(std stdio, name, usage, done string, end func(*client.Client, context.Context, string) error) *cli.Command {
 	return &cli.Command{
 		Name:      name,
@@ -28,37 +26,22 @@ func endCommand(std stdio, name, usage, done string, end func(*client.Client, co
 		ArgsUsage: "SESSION...",
 		Flags:     targetFlags(timeoutFlag(agentTimeout)),
 		Action: func(c *cli.Context) error {
-			ids := c.Args().Slice()
-			switch {
-			case len(ids) == 0:
-				return cmdline.Usagef(c, "SESSION is missing")
-			case slices.Contains(ids, ""):
-				return cmdline.Usagef(c, "SESSION is empty")
-			}
 			ctx, cancel, api, err := controlClient(c)
 			if err != nil {
 				return err
 			}
 			defer cancel()
-			var failed error
-			for _, id := range ids {
+			return cmdline.Each(c, "SESSION", std.err, describe, func(id string) error {
 				err := end(api, ctx, id)
-				if err != nil && failed != nil {
-					r := describe(failed)
-					r.Print(std.err, c.Bool("json"))
-				}
 				switch {
 				case err != nil:
-					if failed = err; ctx.Err() != nil || cmdline.Unreachable(err) {
-						return err // it is the same for all
-					}
 				case c.Bool("json"):
 					cmdline.WriteJSON(std.out, object{"sessionId": id, done: true})
 				default:
 					fmt.Fprintf(std.out, "%s %s\n", done, id)
 				}
-			}
-			return failed
+				return err
+			})
 		},
 	}
 }

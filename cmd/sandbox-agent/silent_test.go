@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -19,8 +16,8 @@ import (
 // A gateway whose process is stopped takes connections, for its system does, and answers none. Who begins something
 // there is told, also where a turn may last for ever.
 func TestCommands_GatewayIsSilent(t *testing.T) {
-	defer func(was time.Duration) { answerBound = was }(answerBound)
-	answerBound = 100 * time.Millisecond
+	defer func(was time.Duration) { cmdline.AnswerBound = was }(cmdline.AnswerBound)
+	cmdline.AnswerBound = 100 * time.Millisecond
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,10 +42,29 @@ func TestCommands_GatewayIsSilent(t *testing.T) {
 	}
 }
 
+// An editor is told the same by acp, whose connection is tried for less long.
+func TestACP_GatewayIsSilent(t *testing.T) {
+	defer func(was time.Duration) { cmdline.AnswerBound = was }(cmdline.AnswerBound)
+	cmdline.AnswerBound = 100 * time.Millisecond
+	var lc net.ListenConfig
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	at := "http://" + ln.Addr().String()
+	code, out, errOut := tool(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}`+"\n", "acp", "--endpoint", at)
+	for _, said := range []string{out, errOut} {
+		if want := at + " takes connections, and does not answer: nothing was heard for"; code != cmdline.ExitUnreachable || !strings.Contains(said, want) {
+			t.Errorf("exit code %d, %s", code, said)
+		}
+	}
+}
+
 // Something that takes long is waited for as long as the gateway answers at all.
 func TestCommands_GatewayIsSlow(t *testing.T) {
-	defer func(was time.Duration) { answerBound = was }(answerBound)
-	answerBound = 200 * time.Millisecond
+	defer func(was time.Duration) { cmdline.AnswerBound = was }(cmdline.AnswerBound)
+	cmdline.AnswerBound = 200 * time.Millisecond
 	asked := make(chan struct{}, 100)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
@@ -69,53 +85,5 @@ func TestCommands_GatewayIsSlow(t *testing.T) {
 	code, out, errOut := tool(t, "", "sessions", "export", "s", "-o", "-", "--endpoint", srv.URL+"/a/path", "--token", "secret")
 	if code != 0 || out != "all of it" {
 		t.Errorf("exit code %d, %q, %s", code, out, errOut)
-	}
-}
-
-// roundTripper is a function that carries requests.
-type roundTripper func(r *http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// On a slow network a large upload keeps all else from getting through. It is not given up as long as some of it goes.
-func TestHeard_SlowUpload(t *testing.T) {
-	for name, takes := range map[string]int64{"it is taken to its end": 600, "nothing more is taken": 60} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				network := roundTripper(func(r *http.Request) (*http.Response, error) {
-					if r.Body == nil { // the question beside it
-						<-r.Context().Done()
-						return nil, r.Context().Err()
-					}
-					for range takes {
-						select {
-						case <-time.After(time.Second):
-						case <-r.Context().Done():
-							return nil, r.Context().Err()
-						}
-						if _, err := io.CopyN(io.Discard, r.Body, 1); err != nil {
-							return nil, err
-						}
-					}
-					if _, err := r.Body.Read(make([]byte, 1)); takes == 600 && errors.Is(err, io.EOF) {
-						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-					}
-					<-r.Context().Done()
-					return nil, r.Context().Err()
-				})
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://gateway/v2/fs/content", strings.NewReader(strings.Repeat("x", 600)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp, err := heard{network}.RoundTrip(r)
-				if takes == 600 && err != nil || takes != 600 && !errors.Is(err, errSilent) {
-					t.Fatal(err)
-				}
-				if resp != nil {
-					_ = resp.Body.Close()
-				}
-			})
-		})
 	}
 }

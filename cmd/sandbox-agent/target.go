@@ -45,7 +45,11 @@ func timeoutFlag(standard time.Duration) cli.Flag {
 }
 
 // target is the gateway that a command talks to.
-type target struct{ endpoint, token string }
+type target struct {
+	endpoint, token string
+
+	hub, node string // with --node: the hub's own address, and the node, whose address endpoint is
+}
 
 // targetOf returns the gateway that the flags and variables name; else the one
 // that runs in the background on this machine, else the usual address.
@@ -54,20 +58,30 @@ func targetOf(c *cli.Context) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	t := target{c.String("endpoint"), token}
+	t := target{endpoint: c.String("endpoint"), token: token}
 	node := c.String("node")
 	switch {
 	case atGateway(c):
 		if err := cmdline.Endpoint(c, "endpoint", t.endpoint); err != nil || node == "" {
 			return t, err
 		}
-		t.endpoint, err = atNode(c, t.endpoint, node)
+		t.hub, t.node = t.endpoint, node
+		t.endpoint, err = atNode(c, t.hub, node)
 		return t, err
 	case node != "":
 		return target{}, cmdline.Usagef(c, "--node %s: name the hub that it has joined with --endpoint", node)
 	}
 	t.endpoint = defaultEndpoint
 	return t, t.ofDaemon()
+}
+
+// ofSessions is where sessions are, also those that go from the node of --node to another one: at the hub's own
+// address the node is named in what opens them.
+func (t target) ofSessions() target {
+	if t.hub != "" {
+		t.endpoint = t.hub
+	}
+	return t
 }
 
 // atNode returns the address of a node at its hub.
@@ -118,6 +132,11 @@ func flagValue(args []string, name string) (value string) {
 		}
 	}
 	return value
+}
+
+// client returns a client of the gateway's HTTP API.
+func (t target) client() (*client.Client, error) {
+	return client.New(t.endpoint, client.Options{Token: t.token, HTTP: cmdline.HTTPClient()})
 }
 
 // controlClient returns a client of the gateway's HTTP API and a context that

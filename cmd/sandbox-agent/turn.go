@@ -112,7 +112,7 @@ func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) 
 	})
 	defer watcher.Wait()
 	defer close(done)
-	return t.o.ending.of(ctx, t.o.target, id, err)
+	return t.o.ending.of(ctx, t.o.target, id, t.o.agent, err)
 }
 
 // run connects, opens or resumes the session, and runs the prompt.
@@ -163,13 +163,19 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	prompt, err := o.prompt(opened)
+	prompt, err := o.prompt(promptTakes(opened))
 	if err != nil {
 		return err
 	}
 	t.opening.Store(true)
-	if err := t.openSession(ctx); err != nil {
+	if opened, err = t.openSession(ctx); err != nil {
 		return err
+	}
+	if agent, ok := rawjson.Member(opened, "_meta", acp.MetaKey, "agentCapabilities"); ok { // of a hub, which says it with the session
+		if prompt, err = o.prompt(capable(agent)); err != nil {
+			t.forgetFresh()
+			return err
+		}
 	}
 	t.mu.Lock()
 	t.running = true
@@ -328,9 +334,7 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 }
 
 // openSession opens or resumes the session with what the flags ask for.
-func (t *turn) openSession(ctx context.Context) error {
-	var res json.RawMessage
-	var err error
+func (t *turn) openSession(ctx context.Context) (res json.RawMessage, err error) {
 	id := t.o.session
 	if id == "" {
 		own := maps.Clone(t.o.opened.own)
@@ -345,7 +349,7 @@ func (t *turn) openSession(ctx context.Context) error {
 		if t.o.agent == claude && t.o.maxCost > 0 { // it tells of its cost when the turn is over
 			own["agentSpecific"] = object{claude: object{"maxBudgetUsd": t.o.maxCost}}
 		}
-		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": t.o.mcpServers(), "_meta": meta(own)})
+		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": t.o.mcpServers(), "_meta": t.link.meta(own)})
 		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
 			err = errors.New("the gateway's answer to session/new has no session id")
@@ -354,7 +358,7 @@ func (t *turn) openSession(ctx context.Context) error {
 		res, err = t.link.resume(ctx, id, t.o.cwd, nil)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.mu.Lock()
 	t.session = id
@@ -362,16 +366,23 @@ func (t *turn) openSession(ctx context.Context) error {
 	t.view.opened(res)
 	c := choosing{t.link, t.o.acp, id, t.o.session == "", res}
 	err = errors.Join(c.choose(ctx, "mode", t.o.mode), c.choose(ctx, "model", t.o.model))
-	if _, wrong := errors.AsType[*cmdline.Usage](err); wrong && t.o.session == "" { // it was made for this prompt only
-		t.o.ending = ending{delete: true}
-		return err
+	if _, wrong := errors.AsType[*cmdline.Usage](err); wrong && t.o.session == "" {
+		t.forgetFresh()
+		return nil, err
 	}
 	t.view.note("session " + id)
 	unsupported, _ := rawjson.Member(res, "_meta", acp.MetaKey, "unsupported")
 	for _, u := range rawjson.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	return err
+	return res, err
+}
+
+// forgetFresh has a session deleted that was made for this prompt only, which is not sent.
+func (t *turn) forgetFresh() {
+	if t.o.session == "" {
+		t.o.ending = ending{delete: true}
+	}
 }
 
 // choosing is a session for which flags choose.

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +17,47 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
+
+// A server that takes connections and answers none is told as such by each command, and so is what is no hub.
+func TestCommands_NoHub(t *testing.T) {
+	defer func(was time.Duration) { cmdline.AnswerBound = was }(cmdline.AnswerBound)
+	cmdline.AnswerBound = 100 * time.Millisecond
+	var lc net.ListenConfig
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/v2/health":
+			_, _ = io.WriteString(w, `{"status":"ok"}`)
+		case r.URL.Path == "/v2/ready" && r.Header.Get("Authorization") == "Bearer right":
+			_, _ = io.WriteString(w, `{"status":"ready"}`)
+		default:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"type":"urn:sandbox-agent:error:token_invalid","status":401}`)
+		}
+	}))
+	defer gateway.Close()
+	silent := "http://" + ln.Addr().String()
+	for _, line := range []string{"health", "node list", "node remove a b", "token list", "session list", "session show s", "session transcript s", "session move s", "session export s -o -", "session remove s t"} {
+		for at, want := range map[string]string{
+			silent + " --token x":                silent + " takes connections, and does not answer: nothing was heard for",
+			silent + " --token x --timeout 50ms": "timed out: reach the hub",
+			gateway.URL + " --token wrong":       "this is a gateway, and no hub\nhint: a gateway is for sandbox-agent, such as sandbox-agent health",
+			gateway.URL + " --token right":       "this is a gateway, and no hub",
+		} {
+			var out, errOut bytes.Buffer
+			code := run(t.Context(), append(strings.Fields(line), append([]string{"--endpoint"}, strings.Fields(at)...)...), stdio{out: &out, err: &errOut})
+			if code != cmdline.ExitUnreachable || strings.Count(errOut.String(), want) != 1 || strings.Contains(errOut.String(), "context") {
+				t.Errorf("%s at %s: exit code %d, %s", line, at, code, &errOut)
+			}
+		}
+	}
+}
 
 // Wrong usage says what is wrong and where to read on, whatever the order of flags.
 func TestRun_WrongUsage(t *testing.T) {
@@ -38,7 +82,8 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"token create --kind client --expires -1h", "--expires cannot be negative", cmdline.ExitUsage},
 		{"token create extra --kind client", `unexpected argument "extra"`, cmdline.ExitUsage},
 		{"token revoke", "ID is missing", cmdline.ExitUsage},
-		{"token revoke a b", `unexpected argument "b"`, cmdline.ExitUsage},
+		{"token revoke a b --endpoint http://127.0.0.1:9", "cannot reach the hub", cmdline.ExitUnreachable},
+		{"session remove", "SESSION is missing", cmdline.ExitUsage},
 		{"node remove a --endpoint nowhere", "is not an http or https address", cmdline.ExitUsage},
 		{"node list --bogus", "-bogus", cmdline.ExitUsage},
 		{"node list --timeout 0s", "--timeout must be more than 0", cmdline.ExitUsage},

@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/fleet/client"
 )
 
 const noHub = "start one with: sandbox-hub serve, or name another with --endpoint"
@@ -37,6 +38,10 @@ func describe(err error) cmdline.Report {
 			r.Hint = "see that the servers of --nats run, and that --nats and --nats-creds are theirs"
 		}
 		return r
+	case errors.Is(err, client.ErrGateway):
+		return cmdline.NotReached("the hub", err, "a gateway is for sandbox-agent, such as sandbox-agent health with the same --endpoint; a hub is started with: sandbox-hub serve")
+	case errors.Is(err, cmdline.ErrSilent):
+		return cmdline.NotReached("the hub", err, "its process is stopped, or stuck: end it and start it again, or name another with --endpoint")
 	case errors.Is(err, acphttp.ErrForeign):
 		return cmdline.NotReached("the hub", err, noHub)
 	case errors.As(err, &p):
@@ -54,7 +59,9 @@ func describe(err error) cmdline.Report {
 			r.Exit = cmdline.ExitNotFound
 		}
 		return r
-	case errors.Is(err, context.DeadlineExceeded), cmdline.Unreachable(err):
+	case errors.Is(err, context.DeadlineExceeded):
+		return cmdline.TimedOut(cmdline.ExitUnreachable, err)
+	case cmdline.Unreachable(err):
 		return cmdline.NotReached("the hub", err, noHub)
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}

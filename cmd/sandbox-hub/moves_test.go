@@ -1,11 +1,13 @@
 package main_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -213,5 +215,104 @@ func TestMove_HubIsKilled(t *testing.T) {
 			t.Errorf("%q stands at %d and %d times:\n%s", text, next, strings.Count(all, text), all)
 		}
 		at = next
+	}
+}
+
+// --node says where a session is made, and which is meant that is there. One that goes to another node is followed.
+func TestMove_OfASessionOfANamedNode(t *testing.T) {
+	f := startHub(t)
+	one := f.startNode("one", "")
+	f.startNode("two", "")
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), append(args, "--node", "one")...)
+		cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
+		return cmd
+	}
+	prompt := func(args ...string) string {
+		t.Helper()
+		out, err := command(append([]string{"prompt"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	said := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(prompt("echo first"))
+	if said == nil {
+		t.Fatal("no session is named")
+	}
+	id := said[1]
+	f.await("it is known", func() bool { return f.session(id).Node == "one" && f.session(id).State == "idle" })
+
+	follower := command("rpc", "stream", "--session", id, "--after", "0")
+	out, err := follower.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = follower.Process.Kill()
+		_ = follower.Wait() // it was killed
+	}()
+	lines := bufio.NewScanner(out)
+	shown := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		t.Fatalf("%q is not shown to who follows the session: %v", text, lines.Err())
+	}
+	shown("first")
+	f.command("session", "move", id, "--to", "two")
+	if out := prompt("--session", id, "echo second"); !strings.Contains(out, "second") {
+		t.Errorf("at its new node: %s", out)
+	}
+	shown("second")
+	prompt("--session", id, "--close", "echo third")
+	shown("third")
+	f.await("it is closed where it is", func() bool { return f.session(id).Node == "two" && f.session(id).State == "closed" })
+	prompt("--session", id, "--delete", "echo fourth")
+	f.await("it is deleted", func() bool { return !f.find("/v2/sessions/"+id, &movedSession{}) })
+
+	cmd := command("prompt", "echo nowhere")
+	cmd.Env = append(cmd.Env, "SANDBOX_AGENT_ENDPOINT="+one.url, "SANDBOX_AGENT_TOKEN=the-nodes-own-token")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "leave out --node") {
+		t.Errorf("at a gateway: %v\n%s", err, out)
+	}
+}
+
+// At a hub it is known with the session what its agent takes in prompts. What it does not take is not sent, and the
+// session that was made for it is not left behind.
+func TestPrompt_AtTheHub_TheAgentTakesNoImages(t *testing.T) {
+	f := startHub(t)
+	dir := t.TempDir()
+	agent, picture := filepath.Join(dir, "agent.sh"), filepath.Join(dir, "a.png")
+	for file, text := range map[string]string{picture: "\x89PNG\r\n\x1a\n", agent: `while read -r line; do
+	answer='{}'
+	case $line in
+	*'"initialize"'*) answer='{"protocolVersion":1,"agentCapabilities":{}}' ;;
+	*'"session/new"'*) answer='{"sessionId":"plain"}' ;;
+	esac
+	id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+	echo '{"jsonrpc":"2.0","id":'"$id"',"result":'"$answer"'}'
+done
+`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.startNode("box", "", "--agent-command", "plain=sh "+agent)
+	for _, more := range [][]string{nil, {"--node", "box"}} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), append([]string{"prompt", "--agent", "plain", "--attach", picture, "look"}, more...)...)
+		cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.url, "SANDBOX_AGENT_TOKEN="+f.admin)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "takes no image/png") {
+			t.Errorf("%v: %v\n%s", more, err, out)
+		}
+	}
+	if out, err := f.agent("box", f.admin, "sessions", "list", "--json"); err != nil || strings.Contains(out, "sessionId") {
+		t.Errorf("there is a session: %v\n%s", err, out)
 	}
 }

@@ -54,10 +54,10 @@ func nodeListCommand(std stdio) *cli.Command {
 func nodeRemoveCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "remove",
-		Usage:       "forget a node that is offline",
-		ArgsUsage:   "NAME",
+		Usage:       "forget nodes that are offline",
+		ArgsUsage:   "NAME...",
 		Description: "A gateway that joins by the name again is a new node.",
 		Flags:       targetFlags(),
-		Action:      onOne(std, "NAME", "removed", (*client.Client).RemoveNode),
+		Action:      onEach(std, "NAME", "removed", (*client.Client).RemoveNode),
 	}
 }

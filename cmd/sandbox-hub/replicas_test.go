@@ -199,8 +199,13 @@ func TestReplicas_EverythingIsKilled(t *testing.T) {
 	if text, _ := f.said(id); !strings.HasPrefix(text, "tick 0 tick 1 ") {
 		t.Errorf("the copy of a session that is gone: %q", text)
 	}
-	f.command("session", "remove", id)
-	if out, code := f.try("session", "show", id); code != 5 || !strings.Contains(out, "Session not found") {
-		t.Errorf("after it was removed: %d %s", code, out)
+	other := f.sessions("state=gone")[1].SessionID
+	if out, code := f.try("session", "remove", id, "nobody", other); code != 5 || !strings.Contains(out, "removed "+id) || !strings.Contains(out, `"nobody" was not found`) || !strings.Contains(out, "removed "+other) {
+		t.Errorf("of three: %d %s", code, out)
+	}
+	for _, id := range []string{id, other} {
+		if out, code := f.try("session", "show", id); code != 5 || !strings.Contains(out, "Session not found") {
+			t.Errorf("after it was removed: %d %s", code, out)
+		}
 	}
 }

@@ -33,7 +33,8 @@ func sessionListCommand(std stdio) *cli.Command {
 		Name:  "list",
 		Usage: "list the sessions of the nodes that the token is for",
 		Description: `Those of nodes that are away are listed as well: the hub has copies. MISSING is how many
-events a node has told of that the hub has not copied.`,
+events a node has told of that the hub has not copied. How the list changes is told by
+sandbox-agent sessions watch, with the hub's address.`,
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "node", Usage: "only those of this node"},
 			&cli.StringSliceFlag{Name: "label", Usage: "only those of nodes with this label, as `NAME=VALUE`; may be repeated"},
@@ -304,20 +305,14 @@ and what its agent kept when its last turn ended. Nothing is taken out of them.`
 func sessionRemoveCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "remove",
-		Usage:       "remove what the hub has of a session that is offline or gone",
-		ArgsUsage:   "SESSION",
+		Usage:       "remove what the hub has of sessions that are offline or gone",
+		ArgsUsage:   "SESSION...",
 		Description: "A node that comes back and still has the session has it copied again. A session whose node is connected is deleted with sandbox-agent sessions delete.",
 		Flags:       oneFlags(),
-		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
-			if err := hub.RemoveSession(ctx, id); err != nil {
-				return err
-			}
-			if c.Bool("json") {
-				cmdline.WriteJSON(std.out, map[string]string{"removed": id.ID})
-				return nil
-			}
-			fmt.Fprintln(std.err, "removed "+id.ID)
-			return nil
-		}),
+		Action: func(c *cli.Context) error {
+			return onEach(std, "SESSION", "removed", func(hub *client.Client, ctx context.Context, id string) error {
+				return hub.RemoveSession(ctx, client.SessionID{ID: id, Node: c.String("node"), Epoch: c.Uint64("epoch")})
+			})(c)
+		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	gateway "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/client"
 )
 
@@ -37,7 +38,7 @@ func hubOf(c *cli.Context) (context.Context, context.CancelFunc, *client.Client,
 	if err := cmdline.Endpoint(c, "endpoint", c.String("endpoint")); err != nil {
 		return nil, nil, nil, err
 	}
-	hub, err := client.New(c.String("endpoint"), token)
+	hub, err := client.New(c.String("endpoint"), gateway.Options{Token: token, HTTP: cmdline.HTTPClient()})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -48,27 +49,25 @@ func hubOf(c *cli.Context) (context.Context, context.CancelFunc, *client.Client,
 	return ctx, cancel, hub, nil
 }
 
-// onOne is the action of a command that does one thing to what its argument names, and says
+// onEach is the action of a command that does one thing to each of what its arguments name, and says
 // that it is done.
-func onOne(std stdio, arg, done string, do func(*client.Client, context.Context, string) error) cli.ActionFunc {
+func onEach(std stdio, arg, done string, do func(*client.Client, context.Context, string) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		args, err := cmdline.Exactly(c, arg)
-		if err != nil {
-			return err
-		}
 		ctx, cancel, hub, err := hubOf(c)
 		if err != nil {
 			return err
 		}
 		defer cancel()
-		if err := do(hub, ctx, args[0]); err != nil {
+		return cmdline.Each(c, arg, std.err, describe, func(name string) error {
+			err := do(hub, ctx, name)
+			switch {
+			case err != nil:
+			case c.Bool("json"):
+				cmdline.WriteJSON(std.out, map[string]string{done: name})
+			default:
+				fmt.Fprintln(std.err, done+" "+name)
+			}
 			return err
-		}
-		if c.Bool("json") {
-			cmdline.WriteJSON(std.out, map[string]string{done: args[0]})
-			return nil
-		}
-		fmt.Fprintln(std.err, done+" "+args[0])
-		return nil
+		})
 	}
 }

@@ -127,10 +127,10 @@ func nodesOf(t store.Token) string {
 func tokenRevokeCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:        "revoke",
-		Usage:       "make a token worth nothing",
-		ArgsUsage:   "ID",
-		Description: "What is open with it ends: streams of clients, and the tunnels of nodes.",
+		Usage:       "make tokens worth nothing",
+		ArgsUsage:   "ID...",
+		Description: "What is open with them ends: streams of clients, and the tunnels of nodes.",
 		Flags:       targetFlags(),
-		Action:      onOne(std, "ID", "revoked", (*client.Client).RevokeToken),
+		Action:      onEach(std, "ID", "revoked", (*client.Client).RevokeToken),
 	}
 }

@@ -125,6 +125,16 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, nil, "v2", "openapi.json")
 }
 
+// Nodes returns the names of the nodes of a hub. A gateway has none.
+func (c *Client) Nodes(ctx context.Context) ([]string, error) {
+	body, err := get[struct{ Nodes []struct{ Name string } }](ctx, c, nil, "v2", "nodes")
+	var names []string
+	for _, n := range body.Nodes {
+		names = append(names, n.Name)
+	}
+	return names, err
+}
+
 // Sessions returns one page of sessions. A filter with the page's NextCursor as
 // its Cursor selects the next one.
 func (c *Client) Sessions(ctx context.Context, f runtime.SessionFilter) (runtime.SessionList, error) {

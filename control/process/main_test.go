@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the gateway does: what a program left belongs to nobody else.
 	died := make(chan os.Signal, 1)
-	signal.Notify(died, syscall.SIGCHLD)
+	signal.Notify(died, process.ChildEnded)
 	go process.ReapOrphans(died, nil)
 	// The thread that starts processes lives as long as the program.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("sandboxagent.dev/sandbox-agent/internal/process.ReapOrphans"),

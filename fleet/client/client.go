@@ -10,12 +10,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
@@ -28,21 +31,34 @@ type Client struct {
 	base  *url.URL
 	token string
 	http  *http.Client
+	feed  *client.Client // of what a hub has as gateways have it
 }
 
 // New returns a client of the hub at endpoint, an http or https address.
-func New(endpoint, token string) (*Client, error) {
+func New(endpoint string, o client.Options) (*Client, error) {
+	feed, err := client.New(endpoint, o)
+	if err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("parse endpoint: %w", err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("parse endpoint: %q is not an http or https address", endpoint)
-	}
 	u.RawQuery, u.Fragment = "", ""
-	return &Client{base: u, token: token, http: &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return &Client{base: u, token: o.Token, http: o.HTTP, feed: feed}, nil
+}
+
+// ErrGateway is in the chain of errors of a server that is no hub, but a gateway.
+var ErrGateway = errors.New("this is a gateway, and no hub")
+
+// gateway reports whether it is a gateway that is asked, and no hub.
+func (c *Client) gateway(ctx context.Context) bool {
+	var health struct{ Status, Role string }
+	err := c.ask(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "health"), nil, nil, &health)
+	return err == nil && health.Status != "" && health.Role != "hub"
 }
 
 // NodeEndpoint returns the address at which clients of a gateway find a node.
@@ -52,6 +68,9 @@ func (c *Client) NodeEndpoint(name string) string {
 
 // Ready returns how the hub is, and a problem when it takes no work.
 func (c *Client) Ready(ctx context.Context) (string, error) {
+	if c.gateway(ctx) {
+		return "", ErrGateway
+	}
 	var body struct{ Status string }
 	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "ready"), nil, nil, &body)
 	return body.Status, err
@@ -90,9 +109,18 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, acphttp.Address(c.base, "v2", "tokens", id), nil, nil, nil)
 }
 
-// do sends body, if any, as JSON and decodes the answer into v, if not nil; an io.Writer gets it
-// as it is.
+// do is ask for what only a hub answers.
 func (c *Client) do(ctx context.Context, method string, u *url.URL, q url.Values, body, v any) error {
+	err := c.ask(ctx, method, u, q, body, v)
+	if _, refused := errors.AsType[*problem.Error](err); refused && c.gateway(ctx) {
+		return ErrGateway
+	}
+	return err
+}
+
+// ask sends body, if any, as JSON and decodes the answer into v, if not nil; an io.Writer gets it
+// as it is.
+func (c *Client) ask(ctx context.Context, method string, u *url.URL, q url.Values, body, v any) error {
 	var sent io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

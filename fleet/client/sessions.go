@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -36,6 +37,14 @@ func (c *Client) Sessions(ctx context.Context, f SessionFilter) (fleet.SessionLi
 	var list fleet.SessionList
 	err := c.do(ctx, http.MethodGet, acphttp.Address(c.base, "v2", "sessions"), q, nil, &list)
 	return list, err
+}
+
+// FollowSessions yields how the list of sessions changes after a position, which is that of a change or of a list,
+// and then all changes that come; after 0, and after a position that the hub does not know, all sessions first. It ends without an
+// error when the hub ends the stream; a pair with an error is the last. ready, if not nil, is called when there is a
+// stream.
+func (c *Client) FollowSessions(ctx context.Context, after uint64, ready func()) iter.Seq2[fleet.SessionChange, error] {
+	return client.FollowSessionsAs[fleet.SessionChange](ctx, c.feed, after, ready)
 }
 
 // SessionID names a session. Node and Epoch are needed where several have the id.

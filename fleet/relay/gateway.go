@@ -43,7 +43,7 @@ type Fleet interface {
 	// Dial opens a connection to a node's gateway. If it is to wait, it does so until the
 	// node is there.
 	Dial(ctx context.Context, t store.Token, name string, wait bool) (acp.Conn, error)
-	// Find returns the session with the id, of the node if one is named.
+	// Find returns the session with the id, of the node if one is named, where it is now.
 	Find(t store.Token, id, node string) (Found, error)
 	// Moving reports whether the session with the id is on its way to another node, and Settle waits until it
 	// is not, for HoldFor at most.

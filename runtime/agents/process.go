@@ -20,10 +20,19 @@ import (
 
 // Why processes are ended, and why requests get no answer of the agent.
 var (
-	ErrShutdown       = problem.New(problem.Unavailable, "the gateway is shutting down")
-	ErrUnused         = errors.New("the agent process was not in use")
-	ErrRequestTimeout = problem.New(problem.Timeout, "the agent did not answer in time")
+	ErrShutdown = problem.New(problem.Unavailable, "the gateway is shutting down")
+	ErrUnused   = errors.New("the agent process was not in use")
 )
+
+// Within is context.WithTimeout for what an agent is asked. [Process.Ask] says of the end of that time who did not
+// answer in which.
+func Within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, bound, late(bound))
+}
+
+func late(bound time.Duration) error {
+	return problem.New(problem.Timeout, "the agent did not answer within %v: try again; if it goes on so, close the session and load it again", bound)
+}
 
 // state is where a process is in its life; see the package's comment.
 type state uint8
@@ -360,7 +369,7 @@ func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error
 	if timeout > 0 {
 		k.timer = awake.AfterFunc(timeout, func() {
 			p.Retire() // it may hang: who asks next is better off with another one
-			p.fail(id, ErrRequestTimeout)
+			p.fail(id, late(timeout))
 		})
 	}
 	return id, nil

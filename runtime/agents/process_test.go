@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -153,7 +154,7 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 		if !p.Alive() {
 			t.Fatal("a process that owes an answer was ended")
 		}
-		if err := <-answered; err != ErrRequestTimeout {
+		if err := <-answered; problem.From(err).Kind != problem.Timeout || !strings.Contains(err.Error(), "did not answer within 1m0s") {
 			t.Errorf("the request ended with %v", err)
 		}
 		again, err := a.Process(t.Context(), needs)

@@ -230,7 +230,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 		reason := ""
 		if l != nil {
-			bounded, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
+			bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 			reason = s.setOption(bounded, l, f.category, wish)
 			cancel()
 		} else {

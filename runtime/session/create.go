@@ -189,7 +189,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	var res json.RawMessage
 	if err == nil {
 		read(s, kept)
-		bounded, cancel := context.WithTimeoutCause(ctx, set.o.RequestTimeout, agents.ErrRequestTimeout)
+		bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
 		defer cancel()
 		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
 			opened := s.openedBy(l, err) && err == nil

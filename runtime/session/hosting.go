@@ -42,7 +42,7 @@ func (s *Session) startLocked(e effect) {
 	} else {
 		around, n = e.req.ctx, e.req.needs
 	}
-	ctx, cancel := context.WithTimeout(observe.Within(s.set.o.Life, around), s.set.o.RequestTimeout)
+	ctx, cancel := agents.Within(observe.Within(s.set.o.Life, around), s.set.o.RequestTimeout)
 	ctx, giveUp := context.WithCancelCause(ctx)
 	s.giveUp = func() { giveUp(errGivenUp) }
 	s.set.o.Tasks.Go(func() {
@@ -373,7 +373,7 @@ func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
 // release has the agent close its side of the session, or delete it, and lets its
 // process go.
 func (s *Session) release(l *link, goal life) {
-	ctx, cancel := context.WithTimeout(s.set.o.Life, agentBound)
+	ctx, cancel := agents.Within(s.set.o.Life, agentBound)
 	defer cancel()
 	var err error
 	switch {
@@ -440,7 +440,7 @@ func (s *Session) deleteDormant() error {
 	if !a.Info().PerSession {
 		n = rec.needs(n, a)
 	}
-	ctx, cancel := context.WithTimeout(s.set.o.Life, startBound)
+	ctx, cancel := agents.Within(s.set.o.Life, startBound)
 	defer cancel()
 	p, err := a.Process(ctx, n)
 	if err != nil {

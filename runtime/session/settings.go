@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -96,7 +97,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 	if !ok {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
+	ctx, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
 	takes := taken(l.p.Agent().Info())
 	var out []Unsupported

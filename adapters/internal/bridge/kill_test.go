@@ -2,8 +2,9 @@ package bridge_test
 
 import (
 	"strconv"
-	"syscall"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // kill ends a process that a test left on purpose.
@@ -11,7 +12,7 @@ func kill(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
 	if err == nil {
-		err = syscall.Kill(n, syscall.SIGKILL)
+		err = bridgetest.Kill(n)
 	}
 	if err != nil {
 		t.Error(err)

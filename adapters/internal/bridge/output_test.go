@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +41,7 @@ func TestOutput(t *testing.T) {
 // says that he waits for them.
 func TestOutput_IsNotReapedByOthers(t *testing.T) {
 	signals, stop := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGCHLD)
+	signal.Notify(signals, process.ChildEnded)
 	var reaper, runs sync.WaitGroup
 	reaper.Go(func() { process.ReapOrphans(signals, stop) })
 	for range 8 {

@@ -5,11 +5,16 @@ package cmdline
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 // Usage is an error about the arguments of a command.
@@ -111,4 +116,33 @@ func Exactly(c *cli.Context, names ...string) ([]string, error) {
 		}
 	}
 	return args, nil
+}
+
+// Each does something to each of what the arguments of a command name. One at which it fails keeps none behind it
+// from that: the last error is returned, and those before are written as describe has them. What is no answer of a
+// server ends it.
+func Each(c *cli.Context, name string, errs io.Writer, describe func(error) Report, do func(arg string) error) error {
+	args := c.Args().Slice()
+	switch {
+	case len(args) == 0:
+		return Usagef(c, "%s is missing", name)
+	case slices.Contains(args, ""):
+		return Usagef(c, "%s is empty", name)
+	}
+	var failed error
+	for _, arg := range args {
+		err := do(arg)
+		if err == nil {
+			continue
+		}
+		if failed != nil {
+			r := describe(failed)
+			r.Print(errs, c.Bool("json"))
+		}
+		failed = err
+		if _, answered := errors.AsType[*problem.Error](err); !answered {
+			break // it is the same for all
+		}
+	}
+	return failed
 }

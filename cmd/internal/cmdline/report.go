@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -85,6 +86,9 @@ func WrongUse(use *Usage) Report {
 // NotReached reports that a server could not be talked to; hint is for one that does not
 // run, or runs elsewhere.
 func NotReached(server string, err error, hint string) Report {
+	if request, ok := errors.AsType[*url.Error](err); ok && errors.Is(err, ErrSilent) {
+		err = request.Err // which it was says nothing
+	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		hint = "if the certificate is right, say so: SSL_CERT_FILE names a file with the authority that signed it"
 	}
@@ -92,6 +96,14 @@ func NotReached(server string, err error, hint string) Report {
 		hint = "the server speaks no TLS: use http:// in its address"
 	}
 	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(briefly(err), "reach "+server+": "), Hint: hint}
+}
+
+// TimedOut reports that --timeout is over.
+func TimedOut(exit int, err error) Report {
+	return Report{
+		Exit: exit, Title: "timed out", Hint: "--timeout sets how long to wait",
+		Detail: strings.TrimSuffix(strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": "),
+	}
 }
 
 // briefly is what an error of a network says, without the way that it came through libraries.
