@@ -33,7 +33,6 @@ type goRun struct {
 	name     string
 	args     []string
 	packages []string
-	computes bool // more than it waits
 	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
 	behind   bool // it has what the others leave of the processors
 }
@@ -87,7 +86,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		// that these tests open, and would not see what the programs depend on that they start.
 		{name: "end to end", args: []string{"-count=1", "-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
 		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2"}, packages: concurrent, early: true, behind: true},
-		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, computes: true, behind: true},
+		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true},
 	}, nil
 }
 

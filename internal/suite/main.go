@@ -144,12 +144,12 @@ func (s *suite) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Three things at a time. Those that wait begin first, for agents, browsers or sockets,
-	// and of them those that take longest. Those that compute come last, since they use all
-	// of the processors when nothing else runs any more.
+	// Five things at a time, of which those that take longest begin first. Those that wait for agents, browsers or
+	// sockets leave time of the processors, and two that compute have it from the beginning: what begins last
+	// and computes alone leaves all but one of the processors idle.
 	next := make(chan func())
 	var workers sync.WaitGroup
-	for range 3 {
+	for range 5 {
 		workers.Go(func() {
 			for part := range next {
 				part()
@@ -161,16 +161,13 @@ func (s *suite) all(ctx context.Context) error {
 		workers.Wait()
 	})
 	defer finish()
-	var waiting, computing []func()
+	var parts []func()
 	for _, run := range goRuns {
 		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
-		switch {
-		case run.early:
+		if run.early {
 			next <- part
-		case run.computes:
-			computing = append(computing, part)
-		default:
-			waiting = append(waiting, part)
+		} else {
+			parts = append(parts, part)
 		}
 	}
 	// On an empty machine these wait for the network.
@@ -190,12 +187,12 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	defer remove()
 	for _, dir := range s.node {
-		waiting = append(waiting, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+		parts = append(parts, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
 	}
-	waiting = append(waiting, func() {
+	parts = append(parts, func() {
 		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
 	})
-	for _, part := range append(append(waiting, computing...), lint) {
+	for _, part := range append(parts, lint) {
 		next <- part
 	}
 	finish()
