@@ -30,14 +30,12 @@ func meta(own object) object { return object{acp.MetaKey: own} }
 
 // meta is meta of what makes or opens a session.
 func (l *link) meta(own object) object {
+	all := object{}
+	maps.Copy(all, own)
 	if l.node != "" {
-		own = maps.Clone(own)
-		if own == nil {
-			own = object{}
-		}
-		own["node"] = l.node
+		all["node"] = l.node
 	}
-	return meta(own)
+	return meta(all)
 }
 
 // initialize makes the connection one with the agent; "" leaves the choice to

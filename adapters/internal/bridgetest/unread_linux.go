@@ -48,10 +48,16 @@ func killed(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(Patience.Milliseconds())); n != 1 {
-		return fmt.Errorf("process %d does not end: %w", pid, err)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(Patience.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR): // by a signal of this process, such as that a child has ended
+			continue
+		case n != 1:
+			return fmt.Errorf("process %d does not end: %w", pid, err)
+		}
+		return nil
 	}
-	return nil
 }
 
 // DiesUnread checks who is told what when the agent's process dies before it is given a line
