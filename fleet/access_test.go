@@ -293,6 +293,7 @@ func TestTokens_TextIsNotKept(t *testing.T) {
 }
 
 func TestTokens_ExpireAlsoWhileUsed(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startHub(t)
 	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -338,6 +339,7 @@ func TestTokens_ExpireAlsoWhileUsed(t *testing.T) {
 // What has only begun with a token ends with it, too: a request that has not come to its end, and a WebSocket on
 // which nothing was said.
 func TestTokens_EndWhatHasBegun(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	for name, head := range map[string]string{
 		"a message": "POST /v2/rpc HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",
 		"a token":   "POST /v2/tokens HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n",

@@ -300,6 +300,7 @@ func TestSync_ListWithoutTheNode(t *testing.T) {
 // What a node had told of and the hub does not have is missing, once the node is away, and waits for
 // nothing.
 func TestSync_MissingWithoutTheNode(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h, b, c, s := startSync(t)
 	c.must("session/prompt", prompt(s, "echo before"))
 	b.stuck.Store(true)
@@ -368,6 +369,7 @@ func TestSync_HubCopiesNothing(t *testing.T) {
 // In a store that takes no more no session is made, and clients of those that are there are told why
 // they take no work.
 func TestSync_StoreIsFull(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 1 << 20})
 	b := h.syncBox("box")
 	c := dial(t, b.url, "")

@@ -460,6 +460,7 @@ func TestFeed_HubOfTheNodeIsGone(t *testing.T) {
 
 // A client that takes nothing is told in the end how all is now, holds up nobody, and not the end of the hub.
 func TestFeed_SlowFollower(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startCopier(t)
 	g := newGateway()
 	h.join("box", h.joinToken(), nil, g)
@@ -554,6 +555,7 @@ func TestFeed_Ends(t *testing.T) {
 
 // While the store is out of reach a stream stays, and goes on when it is back.
 func TestFeed_StoreIsAway(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	dir, port := t.TempDir(), -1
 	start := func() *server.Server {
 		s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true}))

@@ -158,6 +158,7 @@ func TestJoin_RevokedTokenEndsTunnel(t *testing.T) {
 // The file with the token is read for each attempt, so a token can be replaced; when
 // the file is gone, the last one is used.
 func TestJoin_TokenIsReplaced(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startHub(t)
 	n := h.begin(h.url, "box", "sah-aaaaaaaaaaaa-nobodys", nil, echo)
 	h.await("it was refused", func() bool {
@@ -266,6 +267,7 @@ func TestHub_Shutdown(t *testing.T) {
 // A client that does not send what it has announced holds up neither the end of its token nor that of the hub,
 // and is told.
 func TestHub_ClientsThatSendNothing(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	ends := map[string]struct {
 		end  func(h *hub, token string)
 		want string
@@ -322,6 +324,7 @@ func TestHub_ClientsThatSendNothing(t *testing.T) {
 
 // When a hub is replaced all its nodes come back by themselves.
 func TestJoin_ComeBack(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	const nodes = 100
 	shared := store.Options{URL: natsServer(t)}
 	h, after := startHubOn(t, "before", shared), startHubOn(t, "after", shared)

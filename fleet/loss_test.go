@@ -17,6 +17,7 @@ import (
 // Nodes are lost. Sessions of those that a rule is for go on at others that it is for, and their
 // clients with them; those of the rest wait, and so does what somebody has closed.
 func TestOnLoss_SessionsGoOn(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
 		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{Labels: map[string]string{"pool": "ci"}}}, LossGrace: 100 * time.Millisecond,
 	})
@@ -86,6 +87,7 @@ func TestParseOnLoss(t *testing.T) {
 
 // Two hubs see that a node is lost. One of them moves its session, once.
 func TestOnLoss_TwoHubs(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	shared := store.Options{URL: natsServer(t), Advertise: advertised}
 	does := fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond}
 	one, two := startHubThat(t, "one", shared, does), startHubThat(t, "two", shared, does)

@@ -468,6 +468,7 @@ func (h *hub) bundled(id, node string) {
 // When it is back it lets go of the session; what it did meanwhile is kept beside it, and nothing
 // is mixed.
 func TestMove_NodeIsCutOff(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startCopier(t)
 	box := newBox(t)
 	n := h.join("one", h.joinToken(), nil, box)
@@ -741,6 +742,7 @@ func TestMove_DeletedMeanwhile(t *testing.T) {
 
 // Who closes a session that is on its way closes it where it goes: it is not open again there.
 func TestMove_ClosedMeanwhile(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	for _, over := range []string{"ACP", "HTTP"} {
 		t.Run(over, func(t *testing.T) {
 			h, source := startMeddled(t)
@@ -1113,6 +1115,7 @@ func TestMove_HubEnds(t *testing.T) {
 // A hub ends when the node of another one has just let go of the session that it moves: the other finishes the
 // move, though nothing more changes of the session.
 func TestMove_HubOfAnotherNodeEnds(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	shared, copies := store.Options{URL: natsServer(t), Advertise: advertised}, fleet.Options{Replicate: true} // what agents keep is one more reason to look
 	h, ends := startHubThat(t, "stays", shared, copies), startHubThat(t, "ends", shared, copies)
 	source := &meddler{box: newBox(t)}

@@ -329,6 +329,7 @@ func TestReplicas_HubEndsInTheMiddle(t *testing.T) {
 
 // What a node says of the same numbers, or the same id, is kept apart when it is not the same.
 func TestReplicas_OtherHistories(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startCopier(t)
 	g := newGateway()
 	before := some(5, nil)
@@ -566,6 +567,7 @@ func TestReplicas_NameIsUsedAgain(t *testing.T) {
 // A store that is full takes no more, and says what to do; when there is room again the copies
 // go on.
 func TestReplicas_StoreIsFull(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 2 << 20})
 	g := newGateway()
 	g.put("large", begun, some(1, map[int]int{1: 900 << 10})...)

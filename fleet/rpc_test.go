@@ -405,6 +405,7 @@ func TestRPC_NewSessionChoosesItsNode(t *testing.T) {
 // The way to a node breaks while its agent streams, twice in a turn that goes on, and once in one in which much
 // comes at once. The client sees each piece once, in order, and is told.
 func TestRPC_NodeComesBack(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	h := startHub(t)
 	h.box("box", nil)
 	c := h.hello(adminToken)

@@ -85,7 +85,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		// Run each time: to use a result again Go would look once more at each of the hundred thousand files
 		// that these tests open, and would not see what the programs depend on that they start.
 		{name: "end to end", args: []string{"-count=1", "-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
-		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2"}, packages: concurrent, early: true, behind: true},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2", "-parallel", "4"}, packages: concurrent, early: true, behind: true},
 		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true},
 	}, nil
 }
