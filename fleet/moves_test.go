@@ -1115,7 +1115,8 @@ func TestMove_HubEnds(t *testing.T) {
 // A hub ends when the node of another one has just let go of the session that it moves: the other finishes the
 // move, though nothing more changes of the session.
 func TestMove_HubOfAnotherNodeEnds(t *testing.T) {
-	t.Parallel()                                                                                               // it waits more than it computes
+	t.Parallel() // it waits more than it computes
+
 	shared, copies := store.Options{URL: natsServer(t), Advertise: advertised}, fleet.Options{Replicate: true} // what agents keep is one more reason to look
 	h, ends := startHubThat(t, "stays", shared, copies), startHubThat(t, "ends", shared, copies)
 	source := &meddler{box: newBox(t)}
