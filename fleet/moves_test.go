@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -1314,6 +1315,39 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	there.says(s, "third")
 	if got := there.heard(s); !slices.Equal(got, []string{"first", "third"}) {
 		t.Errorf("it has %q", got)
+	}
+}
+
+// A gateway is killed before anything was said in a session, whose first event has a higher number then. What the
+// hub has of it is all that there was, also where it goes on without its node.
+func TestMove_FirstEventIsNotNumberOne(t *testing.T) {
+	h, before, after := startCopier(t), t.TempDir(), filepath.Join(t.TempDir(), "after")
+	n := h.join("one", h.joinToken(), nil, newBoxIn(t, before, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	if err := os.CopyFS(after, os.DirFS(before)); err != nil { // as it is left when it is killed
+		t.Fatal(err)
+	}
+	leave := func() {
+		n.leave()
+		<-n.done
+		h.awaitState("one", fleet.StateOffline)
+	}
+	leave()
+	n = h.join("one", h.joinToken(), nil, newBoxIn(t, after, session.Async, nil, nil))
+	h.awaitState("one", fleet.StateOnline)
+	c = h.hello(adminToken)
+	c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	c.says(s, "first")
+	h.bundled(s, "one")
+	leave()
+	got := h.move(s, fleet.MoveRequest{Node: "two"})
+	if shown := h.session(s); shown.OldestSeq != 0 || shown.HistoryIncomplete || got.LastSeq < 1000 {
+		t.Errorf("after %+v: oldest %d, incomplete %v", got, shown.OldestSeq, shown.HistoryIncomplete)
+	}
+	if lines := strings.Join(h.lines(s, 100), "\n"); !strings.Contains(lines, "first") {
+		t.Errorf("its events: %s", lines)
 	}
 }
 
