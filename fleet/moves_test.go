@@ -24,6 +24,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -1315,6 +1316,36 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	there.says(s, "third")
 	if got := there.heard(s); !slices.Equal(got, []string{"first", "third"}) {
 		t.Errorf("it has %q", got)
+	}
+}
+
+// The clock of the hub that has moved a session is an hour ahead, or was set back since. Who asks for what is left of
+// the session is not kept waiting for its new node as long as that.
+func TestMove_ClocksDiffer(t *testing.T) {
+	for name, since := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			h := startCopier(t)
+			h.box("one", nil)
+			n := h.join("two", h.joinToken(), nil, newBox(t))
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.knows(s, "one", 1)
+			n.leave()
+			<-n.done
+			h.awaitState("two", fleet.StateOffline)
+			line := store.LineOf(h.store.SessionsNamed(s)[0].Info)
+			if _, err := h.store.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+				return &store.Owner{Node: "two", Term: 2, Since: time.Now().Add(since), Others: []store.Other{{Node: "one", Term: 1}}}, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+			if took := time.Since(begun); took > relay.HoldFor/2 {
+				t.Errorf("after %v: %d %s", took, status, body)
+			}
+		})
 	}
 }
 
