@@ -227,7 +227,7 @@ func (f *feed) lookAtLocked(id string) {
 	}
 	// One that has just moved stands where it was until the node that has it tells of it: it is not gone.
 	delete(f.arriving, id)
-	if len(now) == 0 && time.Since(since) < settleFor {
+	if len(now) == 0 && lately(since, settleFor) {
 		now = moved
 		f.arriving[id] = struct{}{}
 	}

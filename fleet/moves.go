@@ -115,13 +115,17 @@ func (h *Hub) endMove(id string) {
 // has the session says decides.
 const longMove = 30 * time.Minute
 
+// lately reports whether a moment that a hub has noted is less than a time away. It may be to come: the clocks of
+// hubs differ, and are set.
+func lately(t time.Time, within time.Duration) bool { return time.Since(t).Abs() < within }
+
 // underWay reports whether somebody is still doing a move.
 func (h *Hub) underWay(m *store.Moving) bool {
 	switch {
 	case m == nil || !h.o.Store.HubLives(m.Hub):
 		return false
 	case m.Hub != h.o.Store.Hub():
-		return time.Since(m.Since) < longMove
+		return lately(m.Since, longMove)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,12 +5,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +26,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -1322,6 +1326,91 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	there.says(s, "third")
 	if got := there.heard(s); !slices.Equal(got, []string{"first", "third"}) {
 		t.Errorf("it has %q", got)
+	}
+}
+
+// The clock of the hub that has moved a session is an hour ahead, or was set back since. Who asks for what is left of
+// the session is not kept waiting for its new node as long as that.
+func TestMove_ClocksDiffer(t *testing.T) {
+	for name, since := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			h := startCopier(t)
+			h.box("one", nil)
+			n := h.join("two", h.joinToken(), nil, newBox(t))
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.knows(s, "one", 1)
+			n.leave()
+			<-n.done
+			h.awaitState("two", fleet.StateOffline)
+			line := store.LineOf(h.store.SessionsNamed(s)[0].Info)
+			if _, err := h.store.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+				return &store.Owner{Node: "two", Term: 2, Since: time.Now().Add(since), Others: []store.Other{{Node: "one", Term: 1}}}, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+			if took := time.Since(begun); took > relay.HoldFor/2 {
+				t.Errorf("after %v: %d %s", took, status, body)
+			}
+		})
+	}
+}
+
+// copyLive copies a folder in which a gateway works: what it renames or removes meanwhile is not there.
+func copyLive(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		place, b := filepath.Join(to, strings.TrimPrefix(path, from)), []byte(nil)
+		switch {
+		case err != nil:
+		case e.IsDir():
+			return os.MkdirAll(place, 0o700)
+		case e.Type().IsRegular():
+			if b, err = os.ReadFile(path); err == nil {
+				return os.WriteFile(place, b, 0o600)
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A gateway is killed before anything was said in a session, whose first event has a higher number then. What the
+// hub has of it is all that there was, also where it goes on without its node.
+func TestMove_FirstEventIsNotNumberOne(t *testing.T) {
+	h, before, after := startCopier(t), t.TempDir(), filepath.Join(t.TempDir(), "after")
+	n := h.join("one", h.joinToken(), nil, newBoxIn(t, before, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	copyLive(t, before, after) // as it is left when it is killed
+	leave := func() {
+		n.leave()
+		<-n.done
+		h.awaitState("one", fleet.StateOffline)
+	}
+	leave()
+	n = h.join("one", h.joinToken(), nil, newBoxIn(t, after, session.Async, nil, nil))
+	h.awaitState("one", fleet.StateOnline)
+	c = h.hello(adminToken)
+	c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	c.says(s, "first")
+	h.bundled(s, "one")
+	leave()
+	got := h.move(s, fleet.MoveRequest{Node: "two"})
+	if shown := h.session(s); shown.OldestSeq != 0 || shown.HistoryIncomplete || got.LastSeq < 1000 {
+		t.Errorf("after %+v: oldest %d, incomplete %v", got, shown.OldestSeq, shown.HistoryIncomplete)
+	}
+	if lines := strings.Join(h.lines(s, 100), "\n"); !strings.Contains(lines, "first") {
+		t.Errorf("its events: %s", lines)
 	}
 }
 

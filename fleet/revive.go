@@ -132,10 +132,28 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	if m.SessionID != s.Session || !m.CreatedAt.Equal(s.Info.CreatedAt) || !m.WithoutLog {
 		return nil, problem.New(problem.ArchiveRefused, "what the node has given as that of session %s is of another one", s.Session)
 	}
-	m.WithoutLog, m.Workspace, m.OldestSeq = false, false, 0 // what the replica has begins where it does
+	m.WithoutLog, m.Workspace = false, false
+	if m.OldestSeq, err = h.oldest(ctx, s.ReplicaID); err != nil {
+		return nil, err
+	}
 	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
 	p.missing, p.remembered = max(replica.Told(&s.Info), p.last)-p.last, m.LastSeq
 	return p, nil
+}
+
+// oldest returns the number of the first event of a replica before which none was let go of: numbers that were never
+// given, as when a gateway was killed before the first one, are not missing.
+func (h *Hub) oldest(ctx context.Context, id store.ReplicaID) (uint64, error) {
+	for l, err := range replica.Lines(ctx, h.o.Store, id, 0) {
+		if err != nil {
+			return 0, unreadable(ctx, err)
+		}
+		if l.Gap {
+			return l.Seq, nil
+		}
+		break
+	}
+	return 1, nil
 }
 
 // goesOn has the events of the session at its next node be numbered on behind all that may be lost,

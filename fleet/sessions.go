@@ -574,7 +574,7 @@ func (h *Hub) settledSession(r *http.Request, c call) (*store.Session, runtime.S
 			return true
 		}
 		o := h.o.Store.Owner(store.LineOf(s.Info))
-		arriving := state == SessionMoved && time.Since(o.Since) < settleFor && !r.URL.Query().Has("node") // where it is was not heard yet
+		arriving := state == SessionMoved && lately(o.Since, settleFor) && !r.URL.Query().Has("node") // where it is was not heard yet
 		return !arriving && (o == nil || !h.underWay(o.Moving))
 	})
 	if given != nil {
