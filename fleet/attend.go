@@ -318,7 +318,7 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		return &next
 	})
 	if removed && err == nil { // while it was fetched
-		noted = a.h.o.Store.RemoveSession(ctx, s.ReplicaID)
+		noted = a.h.o.Store.DropBundle(ctx, s.ReplicaID)
 	}
 	if noted != nil {
 		a.h.log.Warn("that a bundle was kept could not be noted", "session", s.Session, "err", noted)

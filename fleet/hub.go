@@ -307,9 +307,9 @@ func (h *Hub) observe(next http.Handler) http.Handler {
 const role = "hub"
 
 // watching reports whether requests for a path come again and again and say nothing: files of the
-// page, and tunnels, which live as long as their nodes.
+// page, tunnels, which live as long as their nodes, and lanes, on which other requests go.
 func watching(path string) bool {
-	return path == tunnel.Path || isPage(path)
+	return path == tunnel.Path || path == tunnel.LanePath || isPage(path)
 }
 
 func (h *Hub) getHealth(w http.ResponseWriter, _ *http.Request, _ call) error {

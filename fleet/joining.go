@@ -197,8 +197,12 @@ func (l *link) openLane(ctx context.Context) (net.Conn, error) {
 	if c, err := l.tunnel.Lane(ctx); err == nil {
 		return c, nil
 	}
-	return l.tunnel.Open(ctx)
+	c, err := l.tunnel.Open(ctx)
+	return once{c}, err
 }
+
+// once is a connection that is not used again.
+type once struct{ net.Conn }
 
 // RoundTrip implements [http.RoundTripper]. What may be large goes by a lane.
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {

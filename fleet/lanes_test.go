@@ -92,13 +92,18 @@ func (h *hub) send(method, path string, b []byte) (int, []byte) {
 	return resp.StatusCode, answer
 }
 
-// lanes returns how many lanes the hub says that it has.
-func (h *hub) lanes() int {
+// lanes returns how many lanes the hub says that it has, and lanesOpened how many it has had.
+func (h *hub) lanes() int { return h.metric(`sandbox_hub_tunnel_lanes`) }
+func (h *hub) lanesOpened() int {
+	return h.metric(`sandbox_hub_http_requests_total{method="GET",route="/v2/join/lane",status="101"}`)
+}
+
+func (h *hub) metric(name string) int {
 	h.t.Helper()
 	_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
-	m := regexp.MustCompile(`(?m)^sandbox_hub_tunnel_lanes (\d+)$`).FindSubmatch(body)
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\d+)$`).FindSubmatch(body)
 	if m == nil {
-		h.t.Fatal("the metrics do not say how many lanes there are")
+		h.t.Fatalf("the metrics do not say %s", name)
 	}
 	n, err := strconv.Atoi(string(m[1]))
 	if err != nil {
@@ -135,8 +140,8 @@ func TestLanes_WhatIsLarge(t *testing.T) {
 			t.Errorf("%s came by %s and was read by %s, want %s and %s", row.path, put, get, row.way, row.get)
 		}
 	}
-	if n := h.lanes(); n != 2 { // one of requests with a body, one of those without
-		t.Errorf("there are %d lanes, want 2 that were used again", n)
+	if n, opened := h.lanes(), h.lanesOpened(); n != 2 || opened != 2 { // one of requests with a body, one of those without
+		t.Errorf("there are %d lanes of %d that were opened, want 2 that were used again", n, opened)
 	}
 }
 

@@ -267,6 +267,9 @@ func (m *move) claim(ctx context.Context) error {
 				return nil, problem.New(problem.SessionAlreadyExists, "session %s stays at %s: %s has one of its own with this id; delete one of them, or move it to another node", m.line.Session, m.from, m.to).With("sessionId", m.line.Session)
 			}
 			next = *next.With(store.Other{Node: m.to, Until: now})
+		} else if had := *next.Other(m.to); had.Empty { // it may have something again
+			had.Empty = false
+			next = *next.With(had)
 		}
 		next.Moving = &store.Moving{ID: m.id, To: m.to, Hub: m.h.o.Store.Hub(), Since: now}
 		return &next, nil

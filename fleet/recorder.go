@@ -13,7 +13,7 @@ import (
 const writeBound = time.Minute
 
 // movedPiece is how much of an answer is written until its client has time for more.
-const movedPiece = 256 << 10 // bytes
+const movedPiece = 128 << 10 // bytes
 
 // recorder remembers how a request was answered, and bounds how long that waits for
 // a client that does not read.
@@ -67,7 +67,7 @@ func (w *recorder) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	for all.N > 0 {
 		piece := &io.LimitedReader{R: all.R, N: min(all.N, movedPiece)}
-		w.extend()
+		w.extendTo(writeBound * 9 / 10)
 		k, err := to.ReadFrom(piece)
 		n += k
 		if all.N -= k; err != nil || piece.N > 0 {
@@ -85,10 +85,13 @@ func (w *recorder) FlushError() error {
 
 // extend sets the deadline of the connection. It is not taken off behind the answer:
 // the next answer on the connection sets its own.
-func (w *recorder) extend() {
+func (w *recorder) extend() { w.extendTo(writeBound / 2) } // one for each write would cost more than the write
+
+// extendTo sees to it that so much time is left.
+func (w *recorder) extendTo(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); w.why == nil && w.until.Sub(now) < writeBound/2 { // one for each write would cost more than the write
+	if now := time.Now(); w.why == nil && w.until.Sub(now) < left {
 		w.until = now.Add(writeBound)
 		_ = w.control.SetWriteDeadline(w.until) // where there is none, nothing waits
 	}

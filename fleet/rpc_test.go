@@ -783,8 +783,11 @@ func TestRPC_DeletedWhileAnotherHasItOpen(t *testing.T) {
 	has.says(s, "first")
 	h.knows(s, "one", 1)
 	deletes.must("session/delete", `{"sessionId":"`+s+`"}`)
-	h.await("the hub knows that it is deleted", func() bool { return len(h.store.SessionsNamed(s)) == 0 })
-	for _, method := range []string{"session/prompt", "_sandboxagent/session/get", "session/close"} {
+	h.await("the hub knows that it is deleted", func() bool {
+		m := late.call("_sandboxagent/session/get", prompt(s, ""))
+		return errorKind(m) == "session_not_found"
+	})
+	for _, method := range []string{"session/prompt", "session/close"} {
 		if m := late.call(method, prompt(s, "second")); errorKind(m) != "session_not_found" {
 			t.Errorf("%s: %s", method, m.Frame())
 		}

@@ -116,7 +116,7 @@ func (s *streams) take(ctx context.Context, fresh bool) (conn net.Conn, used boo
 func (s *streams) put(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.idle) >= s.most {
+	if _, again := conn.(interface{ Idle() bool }); s.closed || len(s.idle) >= s.most || !again {
 		_ = conn.Close()
 		return
 	}

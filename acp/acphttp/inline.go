@@ -74,6 +74,9 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 			}
 			wait.Reset(h.o.Heartbeat)
 		case <-r.Context().Done():
+			if h.over(r.Context()) == nil {
+				return nil // the client is gone
+			}
 			return h.unanswered(w, r, m, flushed)
 		case <-c.client.Done():
 			select {
@@ -86,7 +89,7 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 	}
 }
 
-// unanswered ends an inline request to which no response comes any more. A client that is gone reads nothing of it.
+// unanswered ends an inline request to which no response comes any more.
 func (h *Handler) unanswered(w http.ResponseWriter, r *http.Request, m acp.Message, flushed bool) error {
 	p := problem.New(problem.ClientNotFound, "the connection was ended before the response came; the session goes on and its events can be read")
 	if why := h.over(r.Context()); why != nil {

@@ -124,7 +124,16 @@ func (s *socket) serve(ctx context.Context) {
 func (s *socket) handshake(ctx context.Context) acp.Client {
 	late := time.AfterFunc(s.h.o.Handshake, func() { _ = s.ws.CloseNow() })
 	defer late.Stop()
-	defer context.AfterFunc(s.over, s.sayOver)()
+	said := make(chan struct{})
+	unsaid := context.AfterFunc(s.over, func() {
+		defer close(said)
+		s.sayOver()
+	})
+	defer func() {
+		if !unsaid() {
+			<-said
+		}
+	}()
 	for {
 		m, ok, err := s.next(ctx)
 		switch {
@@ -317,7 +326,7 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 
 // sayOver ends the socket, and says why.
 func (s *socket) sayOver() {
-	reason := "the gateway is shutting down"
+	reason := "the server is shutting down"
 	if why := context.Cause(s.over); why != nil {
 		reason = problem.From(why).Detail
 	}

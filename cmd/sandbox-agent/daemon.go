@@ -261,8 +261,8 @@ func daemonStartCommand(std stdio) *cli.Command {
 		ArgsUsage: serverLine,
 		Description: `It takes the flags of the server command, as in daemon start --port 3000. When it
 runs already, of this version and with these flags, nothing happens; one of another
-version or with other flags is stopped first. Of another build of this version it is
-said. Without flags those of the last start count.`,
+version or with other flags is stopped first. If it is another build of this version, a
+note says so. Without flags those of the last start count.`,
 		Flags: []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
 			d, args, err := daemonArgs(c)

@@ -250,8 +250,8 @@ func bundleOf(info *jetstream.ObjectInfo) (*Bundle, error) {
 	return &Bundle{LastSeq: last, Size: info.Size, At: info.ModTime}, nil
 }
 
-// dropBundle removes the bundle of a replica. That there is none is no error.
-func (s *Store) dropBundle(ctx context.Context, id ReplicaID) error {
+// DropBundle removes the bundle of a replica. That there is none is no error.
+func (s *Store) DropBundle(ctx context.Context, id ReplicaID) error {
 	if err := s.bundles.Delete(ctx, id.key()); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return fmt.Errorf("remove a bundle: %w", err)
 	}

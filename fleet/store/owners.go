@@ -199,7 +199,12 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 		}
 		return &next, nil
 	})
-	if errors.Is(err, errSame) {
+	switch {
+	case errors.Is(err, errSame):
+		return nil
+	case err != nil:
+		return err
+	case o.Deleted == nil: // the session goes on, and so does what others have of it
 		return nil
 	}
 	for _, r := range s.SessionsNamed(l.Session) {

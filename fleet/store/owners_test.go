@@ -120,3 +120,43 @@ func TestOwner_IsForgottenWhateverIsDeletedFirst(t *testing.T) {
 		}
 	}
 }
+
+// A node deletes what it had of a session that goes on elsewhere. What the hub has of another one that is away stays:
+// it may have events that did not go along.
+func TestOwner_CopiesOfASessionThatGoesOnStay(t *testing.T) {
+	s := open(t, "hub", store.Options{Dir: t.TempDir()}, nil)
+	defer s.Close()
+	line := store.Line{Session: "s", Created: time.Now().UTC()}
+	of := func(node string) store.ReplicaID { return store.ReplicaID{Node: node, Session: "s", Epoch: 1} }
+	for _, name := range []string{"a", "b", "c"} {
+		held, err := s.Join(t.Context(), store.Node{Name: name, Instance: name}, func(store.Node) error { return nil })
+		if err == nil && name == "c" {
+			err = s.Leave(t.Context(), held)
+		}
+		if err == nil {
+			err = s.UpdateSession(t.Context(), of(name), func(*store.Session) *store.Session {
+				return &store.Session{Info: runtime.SessionInfo{ID: "s", CreatedAt: line.Created}}
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+		return &store.Owner{Node: "b", Term: 3, Others: []store.Other{{Node: "c", Term: 1}, {Node: "a", Term: 2}}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SessionDeleted(t.Context(), line, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if s.Session(of("c")) == nil {
+		t.Error("what the hub has of the node that is away is gone")
+	}
+	if err := s.SessionDeleted(t.Context(), line, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if s.Session(of("c")) != nil {
+		t.Error("the session is deleted, and the copy of the node that is away is there")
+	}
+}

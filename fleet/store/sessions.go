@@ -165,7 +165,7 @@ func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
 	// The record goes last: as long as it is there the session can be removed again.
-	if err := errors.Join(s.dropLog(ctx, id), s.dropBundle(ctx, id)); err != nil {
+	if err := errors.Join(s.dropLog(ctx, id), s.DropBundle(ctx, id)); err != nil {
 		if s.room != nil && noSpace(err) {
 			return problem.Wrap(problem.Unavailable, err, "the disk of the hub is full: try again in some seconds, when the hub has given up the room that it holds for removals, or make room on the disk first")
 		}

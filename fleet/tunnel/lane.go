@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // LanePath is where a hub takes lanes.
@@ -38,7 +41,8 @@ var errNoLane = errors.New("the node has no lane for it")
 type lane struct {
 	net.Conn
 	t    *Tunnel
-	from io.Reader // what comes, as a connection that the system knows if there is one
+	from io.Reader    // what comes, as a connection that the system knows if there is one
+	tcp  *net.TCPConn // below it; nil when it is not known
 }
 
 var _ net.Conn = (*lane)(nil)
@@ -51,6 +55,9 @@ func (l *lane) CopyTo(w io.Writer, n int64) (int64, error) {
 	}
 	return k, err
 }
+
+// Idle reports whether nothing has come that was not read, and the other end has not closed it.
+func (l *lane) Idle() bool { return l.tcp != nil && socket.Quiet(l.tcp) }
 
 // ReadFrom implements [io.ReaderFrom], likewise.
 func (l *lane) ReadFrom(r io.Reader) (int64, error) { return io.Copy(l.Conn, r) }
@@ -79,6 +86,7 @@ type lanes struct {
 	open    map[*lane]struct{}
 	awaited map[uint32]chan *lane // by number; one that is closed was refused
 	last    uint32                // number
+	dialing int                   // that the node opens
 	rest    time.Time             // none is asked for before
 	over    bool
 }
@@ -141,13 +149,27 @@ func (t *Tunnel) keep(c net.Conn) *lane {
 	return ls.keepLocked(t, c)
 }
 
+// tcpOf returns what is below a connection, nil if that is not known.
+func tcpOf(c net.Conn) *net.TCPConn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case interface{ TCP() *net.TCPConn }:
+		return c.TCP()
+	}
+	return nil
+}
+
 func (ls *lanes) keepLocked(t *Tunnel, c net.Conn) *lane {
 	if ls.over {
 		return nil
 	}
-	l := &lane{Conn: c, t: t, from: c}
-	if s, ok := c.(interface{ TCP() *net.TCPConn }); ok {
-		l.from = s.TCP()
+	l := &lane{Conn: c, t: t, from: c, tcp: tcpOf(c)}
+	if _, secure := c.(*tls.Conn); !secure && l.tcp != nil {
+		l.from = l.tcp
 	}
 	if ls.open == nil {
 		ls.open = map[*lane]struct{}{}
@@ -224,11 +246,15 @@ func (t *Tunnel) OpenLanes(client *http.Client, at string, header func() http.He
 	for {
 		select {
 		case n := <-t.lanes.asked:
+			if !t.lanes.mayDial() {
+				t.refuse(n)
+				continue
+			}
 			own.Go(func() {
 				ctx, cancel := context.WithTimeout(ctx, laneBound)
 				defer cancel()
-				defer context.AfterFunc(ctx, func() {})()
 				c, err := dialLane(ctx, client, at, n, header())
+				t.lanes.dialed()
 				if err != nil {
 					t.refuse(n)
 					return
@@ -243,6 +269,23 @@ func (t *Tunnel) OpenLanes(client *http.Client, at string, header func() http.He
 			return
 		}
 	}
+}
+
+// mayDial reports whether there is room for one more lane, which counts until dialed is called.
+func (ls *lanes) mayDial() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if len(ls.open)+ls.dialing >= MaxLanes {
+		return false
+	}
+	ls.dialing++
+	return true
+}
+
+func (ls *lanes) dialed() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.dialing--
 }
 
 type laneKey struct{}
@@ -311,6 +354,9 @@ func ParseLane(h http.Header) (node, instance string, n uint32, err error) {
 // TakeLane takes the connection of a request as the lane with a number, for which the hub's end of the
 // tunnel waits. When it fails the connection has ended.
 func (t *Tunnel) TakeLane(w http.ResponseWriter, n uint32) error {
+	w.Header().Set("Connection", "Upgrade")
+	w.Header().Set("Upgrade", laneProtocol)
+	w.WriteHeader(http.StatusSwitchingProtocols)
 	c, had, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return fmt.Errorf("take lane: %w", err)
@@ -319,17 +365,10 @@ func (t *Tunnel) TakeLane(w http.ResponseWriter, n uint32) error {
 		_ = c.Close()
 		return errors.New("take lane: the node speaks before it is asked")
 	}
-	_ = c.SetDeadline(time.Now().Add(laneBound))
-	_, err = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+laneProtocol+"\r\n\r\n")
-	if err == nil {
-		err = c.SetDeadline(time.Time{})
-	}
-	if err == nil && !t.settled(n, c) {
-		err = errNoLane
-	}
-	if err != nil {
+	_ = c.SetDeadline(time.Time{}) // of the request
+	if !t.settled(n, c) {
 		_ = c.Close()
-		return fmt.Errorf("take lane: %w", err)
+		return fmt.Errorf("take lane: %w", errNoLane)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -412,17 +413,22 @@ func keptBack(err error) bool {
 	return ok && refused.Code != acp.CodeMethodNotFound && refused.Code != acp.CodeResourceNotFound || errors.Is(err, agents.ErrShutdown)
 }
 
-// deleteAt has the agent delete its own record of the session, and those that it had of it before.
+// deleteAt has the agent delete its own record of the session, and then those that it had of it before. Of these it is
+// not known that it has them, so that what it says of them keeps nothing back.
 func (s *Session) deleteAt(ctx context.Context, p *agents.Process, native string) error {
+	_, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(native))
+	if keptBack(err) || ctx.Err() != nil {
+		return err
+	}
 	s.mu.Lock()
 	earlier := s.rec.Earlier
 	s.mu.Unlock()
-	for _, id := range earlier {
-		if _, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(id)); keptBack(err) {
-			return err
+	for _, id := range slices.Backward(earlier) {
+		if _, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(id)); keptBack(err) || ctx.Err() != nil {
+			s.logger().Warn("agent did not delete what it had of the session before", "native_session", id, "err", err)
+			break
 		}
 	}
-	_, err := p.Ask(ctx, acp.MethodSessionDelete, sessionParams(native))
 	return err
 }
 

@@ -21,8 +21,8 @@ type record struct {
 	ID             string `json:"id"`
 	Agent          string `json:"agent"`
 	AgentSessionID string `json:"agentSessionId"`
-	// Earlier are the ids that the agent here had of the session before, and may keep something
-	// of; at most maxEarlier, the newest last.
+	// Earlier are the ids that the session had with its agent before, of which that may keep something; at most
+	// maxEarlier, the newest last. One of an imported session the agent here may never have known.
 	Earlier    []string   `json:"earlierAgentSessionIds,omitempty"`
 	Title      string     `json:"title,omitempty"`
 	Gist       string     `json:"gist,omitempty"`   // how the first prompt begins

@@ -9,23 +9,20 @@ import (
 // Within is context.WithTimeout for what an agent's program is asked. When the time is over the error of the context
 // says so to people, and is a context.DeadlineExceeded as well.
 func Within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
-	late := late(bound)
-	ctx, cancel := context.WithTimeoutCause(ctx, bound, late)
-	return within{ctx, late}, cancel
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, late(bound))
+	return within{ctx}, cancel
 }
 
 // within is a context with a bound of its own.
-type within struct {
-	context.Context
-	late late
-}
+type within struct{ context.Context }
 
 // Err implements [context.Context].
 func (w within) Err() error {
-	if err := w.Context.Err(); err == nil || context.Cause(w.Context) != w.late {
-		return err
+	err := w.Context.Err()
+	if l, ok := context.Cause(w.Context).(late); err != nil && ok { // its own, or that of a bound around it
+		return l
 	}
-	return w.late
+	return err
 }
 
 // late is the error of a program that has not answered for so long.

@@ -137,8 +137,9 @@ func boundRest(h http.Handler, within time.Duration) http.Handler {
 			return
 		}
 		body, answer := &openBody{ReadCloser: r.Body}, &openConn{ResponseWriter: w}
-		r.Body = body
-		h.ServeHTTP(answer, r)
+		given := r.WithContext(r.Context()) // the server goes by the body of its own: what was expected, read or closed of it
+		given.Body = body
+		h.ServeHTTP(answer, given)
 		if !body.over.Load() && !answer.taken {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // where there is none, nothing waits
 		}

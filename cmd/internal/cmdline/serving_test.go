@@ -25,6 +25,21 @@ func TestBoundRest_OfABodyThatIsNotRead(t *testing.T) {
 	}
 }
 
+// Who waits to be asked for the body is refused at once, and so is who has announced more of it than is read to no end.
+func TestBoundRest_WaitsForNoBodyThatIsNotWanted(t *testing.T) {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	srv := httptest.NewServer(boundRest(refuse, time.Hour))
+	defer srv.Close()
+	for _, head := range []string{"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n", "Content-Length: 1073741824\r\n\r\n{"} {
+		conn := sent(t, srv, head)
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		b, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 401") {
+			t.Errorf("%q: %q, %v", head, b, err)
+		}
+	}
+}
+
 // Nothing is bounded of a body that was read, and of a connection that was taken over.
 func TestBoundRest_LeavesTheRestAlone(t *testing.T) {
 	slow := make(chan bool)

@@ -83,7 +83,10 @@ func (h Heard) RoundTrip(r *http.Request) (*http.Response, error) {
 	watch.Stop()
 	switch {
 	case err == nil && answered:
-		return resp, nil // its body ends with ctx, which ends with that of the request
+		if _, upgraded := resp.Body.(io.Writer); !upgraded {
+			resp.Body = &heardBody{resp.Body, give}
+		}
+		return resp, nil
 	case err == nil:
 		_ = resp.Body.Close()
 	case answered:
@@ -91,6 +94,18 @@ func (h Heard) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return nil, silence(base(r.URL), began)
+}
+
+// heardBody is the body of an answer, with which the context of its request ends.
+type heardBody struct {
+	io.ReadCloser
+	end context.CancelCauseFunc
+}
+
+// Close implements io.Closer.
+func (b *heardBody) Close() error {
+	defer b.end(nil)
+	return b.ReadCloser.Close()
 }
 
 // taken is the body of a request. As long as some of it goes, the other end is there: on a slow network a question
