@@ -315,14 +315,11 @@ func (l *line) sessionOf(m *acp.Message) *session {
 	return s
 }
 
-// asked takes a request of an agent. A client that may only read is not shown it: others
-// answer.
+// asked takes a request of an agent. A client that may only read is not shown it, and one that has the session open
+// no more, or not yet, cannot answer: others do. An error would be an answer, for all of them.
 func (l *line) asked(m acp.Message) error {
 	s, c := l.sessionOf(&m), l.c
-	if s == nil {
-		return l.send(acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "session %q is not open on this connection", m.Session())))
-	}
-	if !c.token.Scope.Allows(store.ScopeDrive) {
+	if s == nil || !c.token.Scope.Allows(store.ScopeDrive) {
 		return nil
 	}
 	c.mu.Lock()
