@@ -94,6 +94,7 @@ func (h *hub) send(method, path string, b []byte) (int, []byte) {
 
 // lanes returns how many lanes the hub says that it has, and lanesOpened how many it has had.
 func (h *hub) lanes() int { return h.metric(`sandbox_hub_tunnel_lanes`) }
+
 func (h *hub) lanesOpened() int {
 	return h.metric(`sandbox_hub_http_requests_total{method="GET",route="/v2/join/lane",status="101"}`)
 }
