@@ -144,12 +144,12 @@ func (s *suite) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Five things at a time, of which those that take longest begin first. Those that wait for agents, browsers or
+	// Four things at a time, of which those that take longest begin first. Those that wait for agents, browsers or
 	// sockets leave time of the processors, and two that compute have it from the beginning: what begins last
 	// and computes alone leaves all but one of the processors idle.
 	next := make(chan func())
 	var workers sync.WaitGroup
-	for range 5 {
+	for range 4 {
 		workers.Go(func() {
 			for part := range next {
 				part()
