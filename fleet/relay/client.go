@@ -346,19 +346,27 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 		return err
 	}
 	s.asked()
+	c.mu.Lock()
+	s.opens++
+	c.mu.Unlock()
+	answered := func(ok bool) {
+		c.mu.Lock()
+		s.opens--
+		unwanted := !ok && (fresh || s.left && s.opens == 0)
+		s.left = s.left && !ok
+		c.mu.Unlock()
+		if unwanted {
+			c.detach(s)
+		}
+	}
 	if err := l.call(q, m, func(res *acp.Message) {
-		if res.Err() != nil {
-			if fresh {
-				c.detach(s)
-			}
+		if answered(res.Err() == nil); res.Err() != nil {
 			q.Forward(nil, res)
 			return
 		}
 		c.opened(q, s, l.signed(res.Result()))
 	}); err != nil {
-		if fresh {
-			c.detach(s)
-		}
+		answered(false)
 		return err
 	}
 	return nil

@@ -449,6 +449,11 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 			c.mu.Unlock()
 			break
 		}
+		if s.opens > 0 { // the client wants it again behind this
+			s.left = true
+			c.mu.Unlock()
+			break
+		}
 		delete(c.sessions, id) // who acts on it again opens it again
 		c.mu.Unlock()
 		last := s.log.Appended()

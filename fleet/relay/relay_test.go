@@ -173,6 +173,42 @@ func TestLine_HostileNode(t *testing.T) {
 	})
 }
 
+// A client leaves a session and opens it again before the node has answered: it has the session, with what its agent
+// asks. If it cannot be opened again it has it no more.
+func TestSession_LeftAndOpenedAtOnce(t *testing.T) {
+	for name, opens := range map[string]bool{"it opens": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+				e.send(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+				detach, resume := a.takes("_sandboxagent/session/detach"), a.takes("session/resume")
+				a.answers(detach, `{}`)
+				if !opens {
+					a.says(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`, resume.ID())
+					e.gets()
+					a.says("%s", update("s", 1, "one"))
+					wants(t, e)
+					return
+				}
+				a.says(`{"jsonrpc":"2.0","id":5,"method":"session/request_permission","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"seq":1}}}}`)
+				a.answers(resume, `{"_meta":{"sandboxagent.dev":{"seq":1}}}`)
+				wants(t, e, "1 ok", "asked 1", "2 ok")
+				a.says("%s", update("s", 2, "two"))
+				wants(t, e, "s two")
+				e.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+				synctest.Wait()
+				if answer := <-a.toNode; answer.ID() != "5" {
+					t.Errorf("the node got %s", answer.Frame())
+				}
+			})
+		})
+	}
+}
+
 // A node that takes nothing makes nobody wait but those who use it.
 func TestLine_NodeTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,6 +39,8 @@ type session struct {
 
 	// Guarded by Client.mu.
 	opening bool                         // the hub itself has asked the node to open it
+	opens   int                          // requests of the client to open it that are not answered
+	left    bool                         // the client has left it, and wants it again behind that
 	moving  string                       // the move that it waits for, "" for none
 	held    []func(refused *acp.Message) // requests that wait for that; bounded by maxHeld
 
