@@ -275,7 +275,8 @@ func (t *Tunnel) OpenLanes(client *http.Client, at string, header func() http.He
 func (ls *lanes) mayDial() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(ls.open)+ls.dialing >= MaxLanes {
+	// Twice as many as the hub wants: what that has closed may be open here for a moment.
+	if len(ls.open)+ls.dialing >= 2*MaxLanes {
 		return false
 	}
 	ls.dialing++
