@@ -316,8 +316,8 @@ test("words are found in all files below a folder, and a match is shown in its p
     return line !== null && file !== null && line.y > file.y && line.y + line.height < file.y + file.height;
   };
   await expect.poll(inSight).toBe(true);
-  // The mark, and so the number, is at the line that it names.
-  const code = await page.locator(".numbered pre.code").getByText('"<img src=x').boundingBox();
+  // The mark, and so the number, is at the line that it names. Only coloured code has an element for the string.
+  const code = await page.locator(".numbered pre.code .hljs-string", { hasText: "<img src=x" }).boundingBox();
   const marked = await mark.boundingBox();
   expect(Math.abs((code?.y ?? 0) + (code?.height ?? 0) / 2 - (marked?.y ?? 1000) - (marked?.height ?? 0) / 2)).toBeLessThan(3);
   expect(await page.evaluate(() => document.activeElement?.textContent)).toContain("Needle"); // it keeps the focus
