@@ -41,7 +41,9 @@ type Options struct {
 	// OnLoss says for which nodes sessions go on elsewhere when they are away for LossGrace.
 	OnLoss    []OnLoss
 	LossGrace time.Duration
-	Peers     PeerTLS
+	// ForgetAfter is how long a node may be away, or a session without one, until it is forgotten; 0 is for ever.
+	ForgetAfter time.Duration
+	Peers       PeerTLS
 	// Traces is told of requests, nil when no traces are sent.
 	Traces  Traces
 	Version string
@@ -136,8 +138,8 @@ func (h *Hub) removed(s *store.Session) {
 	}
 }
 
-// Run does what the hub does by itself, until ctx or the hub ends: it tells how the list of sessions changes, and
-// moves sessions of nodes that are lost.
+// Run does what the hub does by itself, until ctx or the hub ends: it tells how the list of sessions changes,
+// moves sessions of nodes that are lost, and forgets what is old.
 func (h *Hub) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,6 +148,9 @@ func (h *Hub) Run(ctx context.Context) {
 	own.Go(func() { h.feed.run(ctx) })
 	if len(h.o.OnLoss) > 0 {
 		own.Go(func() { h.watchLosses(ctx) })
+	}
+	if h.o.ForgetAfter > 0 {
+		own.Go(func() { h.forget(ctx) })
 	}
 	own.Wait()
 }

@@ -49,7 +49,7 @@ func ParseOnLoss(words []string) (rules []OnLoss, err error) {
 
 // watchLosses moves sessions of nodes that are lost, until ctx ends.
 func (h *Hub) watchLosses(ctx context.Context) {
-	w := &lossWatch{h: h, away: map[string]awake.Moment{}, failed: map[store.ReplicaID]awake.Moment{}}
+	w := &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]awake.Moment{}}
 	tick := time.NewTicker(lossLook)
 	defer tick.Stop()
 	for {
@@ -62,34 +62,19 @@ func (h *Hub) watchLosses(ctx context.Context) {
 	}
 }
 
-// lossWatch knows since when nodes are away, by the own clock: a hub that has just begun has not seen
-// any that was there. It is used by one goroutine.
+// lossWatch knows what it has tried in vain. It is used by one goroutine.
 type lossWatch struct {
 	h      *Hub
-	away   map[string]awake.Moment          // bounded as nodes are
-	failed map[store.ReplicaID]awake.Moment // sessions of those
+	away   absences
+	failed map[store.ReplicaID]awake.Moment // sessions of nodes that are away
 }
 
 // look moves the sessions of nodes that are away for long.
 func (w *lossWatch) look(ctx context.Context) {
-	if w.h.o.Store.Ready() != nil || w.h.isDraining() {
-		clear(w.away) // it is this hub that is cut off
-		return
-	}
-	known := map[string]bool{}
-	for _, n := range w.h.o.Store.Nodes() {
-		known[n.Name] = true
-		if w.h.online(n) {
-			delete(w.away, n.Name)
-			continue
-		}
-		since, seen := w.away[n.Name]
-		if !seen {
-			w.away[n.Name] = awake.Now()
-			continue
-		}
+	lost, _ := w.away.look(w.h.o.LossGrace)
+	for _, n := range lost {
 		rule, ok := w.h.onLoss(n)
-		if !ok || since.Ago() < w.h.o.LossGrace {
+		if !ok {
 			continue
 		}
 		for _, s := range w.left(n) {
@@ -101,13 +86,8 @@ func (w *lossWatch) look(ctx context.Context) {
 			}
 		}
 	}
-	for name := range w.away {
-		if !known[name] {
-			delete(w.away, name)
-		}
-	}
 	for id, at := range w.failed {
-		if _, away := w.away[id.Node]; !away || at.Ago() > lossRetry {
+		if _, away := w.away.since[id.Node]; !away || at.Ago() > lossRetry {
 			delete(w.failed, id)
 		}
 	}

@@ -79,7 +79,14 @@ func startHubThat(t testing.TB, name string, o store.Options, does fleet.Options
 	}
 	var err error
 	ready := make(chan struct{})
-	if h.store, err = store.Open(t.Context(), o, func(node, other string) { <-ready; h.hub.Moved(node, other) }); err != nil {
+	moved := func(node, other string) {
+		select {
+		case <-ready:
+			h.hub.Moved(node, other)
+		default: // a hub that has not begun has no tunnels
+		}
+	}
+	if h.store, err = store.Open(t.Context(), o, moved); err != nil {
 		t.Fatal(err)
 	}
 	does.Store, does.AdminToken, does.Version, does.CORS = h.store, adminToken, "test", control.CORS{Origins: []string{"https://page.example"}}

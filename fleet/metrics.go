@@ -22,6 +22,7 @@ type metrics struct {
 	bundles     *prometheus.CounterVec
 	bundleBytes prometheus.Counter
 	moves       *prometheus.CounterVec
+	forgotten   *prometheus.CounterVec
 	peers       *prometheus.CounterVec
 }
 
@@ -37,6 +38,7 @@ func newMetrics(version string, h *Hub) *metrics {
 	m.bundles = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_bundles_total", Help: "What agents keep of sessions: stored, or failed."}, []string{"outcome"})
 	m.bundleBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "sandbox_hub_bundle_bytes_total", Help: "Bytes of it that were stored."})
 	m.moves = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_moves_total", Help: "Sessions that were to go to another node: moved, revived when the node was away, or failed."}, []string{"outcome"})
+	m.forgotten = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_forgotten_total", Help: "What this hub has forgotten because nobody has come back for it: sessions, or nodes."}, []string{"what"})
 	m.peers = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_peer_failures_total", Help: "Requests that another hub could not be asked: it has no TLS (plain), a certificate that is not trusted, or was unreachable."}, []string{"reason"})
 	for _, reason := range peerReasons { // all that can be is shown from the start, at 0
 		m.peers.WithLabelValues(reason)
@@ -50,13 +52,16 @@ func newMetrics(version string, h *Hub) *metrics {
 	for _, outcome := range []string{"moved", "revived", "failed"} {
 		m.moves.WithLabelValues(outcome)
 	}
+	for _, what := range []string{"session", "node"} {
+		m.forgotten.WithLabelValues(what)
+	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbox_hub_build_info", Help: "1, with the version of the program and of Go."}, []string{"version", "goversion"})
 	info.WithLabelValues(version, goruntime.Version()).Set(1)
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sandbox_hub_" + name, Help: help}, func() float64 { return float64(value()) })
 	}
 	r.MustRegister(
-		m.open, m.requests, m.joins, m.copied, m.bundles, m.bundleBytes, m.moves, m.peers, info,
+		m.open, m.requests, m.joins, m.copied, m.bundles, m.bundleBytes, m.moves, m.forgotten, m.peers, info,
 		gauge("nodes", "Nodes that are known.", func() int { return len(h.o.Store.Nodes()) }),
 		gauge("nodes_online", "Nodes whose tunnel a hub holds.", func() (n int) {
 			for _, node := range h.o.Store.Nodes() {

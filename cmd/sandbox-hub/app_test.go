@@ -96,6 +96,7 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"serve --bundle-bytes -1", "--bundle-bytes cannot be negative", cmdline.ExitUsage},
 		{"serve --on-node-loss copy", "\"copy\" is neither read nor move", cmdline.ExitUsage},
 		{"serve --on-node-loss move --no-bundles", "--on-node-loss move needs what agents keep", cmdline.ExitUsage},
+		{"serve --forget-after 59m", "--forget-after must be 0 or at least 1h0m0s", cmdline.ExitUsage},
 		{"serve --on-node-loss move --node-loss-after 1s", "--node-loss-after must be at least 20s", cmdline.ExitUsage},
 		{"session export s", "name the file with -o", cmdline.ExitUsage},
 		{"session move s --to-label pool", "--to-label: \"pool\" is no label", cmdline.ExitUsage},

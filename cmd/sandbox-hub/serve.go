@@ -48,6 +48,7 @@ type serveConfig struct {
 	bundleBytes     int64
 	onLoss          []fleet.OnLoss
 	lossGrace       time.Duration
+	forgetAfter     time.Duration
 	adminToken      string
 	cors            control.CORS
 	tlsCert, tlsKey string
@@ -80,6 +81,7 @@ seconds; a second one ends it at once.`,
 			&cli.Int64Flag{Name: "bundle-bytes", Usage: "the most bytes of what agents keep, 0 is no bound; at the bound nothing newer is kept until sessions are removed", Value: 8 << 30, EnvVars: env("BUNDLE_BYTES")},
 			&cli.StringSliceFlag{Name: "on-node-loss", Usage: "what becomes of sessions whose node is lost: read, or move to the node with the least work; move:NAME=VALUE is for nodes with that label, among each other, with + between several; may be repeated", Value: cli.NewStringSlice("read"), EnvVars: env("ON_NODE_LOSS")},
 			&cli.DurationFlag{Name: "node-loss-after", Usage: "a node that is offline for this long is lost, for --on-node-loss", Value: time.Minute, EnvVars: env("NODE_LOSS_AFTER")},
+			&cli.DurationFlag{Name: "forget-after", Usage: "forget nodes that have been away for this long, such as 720h, and the copies of sessions that no node has which is there; 0 is never", EnvVars: env("FORGET_AFTER")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
@@ -139,6 +141,8 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--bundle-bytes cannot be negative")
 	case c.Duration("node-loss-after") < leastLossGrace:
 		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
+	case c.Duration("forget-after") != 0 && c.Duration("forget-after") < leastForgetAfter:
+		return cfg, cmdline.Usagef(c, "--forget-after must be 0 or at least %v: what is forgotten is gone, and machines are started anew", leastForgetAfter)
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
@@ -152,7 +156,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	if cfg.log, err = cmdline.LogOf(c); err != nil {
 		return cfg, err
 	}
-	cfg.lossGrace = c.Duration("node-loss-after")
+	cfg.lossGrace, cfg.forgetAfter = c.Duration("node-loss-after"), c.Duration("forget-after")
 	if cfg.onLoss, err = fleet.ParseOnLoss(c.StringSlice("on-node-loss")); err != nil {
 		return cfg, cmdline.Usagef(c, "--on-node-loss: %v", err)
 	}
@@ -178,6 +182,9 @@ const leastAdminToken = 20
 
 // leastLossGrace is what a node needs to come back by itself.
 const leastLossGrace = 20 * time.Second
+
+// leastForgetAfter is more than anybody takes to start a machine anew.
+const leastForgetAfter = time.Hour
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
@@ -233,7 +240,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	if told.Traces() {
 		traces = told
 	}
-	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, ForgetAfter: cfg.forgetAfter, Version: version, Logger: log})
 	hub.Store(h)
 	running, stopRunning := context.WithCancel(ctx)
 	ran := make(chan struct{})

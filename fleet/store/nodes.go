@@ -143,6 +143,17 @@ func (s *Store) Leave(ctx context.Context, h Held) error {
 	return err
 }
 
+// NoteAway notes that a node is away of which nobody has noted that it left: the hub that held its tunnel ended
+// without a word. When that was nobody knows, so it is now.
+func (s *Store) NoteAway(ctx context.Context, name string) {
+	had, ok := s.nodes.get(nodeKey(name))
+	if ok && had.value.Connected && !s.Online(had.value) {
+		if err := s.Leave(ctx, Held{had.value, had.revision}); err != nil {
+			s.log.Debug("it is not noted that a node is away", "node", name, "err", err)
+		}
+	}
+}
+
 // RemoveNode forgets a node that is not online.
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
