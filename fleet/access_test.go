@@ -240,13 +240,15 @@ func TestAccess_EveryOperationOfANode(t *testing.T) {
 
 func TestTokens_BadOnesAreRefused(t *testing.T) {
 	h := startHub(t)
-	past := time.Now().Add(-time.Hour)
+	past, none := time.Now().Add(-time.Hour), int64(0)
 	for body, want := range map[any]string{
 		&fleet.NewToken{}:                                                              "kind",
 		&fleet.NewToken{Kind: "peer"}:                                                  "kind",
 		&fleet.NewToken{Kind: store.KindClient, Scope: "root"}:                         "scope",
 		&fleet.NewToken{Kind: store.KindJoin, Scope: store.ScopeRead}:                  "no scope",
 		&fleet.NewToken{Kind: store.KindClient, Expires: &past}:                        "by the hub's clock: choose a time to come",
+		&fleet.NewToken{Kind: store.KindClient, Expires: &past, ExpiresIn: &none}:      "expires and expiresIn are both given",
+		&fleet.NewToken{Kind: store.KindClient, ExpiresIn: &none}:                      "expiresIn is 0: give 1 to",
 		&fleet.NewToken{Kind: store.KindClient, Node: "../x"}:                          "name of a node",
 		&fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"a b": "c"}}: "name of a label",
 		&fleet.NewToken{Kind: store.KindClient, Note: strings.Repeat("x", 300)}:        "note",
@@ -268,6 +270,20 @@ func TestTokens_BadOnesAreRefused(t *testing.T) {
 	}
 	if _, body := h.ask(http.MethodGet, "/v2/tokens", adminToken, nil); string(body) != `{"tokens":[]}`+"\n" {
 		t.Errorf("after all that there are tokens: %s", body)
+	}
+}
+
+// A time from now is one of the hub's clock.
+func TestTokens_ExpireInSeconds(t *testing.T) {
+	h := startHub(t)
+	in, before := int64(3600), time.Now().Add(time.Hour).Truncate(time.Second)
+	status, body := h.ask(http.MethodPost, "/v2/tokens", adminToken, fleet.NewToken{Kind: store.KindClient, ExpiresIn: &in})
+	var made fleet.CreatedToken
+	if err := json.Unmarshal(body, &made); status != http.StatusCreated || err != nil {
+		t.Fatalf("make a token: %d %s", status, body)
+	}
+	if at := made.Expires; at == nil || at.Before(before) || at.After(time.Now().Add(time.Hour)) {
+		t.Errorf("it expires at %v", at)
 	}
 }
 

@@ -15,16 +15,20 @@ import (
 const (
 	maxBody = 64 << 10 // bytes of a body that asks for something
 	maxNote = 200      // runes
+
+	mostSeconds = 100 * 366 * 24 * 60 * 60 // until a token expires
 )
 
 // NewToken asks for a token.
 type NewToken struct {
-	Kind    store.Kind        `json:"kind"`
-	Scope   store.Scope       `json:"scope,omitempty"`  // of clients; read by default
-	Labels  map[string]string `json:"labels,omitempty"` // of the nodes it is for
-	Node    string            `json:"node,omitempty"`   // the one it is for
-	Note    string            `json:"note,omitempty"`
-	Expires *time.Time        `json:"expires,omitempty"`
+	Kind   store.Kind        `json:"kind"`
+	Scope  store.Scope       `json:"scope,omitempty"`  // of clients; read by default
+	Labels map[string]string `json:"labels,omitempty"` // of the nodes it is for
+	Node   string            `json:"node,omitempty"`   // the one it is for
+	Note   string            `json:"note,omitempty"`
+	// Expires is when it ends, ExpiresIn in how many seconds, by the hub's clock. One of them may be given.
+	Expires   *time.Time `json:"expires,omitempty"`
+	ExpiresIn *int64     `json:"expiresIn,omitempty"`
 }
 
 // CreatedToken is a token with its text, which is shown this once.
@@ -60,6 +64,16 @@ func (n NewToken) check() (store.Token, error) {
 	if len([]rune(t.Note)) > maxNote || strings.ContainsFunc(t.Note, unicode.IsControl) {
 		return bad("the note is longer than %d characters, or has some that cannot be shown", maxNote)
 	}
+	if in := n.ExpiresIn; in != nil {
+		if n.Expires != nil {
+			return bad("expires and expiresIn are both given: choose one")
+		}
+		if *in < 1 || *in > mostSeconds {
+			return bad("expiresIn is %d: give 1 to %d seconds", *in, mostSeconds)
+		}
+		at := time.Now().Add(time.Duration(*in) * time.Second)
+		n.Expires = &at
+	}
 	if n.Expires != nil {
 		at := n.Expires.UTC().Truncate(time.Second)
 		if now := time.Now().UTC(); !at.After(now) || at.Year() > 9999 {
@@ -79,7 +93,7 @@ func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error 
 		NewToken
 		Node *string `json:"node"` // "" is not the same as none
 	}
-	if err := readJSON(w, r, "an object with kind and any of scope, labels, node, note and expires", &said); err != nil {
+	if err := readJSON(w, r, "an object with kind and any of scope, labels, node, note, and expires or expiresIn", &said); err != nil {
 		return err
 	}
 	if said.Node != nil {

@@ -80,6 +80,7 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"token create", "--kind is missing", cmdline.ExitUsage},
 		{"token create --kind client --label a", "NAME=VALUE", cmdline.ExitUsage},
 		{"token create --kind client --expires -1h", "--expires cannot be negative", cmdline.ExitUsage},
+		{"session list --cwd src", "--cwd src: give the whole path", cmdline.ExitUsage},
 		{"token create extra --kind client", `unexpected argument "extra"`, cmdline.ExitUsage},
 		{"token revoke", "ID is missing", cmdline.ExitUsage},
 		{"token revoke a b --endpoint http://127.0.0.1:9", "cannot reach the hub", cmdline.ExitUnreachable},

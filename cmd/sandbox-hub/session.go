@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,9 @@ sandbox-agent sessions watch, with the hub's address.`,
 			limit := c.Int("limit")
 			if limit < 0 {
 				return cmdline.Usagef(c, "--limit cannot be negative")
+			}
+			if cwd := c.String("cwd"); cwd != "" && !path.IsAbs(cwd) && !strings.Contains(cwd, `:\`) {
+				return cmdline.Usagef(c, "--cwd %s: give the whole path, which is one of the nodes'", cwd)
 			}
 			ctx, cancel, hub, err := hubOf(c)
 			if err != nil {

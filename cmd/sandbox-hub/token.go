@@ -54,8 +54,8 @@ The token is shown this once; the hub keeps a hash of it.`,
 			}
 			n := fleet.NewToken{Kind: store.Kind(c.String("kind")), Scope: store.Scope(c.String("scope")), Labels: labels, Node: c.String("node"), Note: c.String("note")}
 			if d := c.Duration("expires"); d > 0 {
-				at := time.Now().Add(d)
-				n.Expires = &at
+				seconds := max(1, int64(d/time.Second))
+				n.ExpiresIn = &seconds
 			}
 			ctx, cancel, hub, err := hubOf(c)
 			if err != nil {
