@@ -47,7 +47,7 @@ type Unpacked struct {
 }
 
 // Unpack unpacks a tar archive into the folder at path, which is made if it is
-// not there. Files replace files. consumed returns how many bytes of the
+// not there. Files replace files; new ones get the times of the archive. consumed returns how many bytes of the
 // compressed archive were read, which Ratio is about; nil for one that is not
 // compressed.
 //
@@ -263,8 +263,13 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil && temp != "" {
+	switch {
+	case err != nil:
+	case temp != "":
+		// It has the time of now: whoever has read the one before can see that it is another.
 		err = dir.Rename(temp, base)
+	case u.came == nil && h.ModTime.Unix() > 0:
+		_ = dir.Chtimes(base, h.ModTime, h.ModTime) // some file systems keep no times
 	}
 	if err != nil {
 		unfinished := base

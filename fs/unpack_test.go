@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -66,6 +67,27 @@ func TestUnpack(t *testing.T) {
 		want(t, dir+"/in", "a/", "a/b/", "a/b/c=1", "a/l -> b", "empty=", "hard=new", "kept=kept", "old=new", "was-link=file")
 		if u.Files != 6 || u.Bytes != 8 || u.Truncated || u.Paths[0] != dir+"/in/a/b/c" || len(u.Paths) != 9 {
 			t.Errorf("%+v", u)
+		}
+	})
+}
+
+// A new file has the time that the archive says. One that replaces another is as new as it is: who has read the other
+// one can see that.
+func TestUnpack_Times(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		put(t, dir+"/old", "old")
+		then, began := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC), time.Now().Add(-time.Minute)
+		at := func(name string, when time.Time) tar.Header {
+			return tar.Header{Mode: 0o644, Typeflag: tar.TypeReg, Name: name, ModTime: when}
+		}
+		_, err := s.Unpack(t.Context(), dir, bytes.NewReader(pack(t, []tar.Header{at("new", then), at("old", then), at("none", time.Unix(0, 0))}, []string{"", "", ""})), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, ok := range map[string]func(time.Time) bool{"new": then.Equal, "old": began.Before, "none": began.Before} {
+			if e, err := s.Stat(dir+"/"+name, false); err != nil || !ok(e.ModifiedAt) {
+				t.Errorf("%s is of %v, %v", name, e.ModifiedAt, err)
+			}
 		}
 	})
 }

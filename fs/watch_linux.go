@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -215,10 +216,20 @@ func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name s
 			w.forget(rel)
 		}
 		return w.tell(Change{Type: Removed, Folder: folder}, rel)
-	case mask&syscall.IN_CLOSE_WRITE != 0:
+	case mask&syscall.IN_CLOSE_WRITE != 0 && !w.nameless(name, rel):
 		return w.tell(Change{Type: Modified}, rel)
 	}
 	return nil
+}
+
+// nameless reports whether a name is not that of a file, but what the kernel says of one that has none.
+func (w *watcher) nameless(name, rel string) bool {
+	number, ok := strings.CutPrefix(name, "#")
+	if _, err := strconv.ParseUint(number, 10, 64); !ok || err != nil {
+		return false
+	}
+	_, err := w.s.tree.Lstat(filepath.Join(w.name, filepath.FromSlash(rel)))
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // renamed tells of something that was renamed from w.left to rel.

@@ -68,6 +68,8 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, changes, "modified w")
+		put(t, dir+"/#12", "1") // as the kernel calls a file without a name
+		expect(t, changes, "created #12", "modified #12")
 		if err := os.Rename(dir+"/old", dir+"/new"); err != nil {
 			t.Fatal(err)
 		}

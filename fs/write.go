@@ -132,6 +132,16 @@ func (w *writing) check() error {
 	return nil
 }
 
+// create makes the temporary file. Where it can be it has no name before give is called: then nobody sees it grow, and
+// nothing is left of it when this program is killed.
+func (w *writing) create(temp string, perm os.FileMode) (f *os.File, give func() error, err error) {
+	if f, give = unnamed(w.dir, temp, perm); f != nil {
+		return f, give, nil
+	}
+	f, err = w.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	return f, func() error { return nil }, err
+}
+
 // fill writes the temporary file. It is gone when fill fails.
 func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 	perm := os.FileMode(0o666) // less what the process's mask takes away
@@ -139,7 +149,7 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 		perm = 0o600 // until all is there
 	}
 	temp := temporaryName()
-	f, err := w.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	f, give, err := w.create(temp, perm)
 	if err != nil {
 		return nil, explain(err, "make a file beside %s", w.path)
 	}
@@ -179,6 +189,9 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 	}
 	if info, err = f.Stat(); err != nil {
 		return nil, explain(err, "stat %s", w.path)
+	}
+	if err := give(); err != nil {
+		return nil, explain(err, "make a file beside %s", w.path)
 	}
 	// Some file systems tell only now that there is no room.
 	if err := f.Close(); err != nil {

@@ -1,0 +1,69 @@
+package fs
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// A file that is being written is not to be seen: not by an agent that commits all there is, and not after this
+// program was killed.
+func TestWrite_NobodySeesHalfAFile(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatalf("the tests' folder is in a file system without files that have no name: %v", err)
+		}
+		_ = unix.Close(fd)
+		put(t, dir+"/old", "old")
+		before := []string{"old"}
+		for _, one := range []struct {
+			name string
+			o    WriteOptions
+			then []string
+		}{
+			{"old", WriteOptions{}, before},
+			{"new", WriteOptions{New: true}, []string{"new", "old"}},
+			{"third", WriteOptions{Sync: true}, []string{"new", "old", "third"}},
+		} {
+			r, w := io.Pipe()
+			done := make(chan error, 1)
+			go func() {
+				_, _, err := s.Write(dir+"/"+one.name, r, one.o)
+				done <- err
+			}()
+			if _, err := w.Write(make([]byte, 3*copySize)); err != nil { // more than is read at once: some is written
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, entriesOf(t, dir)); diff != "" {
+				t.Errorf("while %s is written, -before +now:\n%s", one.name, diff)
+			}
+			_ = w.Close()
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", one.name, err)
+			}
+			if diff := cmp.Diff(one.then, entriesOf(t, dir)); diff != "" {
+				t.Errorf("when %s is written, -want +got:\n%s", one.name, diff)
+			}
+			if info, err := os.Stat(dir + "/" + one.name); err != nil || info.Size() != 3*copySize {
+				t.Errorf("%s: %v", one.name, err)
+			}
+			before = one.then
+		}
+	})
+}
+
+func entriesOf(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
