@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"os/exec"
@@ -497,26 +498,31 @@ func TestFiles_TooManyTransfers(t *testing.T) {
 	put(t, dir+"/f", "x")
 	var open []*io.PipeWriter
 	results := make(chan int, 2)
+	reading := make(chan struct{}, 2) // a server says 100 when it begins to read a body
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { reading <- struct{}{} }})
 	for i := range 2 {
 		r, w := io.Pipe()
 		open = append(open, w)
-		go func() {
-			resp, _ := ask(t, "PUT", fmt.Sprintf("%s/v2/fs/file?path=n%d", base, i), r)
-			results <- resp.StatusCode
-		}()
-		if _, err := w.Write([]byte("begun")); err != nil {
+		req, err := http.NewRequestWithContext(ctx, "PUT", fmt.Sprintf("%s/v2/fs/file?path=n%d", base, i), r)
+		if err != nil {
 			t.Fatal(err)
 		}
+		req.Header.Set("Expect", "100-continue")
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				results <- 0
+				return
+			}
+			_ = resp.Body.Close()
+			results <- resp.StatusCode
+		}()
 	}
-	for late := time.After(patience); ; { // both have reached their handlers
-		entries, _ := os.ReadDir(dir)
-		if len(entries) == 3 {
-			break
-		}
+	for range 2 {
 		select {
-		case <-tick(t):
-		case <-late:
-			t.Fatalf("the transfers have not begun: %v", entries)
+		case <-reading:
+		case <-time.After(patience):
+			t.Fatal("the transfers have not begun")
 		}
 	}
 	for _, method := range []string{"GET", "PUT"} {

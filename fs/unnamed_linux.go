@@ -4,8 +4,8 @@ import (
 	"os"
 	"strconv"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
+	"unsafe"
 )
 
 // ownFiles says whether open files of this process can be reached by path, as giving one a name needs.
@@ -14,27 +14,45 @@ var ownFiles = sync.OnceValue(func() bool {
 	return err == nil
 })
 
+// The flags of open and linkat that package syscall does not have.
+const (
+	openUnnamed = 0o20000000 | syscall.O_DIRECTORY // O_TMPFILE
+	linkFollow  = 0x400                            // AT_SYMLINK_FOLLOW
+)
+
 // unnamed makes a file in dir that has no name until give gives it one. It is nil where the system or the file system
 // has no such files.
 func unnamed(dir *os.Root, name string, perm os.FileMode) (f *os.File, give func() error) {
 	if !ownFiles() {
 		return nil, nil
 	}
-	folder, err := dir.Open(".")
+	f, err := dir.OpenFile(".", openUnnamed|os.O_WRONLY, perm)
 	if err != nil {
 		return nil, nil
 	}
-	defer folder.Close()
-	fd, err := unix.Openat(int(folder.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, uint32(perm))
-	if err != nil {
-		return nil, nil
-	}
-	return os.NewFile(uintptr(fd), name), func() error {
+	return f, func() error {
 		folder, err := dir.Open(".")
 		if err != nil {
 			return err
 		}
 		defer folder.Close()
-		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), int(folder.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+		return linkAt("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), folder, name)
 	}
+}
+
+// linkAt gives the file to which a link leads a name in a folder.
+func linkAt(link string, folder *os.File, name string) error {
+	from, err := syscall.BytePtrFromString(link)
+	if err != nil {
+		return err
+	}
+	to, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	// The first number is not used: link is an absolute path.
+	if _, _, errno := syscall.Syscall6(syscall.SYS_LINKAT, 0, uintptr(unsafe.Pointer(from)), folder.Fd(), uintptr(unsafe.Pointer(to)), linkFollow, 0); errno != 0 {
+		return errno
+	}
+	return nil
 }

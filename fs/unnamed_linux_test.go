@@ -3,21 +3,21 @@ package fs
 import (
 	"io"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 )
 
 // A file that is being written is not to be seen: not by an agent that commits all there is, and not after this
 // program was killed.
 func TestWrite_NobodySeesHalfAFile(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
-		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o600)
+		fd, err := syscall.Open(dir, openUnnamed|syscall.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatalf("the tests' folder is in a file system without files that have no name: %v", err)
 		}
-		_ = unix.Close(fd)
+		_ = syscall.Close(fd)
 		put(t, dir+"/old", "old")
 		before := []string{"old"}
 		for _, one := range []struct {
