@@ -26,6 +26,10 @@ var zippers = sync.Pool{New: func() any {
 // writeDocument answers with JSON, compressed when that is worth it.
 func writeDocument(c echo.Context, b []byte) error {
 	w, r := c.Response(), c.Request()
+	if w.Committed { // and has blanks before it
+		writePieces(w, memory.From(r.Context()), b)
+		return nil
+	}
 	h := w.Header()
 	h.Set("Content-Type", echo.MIMEApplicationJSON)
 	h.Add("Vary", "Accept-Encoding")

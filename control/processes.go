@@ -190,9 +190,15 @@ func (s *Server) runProcess(r processRequest) error {
 	if err != nil {
 		return err
 	}
+	end := blanks(r)
 	// A client that leaves ends the program.
 	result, err := r.all.Run(r.Request().Context(), process.Spec{Command: b.Command, Args: b.Args, Dir: dir, Env: b.Env}, o)
-	if err != nil {
+	end()
+	switch {
+	case err != nil && r.Response().Committed:
+		s.log.Warn("answer ended early", "err", err)
+		panic(http.ErrAbortHandler)
+	case err != nil:
 		return err
 	}
 	a := runAnswer{Signal: result.Signal, TimedOut: result.TimedOut, DurationMs: result.Duration.Milliseconds(), Stdout: encode(result.Stdout), Stderr: encode(result.Stderr)}

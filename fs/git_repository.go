@@ -122,7 +122,13 @@ func (g *repository) imitate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if g.fake, err = os.MkdirTemp("", "sandbox-agent-git-"); err != nil {
+	if temp := g.s.o.Temp; temp != "" {
+		err = os.MkdirAll(temp, 0o700)
+	}
+	if err == nil {
+		g.fake, err = os.MkdirTemp(g.s.o.Temp, "sandbox-agent-git-")
+	}
+	if err != nil {
 		return explain(err, "look at the git repository at %s", g.root)
 	}
 	for v := range strings.SplitSeq(string(variables), "\x00") {

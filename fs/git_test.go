@@ -93,6 +93,26 @@ func TestGit(t *testing.T) {
 }
 
 // A repository's configuration, attributes and hooks name programs; none runs.
+// What looks at a repository needs a folder. One that was left is removed by the next service.
+func TestGit_LeavesNothing(t *testing.T) {
+	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "requests")
+	git(t, dir, "init", "-q")
+	put(t, temp+"/sandbox-agent-git-1/HEAD", "of one that was killed")
+	s, err := New(Options{Temp: temp})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(temp); !os.IsNotExist(err) {
+		t.Error("what was left is still there")
+	}
+	if _, err := s.GitStatus(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
 func TestGit_RunsNothingOfTheRepository(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		ran := filepath.Join(t.TempDir(), "ran")

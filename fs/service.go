@@ -21,6 +21,9 @@ type Options struct {
 	Home string
 	// Keep are folders that are not deleted, moved or replaced, and nothing that they are in.
 	Keep []string
+	// Temp is where folders are that live for one request; New empties it of those that a
+	// program that was killed has left. "" is the system's folder for such, where they stay.
+	Temp string
 
 	Unpack UnpackLimits
 	Search SearchLimits
@@ -58,6 +61,11 @@ func New(o Options) (*Service, error) {
 	}
 	if o.Watches <= 0 {
 		o.Watches = 16384
+	}
+	if o.Temp != "" {
+		if err := os.RemoveAll(o.Temp); err != nil {
+			return nil, fmt.Errorf("remove what was left behind: %w", err)
+		}
 	}
 	s := &Service{o: o, tree: machine{}, seed: maphash.MakeSeed()}
 	for _, dir := range o.Keep {

@@ -49,6 +49,7 @@ var errGivenUp = errors.New("the gateway cannot be reached")
 // run keeps a connection until it is closed or cannot be had.
 func (c *Conn) run() {
 	first := true
+	var pause time.Duration
 	for c.ctx.Err() == nil {
 		live, err := c.connect(first)
 		if _, refused := errors.AsType[*refusal](err); refused && first {
@@ -59,12 +60,23 @@ func (c *Conn) run() {
 			c.fail(err)
 			return
 		}
-		err = c.use(live, first)
+		since := time.Now()
+		gave, err := c.use(live, first)
 		first = false
 		if c.ctx.Err() == nil && c.lost.IsZero() { // else it was never of use
 			c.lost = time.Now()
 			c.o.Logger.Info("the connection to the gateway is lost, and is made again", "err", err, "for", c.o.GiveUp)
 			c.changed(Link{Lost: err, Since: c.lost})
+		}
+		// A gateway that takes connections only to end them is not asked without a pause.
+		if gave || time.Since(since) > longestPause {
+			pause = 0
+			continue
+		}
+		pause = min(max(2*pause, firstPause), longestPause)
+		select {
+		case <-time.After(pause):
+		case <-c.ctx.Done():
 		}
 	}
 }
@@ -272,8 +284,8 @@ func (c *Conn) dial() (acp.Conn, error) {
 }
 
 // use works on a connection until it breaks or the Conn is closed. The first has
-// nothing to restore.
-func (c *Conn) use(live *link, first bool) error {
+// nothing to restore. It reports whether the client was given anything.
+func (c *Conn) use(live *link, first bool) (gave bool, err error) {
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		defer live.end()
@@ -281,11 +293,11 @@ func (c *Conn) use(live *link, first bool) error {
 			c.send(live)
 		}
 	})
-	err := c.read(live)
+	gave, err = c.read(live)
 	live.close()
 	sender.Wait()
 	c.down()
-	return err
+	return gave, err
 }
 
 // down forgets what is true of one connection only.
@@ -301,21 +313,23 @@ func (c *Conn) down() {
 	clear(c.own)
 }
 
-// read passes messages on until the connection breaks.
-func (c *Conn) read(live *link) error {
+// read passes messages on until the connection breaks, and reports whether there were any.
+func (c *Conn) read(live *link) (gave bool, err error) {
 	for {
 		m, err := live.Read(live.ctx)
 		if bad, ok := errors.AsType[*acp.ParseError](err); ok && bad != nil {
 			continue
 		}
 		if err != nil {
-			return err
+			return gave, err
 		}
 		if c.o.Take == nil || m.IsResponse() { // the next Read overwrites it
 			m = m.Clone()
 		}
 		c.order.Lock()
-		c.giveAll(c.incoming(m))
+		out := c.incoming(m)
+		gave = gave || len(out) > 0
+		c.giveAll(out)
 		c.order.Unlock()
 	}
 }

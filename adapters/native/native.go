@@ -8,9 +8,12 @@ package native
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -179,8 +182,11 @@ type conn struct {
 	proc *process.Process
 	tap  adapters.Tap // may be nil
 
-	prompts sync.Map // where in its input a session's last prompt begins: by session
+	prompts sync.Map // where in its input a session's last prompt begins, nowhere if it was not written: by session
+	mute    atomic.Bool
 }
+
+const nowhere int64 = -1
 
 var (
 	_ acp.Conn         = (*conn)(nil)
@@ -196,6 +202,10 @@ var (
 func (c *conn) Write(ctx context.Context, m acp.Message) error {
 	switch m.Method() {
 	case acp.MethodSessionPrompt:
+		if c.mute.Load() { // it would answer nobody
+			c.prompts.Store(m.Session(), nowhere)
+			return fmt.Errorf("write to the agent process: its output has ended: %w", io.ErrClosedPipe)
+		}
 		c.prompts.Store(m.Session(), c.proc.Written())
 	case acp.MethodSessionClose, acp.MethodSessionDelete:
 		c.prompts.Delete(m.Session())
@@ -209,7 +219,7 @@ func (c *conn) Write(ctx context.Context, m acp.Message) error {
 // Untaken implements [adapters.Untaker].
 func (c *conn) Untaken(session string) bool {
 	at, prompted := c.prompts.Load(session)
-	return prompted && c.proc.Unread(at.(int64))
+	return prompted && (at == nowhere || c.proc.Unread(at.(int64)))
 }
 
 // Room implements [adapters.Roomy].
@@ -238,6 +248,7 @@ func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 		return m, err
 	}
 	// An agent that closed its stdout can do nothing more for anybody.
+	c.mute.Store(true)
 	c.proc.StopMute(process.DefaultLadder)
 	return m, bridge.ExitError(c.proc)
 }

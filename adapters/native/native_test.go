@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,6 +167,26 @@ func TestConn_IsAProcess(t *testing.T) {
 	p, ok := open(t, custom(t, runAgent)).(adapters.Process)
 	if !ok || p.PID() == 0 || p.StartedAt().IsZero() {
 		t.Errorf("%v: %+v", ok, p)
+	}
+}
+
+// A prompt to an agent whose output has ended is not written, and may be given to another process.
+func TestConn_OutputHasEnded(t *testing.T) {
+	conn := open(t, native.Command{Path: "/bin/sh", Args: []string{"-c", "exec 1>&-; exec cat >/dev/null"}})
+	prompt := acp.NewRequest(acp.IntID(1), acp.MethodSessionPrompt, []byte(`{"sessionId":"s","prompt":[]}`))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := conn.Read(t.Context())
+		ended <- err
+	}()
+	for conn.Write(t.Context(), prompt) == nil { // until it is known
+		goruntime.Gosched()
+	}
+	if err := <-ended; err == nil {
+		t.Error("it says more")
+	}
+	if !conn.(adapters.Untaker).Untaken("s") {
+		t.Error("the prompt counts as taken")
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -193,6 +194,13 @@ func TestFiles_InterruptedUpload(t *testing.T) {
 	_ = c.Close()
 	if b, err := os.ReadFile(path); err != nil || string(b) != "old" {
 		t.Errorf("%q, %v", b, err)
+	}
+	requests := filepath.Join(g.dir, "requests")
+	if err := os.MkdirAll(filepath.Join(requests, "sandbox-agent-git-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if g.restart(); len(entries(t, g.dir)) == 0 || slices.Contains(entries(t, g.dir), "requests") {
+		t.Errorf("what requests have left is still there: %q", entries(t, g.dir))
 	}
 }
 

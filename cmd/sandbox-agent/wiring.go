@@ -5,6 +5,7 @@ import (
 	iofs "io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
@@ -46,7 +47,11 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 	if home, err := os.UserHomeDir(); err == nil {
 		keep = append(keep, home)
 	}
-	files, err := fs.New(fs.Options{Root: cfg.fsRoot, Keep: keep})
+	temp := ""
+	if dataDir != "" {
+		temp = filepath.Join(dataDir, "requests")
+	}
+	files, err := fs.New(fs.Options{Root: cfg.fsRoot, Keep: keep, Temp: temp})
 	if err != nil && cfg.fsRoot != "" {
 		err = fmt.Errorf("%w: give --fs-root a folder that is there", err)
 	}

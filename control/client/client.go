@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/internal/socket"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -183,10 +185,13 @@ func (c *Client) do(ctx context.Context, method string, q url.Values, v any, pat
 	return decode(resp, v)
 }
 
-// decode reads an answer into v unless v is nil, and closes it.
+// decode reads an answer into v, and closes it. For a nil v it is one without content.
 func decode(resp *http.Response, v any) error {
 	defer resp.Body.Close()
 	if v == nil {
+		if resp.StatusCode != http.StatusNoContent { // as of a page
+			return fmt.Errorf("read answer of %s: %w: it answered %s", resp.Request.URL.Path, acphttp.ErrForeign, resp.Status)
+		}
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
@@ -242,6 +247,10 @@ func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer resp.Body.Close()
 		return nil, acphttp.ReadProblem(resp)
+	}
+	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); r.accept == sse.ContentType && mediaType != sse.ContentType { // as of a page
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("read answer of %s: %w: it is no stream of events", u.Path, acphttp.ErrForeign)
 	}
 	return resp, nil
 }

@@ -14,9 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -250,8 +252,37 @@ func TestClient_NotTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Agents(t.Context()); err == nil {
-		t.Error("a page was taken for an answer")
+	ctx := t.Context()
+	for name, ask := range map[string]func() error{
+		"agents":         func() error { _, err := c.Agents(ctx); return err },
+		"delete session": func() error { return c.DeleteSession(ctx, "s") },
+		"delete file":    func() error { return c.Files("").Delete(ctx, "f", false) },
+		"remove agent":   func() error { return c.RemoveInstall(ctx, "mock") },
+		"write":          func() error { return c.WriteProcess(ctx, "p", []byte("x"), false) },
+		"signal":         func() error { return c.SignalProcess(ctx, "p", "SIGINT") },
+		"install":        func() error { _, err := c.Install(ctx, "mock", client.InstallRequest{}, nil); return err },
+		"events": func() (err error) {
+			for _, more := range c.FollowEvents(ctx, "s", 0, nil) {
+				err = more
+			}
+			return err
+		},
+		"output": func() (err error) {
+			for _, more := range c.FollowProcess(ctx, "p", client.LogOptions{}) {
+				err = more
+			}
+			return err
+		},
+		"changes": func() (err error) {
+			for _, more := range c.Files("").Watch(ctx, ".", fs.WatchOptions{}, nil) {
+				err = more
+			}
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, acphttp.ErrForeign) {
+			t.Errorf("%s: a page was taken for an answer: %v", name, err)
+		}
 	}
 	for _, endpoint := range []string{"", "localhost:1", "ftp://h", "http://"} {
 		if _, err := client.New(endpoint, client.Options{}); err == nil {

@@ -112,7 +112,8 @@ func (c *Client) WriteProcess(ctx context.Context, id string, b []byte, end bool
 	if err != nil {
 		return err
 	}
-	return decode(resp, nil)
+	var answer struct{ Written int64 }
+	return decode(resp, &answer)
 }
 
 // SignalProcess sends a signal, by its name, to a process and its group.

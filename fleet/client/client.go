@@ -154,6 +154,9 @@ func (c *Client) ask(ctx context.Context, method string, u *url.URL, q url.Value
 		return acphttp.ReadProblem(resp)
 	}
 	if v == nil {
+		if resp.StatusCode != http.StatusNoContent { // as of a page
+			return fmt.Errorf("read answer of %s: %w: it answered %s", u.Path, acphttp.ErrForeign, resp.Status)
+		}
 		return nil
 	}
 	if whole {
@@ -163,6 +166,9 @@ func (c *Client) ask(ctx context.Context, method string, u *url.URL, q url.Value
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
+		if errors.As(err, new(*json.SyntaxError)) { // as of a page; one that broke off is another error
+			err = fmt.Errorf("%w: %w", acphttp.ErrForeign, err)
+		}
 		return fmt.Errorf("read answer of %s: %w", u.Path, err)
 	}
 	return nil

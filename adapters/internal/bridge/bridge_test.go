@@ -131,6 +131,7 @@ func TestConn_Untaken(t *testing.T) {
 		{"read before; read prompt; echo read; exec sleep 600", false, false},
 		{"head -c 12 >/dev/null; echo read; exec sleep 600", false, false}, // a part of it
 		{"exec 0<&-; echo read; exec sleep 600", true, true},
+		{"echo read; exec 1>&-; exec cat >/dev/null", true, true},
 	} {
 		child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", one.script}}, nil)
 		if err != nil {
@@ -144,6 +145,11 @@ func TestConn_Untaken(t *testing.T) {
 		}
 		if one.fails {
 			says()
+			if strings.Contains(one.script, "1>&-") {
+				if line, err := child.ReadLine(); err == nil {
+					t.Fatalf("%s: %q", one.script, line)
+				}
+			}
 		} else if err := child.WriteLine(t.Context(), []byte("before it")); err != nil {
 			t.Fatal(err)
 		}

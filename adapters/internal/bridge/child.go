@@ -111,14 +111,20 @@ func (e unwritten) Is(target error) bool { return target == ErrUnwritten }
 // WriteLine writes one line; line must hold no line break. It is safe for
 // concurrent use. A process that does not read makes it wait. ctx bounds that: a
 // process that has not taken by then what it was given to read is of no use to anybody,
-// as one that takes no input any more. It has been ended when WriteLine returns with
-// an [ErrUnwritten]. Another error is that of ctx, when the line was behind others.
+// as one that takes no input any more, or whose stdout has ended: it would answer nobody.
+// It has been ended when WriteLine returns with an [ErrUnwritten]. Another error is that of ctx, when the line was behind others.
 func (c *Child) WriteLine(ctx context.Context, line []byte) error {
 	select {
 	case c.writing <- struct{}{}:
 		defer func() { <-c.writing }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait until the agent process reads: %w", ctx.Err())
+	}
+	select {
+	case <-c.drained:
+		c.StopMute(process.DefaultLadder)
+		return fmt.Errorf("%w: its output has ended", ErrUnwritten)
+	default:
 	}
 	if c.tap != nil {
 		c.tap.ToAgent(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,17 +17,27 @@ from .errors import ConnectionLostError, ProblemError, RpcError
 SUBPROTOCOL = "acp.sandboxagent.dev"
 MAX_MESSAGE = 256 << 20  # bytes of one message, far above what a gateway sends
 OPEN_TIMEOUT = 20.0  # seconds, for the handshake
+BEGINNING = ("initialize", "session/resume", "_sandboxagent/session/pending")  # the methods with which a connection begins, also one that takes the place of another
 PING_TIMEOUT = 45.0  # seconds until a silent gateway is taken for gone
 
 _MAJOR = int(str(websockets.version.version).split(".", maxsplit=1)[0])
+
+
+class _Connect(getattr(websockets, "connect")):  # type: ignore[misc]  # the newest of the package's clients
+    """Follows no redirects: they would carry the token to where it does not belong."""
+
+    def handle_redirect(self, uri: str) -> None:  # before websockets 14
+        raise ConnectionLostError(f"the server redirects to {uri}, to which a token is not sent: give the address itself")
+
+    def process_redirect(self, exc: Exception) -> Exception:  # since
+        return exc
 
 
 async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None = None) -> Any:
     """Opens a WebSocket. A refusal is a ProblemError, a network that fails a ConnectionLostError."""
     named = {"additional_headers" if _MAJOR >= 14 else "extra_headers": headers}
     try:
-        connect = getattr(websockets, "connect")  # the newest of the package's clients
-        return await connect(
+        return await _Connect(
             url, subprotocols=subprotocols, max_size=MAX_MESSAGE, open_timeout=OPEN_TIMEOUT, close_timeout=2,
             ping_timeout=PING_TIMEOUT, compression=None, **named,
         )
@@ -70,6 +81,10 @@ class Wire:
         self._ended = ended
         self._last = 0
         self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
+        self._begun: set[int] = set()  # requests with which a connection begins
+        self.since = time.monotonic()
+        self.used = False
+        """Whether anything came that is not of its beginning."""
         self.closed = asyncio.Event()
         self.error: Exception | None = None
         self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
@@ -81,6 +96,8 @@ class Wire:
         number = self._last
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (future, answered)
+        if method in BEGINNING:
+            self._begun.add(number)
         try:
             await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
             if sent:
@@ -93,6 +110,7 @@ class Wire:
             raise
         finally:
             self._waiting.pop(number, None)
+            self._begun.discard(number)
             if future.done() and not future.cancelled():
                 future.exception()  # it is known to whoever asked
 
@@ -126,7 +144,7 @@ class Wire:
             async for text in self._socket:
                 if isinstance(text, str):
                     self._message(text)
-        except (ConnectionClosed, OSError) as e:
+        except Exception as e:  # also of a message that is none
             self.error = e
         finally:
             self.closed.set()
@@ -143,8 +161,10 @@ class Wire:
         if not isinstance(message, dict):
             return
         if "method" in message:
+            self.used = True
             self._receive(self, message)
             return
+        self.used |= message.get("id") not in self._begun
         future, answered = self._waiting.pop(message.get("id", 0), (None, None))
         if future is None or future.done():
             return

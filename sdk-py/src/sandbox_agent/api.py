@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
 
-from ._sse import read_events
+from ._sse import ServerEvent, read_events
 from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
 Query: TypeAlias = "Mapping[str, Any]"
 
-CONNECT_TIMEOUT = 20.0  # seconds; an answer may take as long as it takes
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 20.0  # seconds
+SILENCE = 45.0  # seconds after which a gateway that says nothing, also where it answers at once, is taken for gone
+LARGE = 1 << 20  # bytes; beside content of more nothing may get through on a slow network, which is no silence
 
 
 def address(base_url: str) -> str:
@@ -43,11 +48,12 @@ def _is_address(text: str) -> bool:
 class Api:
     """Agents, sessions and the state of a gateway."""
 
-    def __init__(self, base_url: str, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, base_url: str, token: Token | None = None, headers: Mapping[str, str] | None = None, silence: float = SILENCE) -> None:
         self.base_url: str = address(base_url)
         self._token = token
         self._headers = dict(headers or {})
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT), limits=httpx.Limits(max_connections=None))
+        self._silence = silence or None
+        self._http = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None))
 
     async def health(self) -> Status:
         return cast(Status, await self._json("GET", "v2/health"))
@@ -75,8 +81,8 @@ class Api:
     ) -> InstallResult:
         """Installs an agent; `on_progress` tells how far it is."""
         wish = {k: v for k, v in {"agentVersion": version, "reinstall": reinstall, "sources": sources}.items() if v}
-        async with self._stream("POST", f"v2/agents/{segment(agent)}/install", body=wish, headers={"Accept": "text/event-stream"}) as response:
-            async for event in read_events(response.aiter_bytes()):
+        async with self._events("POST", f"v2/agents/{segment(agent)}/install", body=wish) as events:
+            async for event in events:
                 data = json.loads(event.data)
                 if event.event == "progress" and on_progress:
                     on_progress(cast(InstallProgress, data))
@@ -87,7 +93,7 @@ class Api:
         raise SandboxAgentError("the installation's events ended without a result: it goes on; ask again to wait for it")
 
     async def remove_agent(self, agent: str) -> None:
-        await self._request("DELETE", f"v2/agents/{segment(agent)}/install")
+        await self._do("DELETE", f"v2/agents/{segment(agent)}/install")
 
     async def sessions(
         self, *, cwd: str | None = None, agent: str | None = None, state: Sequence[str] = (), q: str | None = None, sort: str | None = None, cursor: str | None = None, limit: int | None = None
@@ -101,8 +107,8 @@ class Api:
 
         It ends with the connection: go on behind the last position. Leaving the loop ends it, too.
         """
-        async with self._stream("GET", "v2/sessions/changes", {"after": after}, headers={"Accept": "text/event-stream"}) as response:
-            async for event in read_events(response.aiter_bytes()):
+        async with self._events("GET", "v2/sessions/changes", {"after": after}) as events:
+            async for event in events:
                 data = json.loads(event.data)
                 if event.event == "error":
                     raise ProblemError(int(data.get("status", 500)), data)
@@ -139,7 +145,7 @@ class Api:
     async def import_session(self, file: bytes | AsyncIterator[bytes], *, cwd: str | None = None, trust: bool = False, workspace: bool = False, merge: bool = False, closed: bool = False, replace: bool = False) -> ImportedSession:
         """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has the session arrive closed, and `replace` in the place of what a move has left there."""
         query: Query = {"cwd": cwd, "trust": trust, "workspace": workspace, "merge": merge, "closed": closed, "replace": replace}
-        return cast(ImportedSession, (await self._request("POST", "v2/sessions/import", query, content=content_of(file), headers={"Content-Type": "application/zstd"})).json())
+        return cast(ImportedSession, await self._json("POST", "v2/sessions/import", query, content=content_of(file), headers={"Content-Type": "application/zstd"}))
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -154,52 +160,118 @@ class Api:
         given = {**self._headers, **({"Authorization": f"Bearer {token}"} if token else {})}
         return {name: sendable(name, value) for name, value in given.items()}
 
-    async def _json(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
-        return (await self._request(method, path, query, body)).json()
+    async def _json(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+        """Sends a request whose answer is a JSON object."""
+        response = await self._request(method, path, query, body, content=content, headers=headers)
+        try:
+            answer = json.loads(response.content)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._foreign(response, "no JSON object")
+        return answer
+
+    async def _do(self, method: str, path: str, query: Query | None = None, body: Any = None) -> None:
+        """Sends a request to which nothing is answered but that it was done."""
+        response = await self._request(method, path, query, body)
+        if response.status_code != 204:
+            raise self._foreign(response, f"{response.status_code} instead of 204")
+
+    def _foreign(self, response: httpx.Response, what: str) -> SandboxAgentError:
+        """The error of an answer that no gateway gives, as that of a proxy's page."""
+        return SandboxAgentError(f"{response.request.method} {response.request.url.path} at {self.base_url}: the answer is {what}: is this a Sandbox Agent gateway? It begins with {response.content[:60]!r}")
 
     async def _request(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         async with self._stream(method, path, query, body, content=content, headers=headers) as response:
-            await response.aread()
+            await self._heard(response.aread())
             return response
 
     @asynccontextmanager
-    async def _stream(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> AsyncIterator[httpx.Response]:
-        """An answer whose body is read as it comes. A refusal is a ProblemError."""
+    async def _events(self, method: str, path: str, query: Query | None = None, body: Any = None, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[ServerEvent]]:
+        """An answer that is a stream of events, which has a comment every 15 s."""
+        headers = {"Accept": "text/event-stream", **(headers or {})}
+        async with self._stream(method, path, query, body, headers=headers, silence=self._silence) as response:
+            if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                await self._heard(response.aread())
+                raise self._foreign(response, "no stream of events")
+            yield read_events(response.aiter_bytes())
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None, silence: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """An answer whose body is read as it comes, at most `silence` apart. A refusal is a ProblemError, and so is a redirect: it would carry the token to where it does not belong."""
         if self._http.is_closed:
             raise NotConnectedError("the client was closed: make another one")
         if body is not None:
             content = json.dumps(body, allow_nan=False)
             headers = {"Content-Type": "application/json", **(headers or {})}
         once = content is not None and not isinstance(content, (str, bytes))  # it cannot be sent again
+        large = once or len(content or "") > LARGE
+        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT, write=self._silence, read=silence)
         refused = False
         while True:
             given = {**(await self.headers(refused)), **(headers or {})}
-            request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given)
-            try:
-                response = await self._http.send(request, stream=True)
-            except httpx.TransportError as e:
-                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
+            request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given, timeout=timeout)
+            with self._broken(method, path):
+                sending = self._http.send(request, stream=True)
+                response = await (sending if large else self._heard(sending))
             try:
                 if response.status_code == 401 and not refused and callable(self._token) and not once:
                     refused = True
                     continue
-                if response.is_error:
-                    raise problem(response.status_code, await response.aread())
-                try:
+                with self._broken(method, path):
+                    if not response.is_success:
+                        raise problem(response, await self._heard(response.aread()))
                     yield response
-                except httpx.TransportError as e:
-                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {str(e) or type(e).__name__}") from e
                 return
             finally:
                 await response.aclose()
 
+    @contextmanager
+    def _broken(self, method: str, path: str) -> Iterator[None]:
+        """What the HTTP library says of the network is said as all of this package."""
+        try:
+            yield
+        except (_Silent, httpx.ReadTimeout, httpx.WriteTimeout) as e:
+            raise ConnectionLostError(f"{method} {path} at {self.base_url}: nothing was heard for {self._silence:g} s") from e
+        except httpx.RequestError as e:
+            raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
 
-def problem(status: int, body: bytes) -> ProblemError:
+    async def _heard(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does what waits for the gateway. When nothing comes of it for a while, the gateway is asked now and then for what it answers at once, and given up when it says nothing to that, either."""
+        half = self._silence and self._silence / 2
+        doing = asyncio.ensure_future(work)
+        asking: asyncio.Future[Any] | None = None
+        try:
+            while not (await asyncio.wait({doing}, timeout=half))[0]:
+                asking = asyncio.ensure_future(self._http.get(f"{self.base_url}/v2/health"))
+                if not (await asyncio.wait({doing, asking}, timeout=half, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    raise _Silent
+                await _end(asking)
+            return doing.result()
+        finally:
+            await _end(doing, *filter(None, [asking]))
+
+
+class _Silent(Exception):
+    """The gateway takes connections and says nothing."""
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def problem(response: httpx.Response, body: bytes) -> ProblemError:
     try:
         document = json.loads(body)
     except ValueError:
         document = None
-    return ProblemError(status, document if isinstance(document, dict) else {"detail": "the server did not say why"})
+    if response.is_redirect:
+        document = {"detail": f"the server redirects to {response.headers.get('Location', 'another address')}, to which a token is not sent: give the address itself"}
+    return ProblemError(response.status_code, document if isinstance(document, dict) else {"detail": "the server did not say why"})
 
 
 def params(query: Query) -> list[tuple[str, str | int | float | bool | None]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
@@ -12,7 +14,7 @@ from ._position import Position
 from ._prompts import CANCELLED, TURN_ENDED, Prompts
 from ._wire import SUBPROTOCOL, Wire, dial
 from .activity import Activity
-from .api import Api, Token, strings
+from .api import SILENCE, Api, Token, strings
 from .api_types import Session as SessionInfo
 from .asks import ELICITATION, PERMISSION, QUESTION, Ask, Asks, Handler
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError, SandboxAgentError
@@ -56,22 +58,25 @@ class SandboxAgent:
     def __init__(
         self, base_url: str, *, token: Token | None = None, agent: str | None = None, headers: Mapping[str, str] | None = None,
         reconnect: bool = True, retry: Retry = Retry(), client_info: Mapping[str, str] | None = None,
-        capabilities: Mapping[str, Any] | None = None, acp_version: AcpVersion = 1,
+        capabilities: Mapping[str, Any] | None = None, acp_version: AcpVersion = 1, silence: float = SILENCE,
     ) -> None:
         """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
+
+        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone; 0 is never.
 
         `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages.
         """
         if acp_version not in (1, 2):
             raise ValueError(f"acp_version is 1 or 2, not {acp_version!r}")
         self.acp_version: AcpVersion = acp_version
-        self.api: Api = Api(base_url, token, headers)
+        self.api: Api = Api(base_url, token, headers, silence)
         self.fs: Files = Files(self.api)
         self.processes: Processes = Processes(self.api, retry)
         self._agent = agent
         self._reconnect, self._retry = reconnect, retry
         self._info = dict(client_info or {"name": "sandbox-agent-python", "version": "0.1.0"})
         self._capabilities = dict(capabilities or {})
+        self._useless = self._patience()
         self._state: State = "idle"
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
@@ -205,10 +210,14 @@ class SandboxAgent:
             self._gave_up(ConnectionLostError(f"the connection has ended: {wire.error or 'the gateway closed it'}"))
             return
         self._set_state("reconnecting")
-        self._connect(self._reopen())
+        self._connect(self._reopen(wire))
 
-    async def _reopen(self) -> Wire:
+    async def _reopen(self, lost: Wire) -> Wire:
         """A new connection, attached to the sessions of the old one right where that ended."""
+        if lost.used or time.monotonic() - lost.since > self._retry.longest:
+            self._useless = self._patience()
+        else:  # a gateway that takes connections only to end them is not asked without a pause
+            await self._useless.next()
         backoff = Backoff(self._retry)
         while True:
             try:
@@ -278,6 +287,10 @@ class SandboxAgent:
                 return wire
             if self._connection is None and self._given_up is None:
                 raise NotConnectedError("the client was disconnected")
+
+    def _patience(self) -> Backoff:
+        """For connections that end, and were of no use."""
+        return Backoff(replace(self._retry, give_up=math.inf))
 
     def _goes_on(self) -> bool:
         return self._connection is not None

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal, cast
 
-from ._sse import read_events
 from .api import Api, content_of, strings
 from .api_types import FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus
 
@@ -21,15 +20,14 @@ class Files:
 
     async def read(self, path: str, *, start: int | None = None, end: int | None = None, session_id: str | None = None) -> bytes:
         """A file, or the bytes from start up to end."""
-        return b"".join([chunk async for chunk in self.stream(path, start=start, end=end, session_id=session_id)])
+        return (await self._api._request("GET", "v2/fs/file", {"path": path, "sessionId": session_id}, headers=part(start, end))).content
 
     async def read_text(self, path: str, *, session_id: str | None = None) -> str:
         return (await self.read(path, session_id=session_id)).decode()
 
     async def stream(self, path: str, *, start: int | None = None, end: int | None = None, session_id: str | None = None) -> AsyncIterator[bytes]:
         """A file of any length, as it comes."""
-        headers = {} if start is None and end is None else {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"}
-        async with self._api._stream("GET", "v2/fs/file", {"path": path, "sessionId": session_id}, headers=headers) as response:
+        async with self._api._stream("GET", "v2/fs/file", {"path": path, "sessionId": session_id}, headers=part(start, end)) as response:
             async for chunk in response.aiter_bytes():
                 yield chunk
 
@@ -40,7 +38,7 @@ class Files:
         """Writes a file as a whole: readers see the old one or the new one. `if_match` protects what others wrote."""
         headers = {**BINARY, **({"If-Match": if_match} if if_match else {}), **({"If-None-Match": "*"} if only_new else {})}
         query = {"path": path, "mode": mode, "parents": parents, "sessionId": session_id}
-        return cast(FileEntry, (await self._api._request("PUT", "v2/fs/file", query, content=content_of(content), headers=headers)).json())
+        return cast(FileEntry, await self._api._json("PUT", "v2/fs/file", query, content=content_of(content), headers=headers))
 
     async def list(
         self, path: str, *, recursive: bool | None = None, hidden: bool | None = None, sort: str | None = None,
@@ -78,12 +76,12 @@ class Files:
         return cast(FileEntry, await self._api._json("POST", f"v2/fs/{how}", query))
 
     async def delete(self, path: str, *, recursive: bool | None = None, session_id: str | None = None) -> None:
-        await self._api._request("DELETE", "v2/fs/entry", {"path": path, "recursive": recursive, "sessionId": session_id})
+        await self._api._do("DELETE", "v2/fs/entry", {"path": path, "recursive": recursive, "sessionId": session_id})
 
     async def upload_archive(self, path: str, archive: bytes | AsyncIterator[bytes], *, session_id: str | None = None) -> FileUpload:
         """Unpacks a tar archive, plain, gzip or zstd, into a folder."""
         headers = {"Content-Type": "application/x-tar"}
-        return cast(FileUpload, (await self._api._request("POST", "v2/fs/upload-batch", {"path": path, "sessionId": session_id}, content=content_of(archive), headers=headers)).json())
+        return cast(FileUpload, await self._api._json("POST", "v2/fs/upload-batch", {"path": path, "sessionId": session_id}, content=content_of(archive), headers=headers))
 
     async def download_archive(self, paths: Sequence[str], *, session_id: str | None = None) -> AsyncIterator[bytes]:
         """A tar archive of several paths, as it comes."""
@@ -107,8 +105,8 @@ class Files:
         `on_ready` is called when every later change will be told: what is listed then misses none.
         """
         query = {"path": path, "recursive": recursive, "hidden": hidden, "sessionId": session_id}
-        async with self._api._stream("GET", "v2/fs/watch", query, headers={"Accept": "text/event-stream"}) as response:
-            async for event in read_events(response.aiter_bytes()):
+        async with self._api._events("GET", "v2/fs/watch", query) as events:
+            async for event in events:
                 if event.event == "ready" and on_ready is not None:
                     on_ready()
                 if event.event == "change":
@@ -121,3 +119,8 @@ class Files:
         """What changed, as a unified diff."""
         query = {"path": path, "staged": staged, "base": base, "sessionId": session_id}
         return (await self._api._request("GET", "v2/fs/git/diff", query)).text
+
+
+def part(start: int | None, end: int | None) -> dict[str, str]:
+    """The header that asks for the bytes from start up to end."""
+    return {} if start is None and end is None else {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"}

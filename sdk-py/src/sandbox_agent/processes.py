@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ._backoff import Backoff, Retry
-from ._sse import read_events
 from .api import Api, content_of, segment, strings
 from .api_types import HostProcess, ProcessLimits, ProcessLimitsChange, ProcessResult
 from .errors import ConnectionLostError, SandboxAgentError
@@ -66,17 +65,16 @@ class Processes:
         backoff, last = Backoff(self._retry), ""
         missed = 0
         while True:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
             try:
-                async with self._api._stream("GET", path(process_id, "/logs"), {"stream": stream, "after": after, "tail": tail}, headers=headers) as response:
-                    async for event in read_events(response.aiter_bytes()):
+                async with self._api._events("GET", path(process_id, "/logs"), {"stream": stream, "after": after, "tail": tail}, headers={"Last-Event-ID": last} if last else {}) as events:
+                    async for event in events:
                         backoff.reset()
                         last = event.id or last
                         if event.event == "message":
                             yield output(json.loads(event.data), missed)
                             missed = 0
                         elif event.event == "missed":
-                            missed += int(json.loads(event.data).get("missed", 0))
+                            missed += int(json.loads(event.data).get("bytes", 0))
                         elif event.event == "exit":
                             return
             except ConnectionLostError:
@@ -88,11 +86,11 @@ class Processes:
 
     async def write(self, process_id: str, data: str | bytes, *, close: bool = False) -> int:
         """Writes to a program's input; `close` ends it."""
-        response = await self._api._request("POST", path(process_id, "/stdin"), {"close": close or None}, content=content_of(data), headers={"Content-Type": "application/octet-stream"})
-        return int(response.json()["written"])
+        answer = await self._api._json("POST", path(process_id, "/stdin"), {"close": close or None}, content=content_of(data), headers={"Content-Type": "application/octet-stream"})
+        return int(answer["written"])
 
     async def signal(self, process_id: str, signal: str) -> None:
-        await self._api._request("POST", path(process_id, "/signal"), body={"signal": signal})
+        await self._api._do("POST", path(process_id, "/signal"), body={"signal": signal})
 
     async def stop(self, process_id: str, *, patience_ms: int | None = None) -> HostProcess:
         """Ends a program with all it started: it is asked to, and after a while made to."""
@@ -100,7 +98,7 @@ class Processes:
 
     async def delete(self, process_id: str) -> None:
         """Ends a program at once if it runs, and forgets it and its output."""
-        await self._api._request("DELETE", path(process_id))
+        await self._api._do("DELETE", path(process_id))
 
     async def limits(self) -> ProcessLimits:
         return cast(ProcessLimits, await self._api._json("GET", "v2/processes/config"))

@@ -24,7 +24,7 @@ from . import terminal as _terminal
 from . import turn as _turn
 from ._backoff import Retry
 from .activity import Activity
-from .api import Token
+from .api import SILENCE, Token
 from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
@@ -473,13 +473,15 @@ class Session:
 class SandboxAgent:
     """A client of one gateway: its agents by ACP, its machine by HTTP."""
 
-    def __init__(self, base_url: str, *, token: Token | None=None, agent: str | None=None, headers: Mapping[str, str] | None=None, reconnect: bool=True, retry: Retry=Retry(), client_info: Mapping[str, str] | None=None, capabilities: Mapping[str, Any] | None=None, acp_version: AcpVersion=1) -> None:
+    def __init__(self, base_url: str, *, token: Token | None=None, agent: str | None=None, headers: Mapping[str, str] | None=None, reconnect: bool=True, retry: Retry=Retry(), client_info: Mapping[str, str] | None=None, capabilities: Mapping[str, Any] | None=None, acp_version: AcpVersion=1, silence: float=SILENCE) -> None:
         """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
+
+        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone; 0 is never.
 
         `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages."""
         self._loop = Loop()
         try:
-            self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities, acp_version=acp_version))
+            self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities, acp_version=acp_version, silence=silence))
         except BaseException:
             self._loop.stop()
             raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ._wire import dial, hang_up
+from ._wire import OPEN_TIMEOUT, dial, hang_up
 from .api import Api, segment
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
@@ -56,18 +56,19 @@ class Terminal:
             raise SandboxAgentError(f"the process {process_id} has no terminal: start it with tty, or follow its output")
         socket = await dial(url, await api.headers())
         try:
-            while True:
-                frame = await socket.recv()
-                if isinstance(frame, str):
-                    message = json.loads(frame)
-                    if message.get("type") == "error":
-                        raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
-                    if message.get("type") == "ready":
-                        return cls(socket, message)
+            async with asyncio.timeout(OPEN_TIMEOUT):
+                while True:
+                    frame = await socket.recv()
+                    if isinstance(frame, str):
+                        message = json.loads(frame)
+                        if message.get("type") == "error":
+                            raise ProblemError(int(message["problem"].get("status", 500)), message["problem"])
+                        if message.get("type") == "ready":
+                            return cls(socket, message)
         except BaseException as e:
             await hang_up(socket)
-            if isinstance(e, ConnectionClosed):
-                raise ConnectionLostError(f"the terminal cannot be opened: {e}") from e
+            if isinstance(e, (ConnectionClosed, TimeoutError, ValueError)):
+                raise ConnectionLostError(f"the terminal cannot be opened: {str(e) or 'nothing was heard'}") from e
             raise
 
     async def write(self, data: str | bytes) -> None:
@@ -130,7 +131,7 @@ class Terminal:
                 if self._kept > MAX_KEPT:
                     error = f"more than {MAX_KEPT} bytes of output waited to be read: open it again after its position"
                     await hang_up(self._socket)
-        except (ConnectionClosed, OSError) as e:
+        except Exception as e:  # also of a frame that is none
             error = str(e)
         finally:
             if not self._exit.done():

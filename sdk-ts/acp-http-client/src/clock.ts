@@ -53,6 +53,68 @@ export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {
   });
 }
 
+/** The server takes connections and says nothing. */
+export class SilentError extends Error {
+  override readonly name = "SilentError";
+
+  constructor(ms: number) {
+    super(`nothing was heard for ${Math.round(ms / 100) / 10} s`);
+  }
+}
+
+/** The silence after which a server is taken for gone, where nobody says another. */
+export const usualSilenceMs = 45_000;
+
+/**
+ * Does work that waits for a server, which may take as long as it takes. When there is no end of it for a while, the server is
+ * asked now and then for what it answers at once; one that says nothing to that, either, is given up, and so is the work.
+ * `ms` are for both; with 0 nobody asks.
+ */
+export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const silent = new AbortController();
+  const over = new AbortController();
+  const watch = async () => {
+    while (await sleep(ms / 2, over.signal)) {
+      const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
+      if (await Promise.race([answer, sleep(ms / 2, over.signal).then(() => false)])) continue;
+      return silent.abort(new SilentError(ms));
+    }
+  };
+  if (ms > 0) void watch();
+  try {
+    return await work(given ? AbortSignal.any([given, silent.signal]) : silent.signal);
+  } finally {
+    over.abort();
+  }
+}
+
+/** The body of an answer whose server is heard now and then, to its end. */
+export async function textOf(response: Response, silenceMs = usualSilenceMs): Promise<string> {
+  const reader = response.body?.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  while (reader) {
+    const { done, value } = await inTime(reader, silenceMs);
+    if (done) break;
+    text += decoder.decode(value, { stream: true });
+  }
+  return text + decoder.decode();
+}
+
+/** Reads on. When nothing comes for so long reading ends with an error. */
+export async function inTime<T>(reader: { read(): Promise<T>; cancel(reason: unknown): Promise<void> }, silenceMs: number): Promise<T> {
+  let watchdog: Watchdog | undefined;
+  const silence = new Promise<never>((_, reject) => (watchdog = new Watchdog(silenceMs, () => reject(new SilentError(silenceMs)))));
+  try {
+    return await Promise.race([reader.read(), silence]);
+  } catch (error) {
+    void reader.cancel(error).catch(() => {});
+    throw error;
+  } finally {
+    watchdog?.stop();
+  }
+}
+
 /** Calls `onSilence` when nothing was heard for a while. */
 export class Watchdog {
   #timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,3 +1,5 @@
+import { textOf } from "./clock.js";
+
 /** An RFC 9457 problem document. Unknown members are kept. */
 export interface Problem {
   readonly type: string;
@@ -21,12 +23,23 @@ export class ProblemError extends Error {
     this.type = problem.type;
   }
 
-  /** Reads the error out of a response whose status is no success. */
+  /** Reads the error out of a response whose status is no success, as far as it comes. */
   static async from(response: Response): Promise<ProblemError> {
-    const text = await response.text().catch(() => "");
-    return new ProblemError(problemOf(response.status, response.statusText, text));
+    const { status, type, headers } = response;
+    const text = await textOf(response, bodyMs).catch(() => "");
+    // Browsers do not say more of it than that it is one.
+    const redirect = type === "opaqueredirect" || (status > 300 && status < 400);
+    return ProblemError.of(status, response.statusText, redirect ? `the server redirects to ${headers.get("Location") ?? "another address"}, to which a token is not sent: give the address itself` : text);
+  }
+
+  /** The error that an answer is. */
+  static of(status: number, statusText: string, text: string): ProblemError {
+    return new ProblemError(problemOf(status, statusText, text));
   }
 }
+
+/** How long the reason of a refusal is waited for. */
+const bodyMs = 10_000;
 
 function problemOf(status: number, statusText: string, text: string): Problem {
   try {

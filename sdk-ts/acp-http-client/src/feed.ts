@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, sleep, ticks, Watchdog } from "./clock.js";
+import { Backoff, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -77,12 +77,12 @@ export class EventFeed {
       const attempt = new AbortController();
       const stop = () => attempt.abort();
       signal.addEventListener("abort", stop, { once: true });
-      const watchdog = new Watchdog(ctx.options.silenceMs ?? 45_000, () => attempt.abort());
+      const watchdog = new Watchdog(ctx.options.silenceMs ?? usualSilenceMs, () => attempt.abort());
       let failure: unknown;
       try {
         const headers: Record<string, string> = { ...(await ctx.headers(refused)), Accept: "text/event-stream" };
         if (again) headers["Last-Event-ID"] = this.#lastText;
-        const response = await ctx.fetch(ctx.url, { method: "GET", headers, signal: attempt.signal, cache: "no-store" });
+        const response = await ctx.fetch(ctx.url, { method: "GET", headers, signal: attempt.signal, cache: "no-store", redirect: "manual" });
         if (!response.ok) throw await ProblemError.from(response);
         if (response.body === null) throw new TypeError("the event stream has no body");
         refused = false;

@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff } from "./clock.js";
+import { Backoff, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
 import { Link, NoHeaders, parseMessage, resolveHeaders, sessionOf } from "./link.js";
@@ -60,6 +60,18 @@ export class HttpLink extends Link {
     return this.#inline ? { "X-ACP-Connection-Id": id } : { "Acp-Connection-Id": id };
   }
 
+  get #silenceMs(): number {
+    return this.options.silenceMs ?? usualSilenceMs;
+  }
+
+  /** Sends a POST. A GET that takes no event stream is refused at once by every server that is there. */
+  #send(headers: Record<string, string>, body: string): Promise<Response> {
+    const { "Content-Type": _, ...named } = headers;
+    return heard(this.#silenceMs, this.ended.signal,
+      async (signal) => (await this.#fetch(this.url, { method: "GET", headers: named, signal, redirect: "manual" })).body?.cancel(),
+      (signal) => this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" }));
+  }
+
   async #initialize(message: AnyMessage, body: string): Promise<void> {
     this.setState("connecting");
     const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
@@ -69,14 +81,9 @@ export class HttpLink extends Link {
       try {
         const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
         this.observe({ direction: "sent", message, via: "post" });
-        response = await this.#fetch(this.url, {
-          method: "POST",
-          headers: { ...headers, "Content-Type": "application/json", Accept: "application/json" },
-          body,
-          signal: this.ended.signal,
-        });
+        response = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body);
         if (!response.ok) throw await ProblemError.from(response);
-        const answer = parseMessage(await response.text());
+        const answer = parseMessage(await textOf(response, this.#silenceMs));
         const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
         if (answer === undefined || id === null) {
           this.lose("protocol", answer === undefined ? "the answer to initialize is no JSON object" : "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
@@ -224,7 +231,7 @@ export class HttpLink extends Link {
       let atLeast = 0;
       try {
         const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
-        const response = await this.#fetch(this.url, { method: "POST", headers, body, signal: this.ended.signal });
+        const response = await this.#send(headers, body);
         if (response.ok) {
           if (this.#inline && isRequest) await this.#answer(response);
           else await response.body?.cancel();
@@ -253,7 +260,7 @@ export class HttpLink extends Link {
       } catch (error) {
         if (this.ended.signal.aborted) return;
         const unsent = error instanceof NoHeaders;
-        if (!unsent && !(error instanceof TypeError) && !(error instanceof DOMException) && !(error instanceof CutOff)) throw error;
+        if (!unsent && !(error instanceof TypeError) && !(error instanceof DOMException) && !(error instanceof CutOff) && !(error instanceof SilentError)) throw error;
         failure = error;
         if (!unsent && !this.#keyed && !mayBeRepeated(message)) {
           // It may have arrived, and must not be carried out twice.
@@ -273,7 +280,7 @@ export class HttpLink extends Link {
   async #answer(response: Response): Promise<void> {
     let text: string;
     try {
-      text = await response.text();
+      text = await textOf(response, this.#silenceMs);
     } catch (error) {
       throw new CutOff("the answer was cut off", { cause: error });
     }

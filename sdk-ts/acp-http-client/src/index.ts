@@ -14,10 +14,11 @@ import { WebSocketLink } from "./websocket.js";
 
 export { addressOf } from "./address.js";
 export { AcpRpcError, ConnectionLostError, ProblemError, reasonOf, type LossReason, type Problem } from "./errors.js";
-export { Backoff, type RetryOptions } from "./clock.js";
+export { Backoff, heard, inTime, SilentError, usualSilenceMs, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
 export { EventDecoder, type ServerEvent } from "./sse.js";
+export { whyNotOpen } from "./websocket.js";
 
 /**
  * Makes a stream to an ACP endpoint. Nothing is sent before the first message,

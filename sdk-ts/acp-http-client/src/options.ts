@@ -41,7 +41,10 @@ export interface AcpStreamOptions {
   /** Ends the connection when it aborts. */
   readonly signal?: AbortSignal;
   readonly retry?: RetryOptions;
-  /** A stream that is silent for so long is taken for dead. Servers send a comment every 15 s. Default 45 s, 0 for never. */
+  /**
+   * A server that is silent for so long is taken for gone: on a stream, where it sends a comment every 15 s, and at a request that it
+   * does not answer, if it answers no other one, either. Default 45 s, 0 for never.
+   */
   readonly silenceMs?: number;
   /** The largest message, in UTF-16 units. Default 32 Mi. */
   readonly maxMessageLength?: number;

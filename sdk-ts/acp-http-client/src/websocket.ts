@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, ticks } from "./clock.js";
+import { Backoff, SilentError, ticks, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { Link, NoHeaders, parseMessage, resolveHeaders } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
@@ -20,6 +20,37 @@ interface NodeSocket {
   on?: (event: "ping" | "pong" | "unexpected-response", listener: (...args: never[]) => void) => void;
   terminate?: () => void;
 }
+
+/** An answer that is no upgrade, as `ws` gives it. */
+interface Answer {
+  readonly statusCode?: number;
+  readonly statusMessage?: string;
+  on(event: "data" | "end" | "close" | "error", listener: (chunk?: unknown) => void): void;
+}
+
+/**
+ * Rejects when a WebSocket is refused, with the reason as far as it comes, where the runtime tells it, and when nothing comes of it
+ * for so long. What is returned is called when it is open.
+ */
+export function whyNotOpen(socket: WebSocket, silenceMs = usualSilenceMs, reject: (error: Error) => void): () => void {
+  const giveUp = (error: Error) => {
+    watchdog.stop();
+    reject(error);
+    socket.close(); // else its connection stays open
+  };
+  const watchdog = new Watchdog(silenceMs, () => giveUp(new TypeError(`the WebSocket cannot be opened: ${new SilentError(silenceMs).message}`)));
+  socket.addEventListener("close", () => watchdog.stop());
+  (socket as NodeSocket).on?.("unexpected-response", ((_request: unknown, response: Answer) => {
+    let text = "";
+    const refused = () => giveUp(ProblemError.of(response.statusCode ?? 500, response.statusMessage ?? "", text));
+    response.on("data", (chunk) => void (text = (text + String(chunk)).slice(0, maxReason)));
+    for (const end of ["end", "close", "error"] as const) response.on(end, refused);
+  }) as (...args: never[]) => void);
+  return () => watchdog.stop();
+}
+
+/** So much of the reason of a refusal is kept. */
+const maxReason = 64 << 10;
 
 /** ACP over one WebSocket. */
 export class WebSocketLink extends Link {
@@ -107,19 +138,10 @@ export class WebSocketLink extends Link {
     };
     this.ended.signal.addEventListener("abort", ended, { once: true });
     return new Promise<WebSocket>((resolve, reject) => {
-      const node = socket as NodeSocket;
-      node.on?.("unexpected-response", ((_request: unknown, response: { statusCode?: number; statusMessage?: string; on(event: string, f: (chunk?: unknown) => void): void }) => {
-        let text = "";
-        response.on("data", (chunk) => void (text += String(chunk)));
-        response.on("end", () => {
-          void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then((problem) => {
-            reject(problem);
-            socket.close(); // else its connection stays open
-          });
-        });
-      }) as (...args: never[]) => void);
+      const enough = whyNotOpen(socket, this.options.silenceMs, reject);
       socket.addEventListener("open", () => {
         opened = true;
+        enough();
         resolve(socket);
       });
       socket.addEventListener("message", (event) => this.#message(event.data));
@@ -152,7 +174,7 @@ export class WebSocketLink extends Link {
   /** A socket whose other end is gone stays open for ever; where pings can be sent, that is noticed. */
   #keepAlive(socket: WebSocket): void {
     const node = socket as NodeSocket;
-    const silence = this.options.silenceMs ?? 45_000;
+    const silence = this.options.silenceMs ?? usualSilenceMs;
     if (node.ping === undefined || node.on === undefined || silence === 0) return;
     let heard = ticks();
     const note = () => void (heard = ticks());

@@ -1,4 +1,4 @@
-import { addressOf, ProblemError, reasonOf } from "acp-http-client";
+import { addressOf, heard, ProblemError, reasonOf, SilentError, usualSilenceMs, type ServerEvent } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -58,8 +58,8 @@ export class Api {
   }
 
   /** The gateway's metrics in the text format of Prometheus. */
-  async metrics(options: RequestOptions = {}): Promise<string> {
-    return (await this.fetch("GET", "metrics", {}, { ...options, headers: { Accept: "text/plain" } })).text();
+  metrics(options: RequestOptions = {}): Promise<string> {
+    return this.read("GET", "metrics", {}, { ...options, headers: { Accept: "text/plain" } }, (response) => response.text());
   }
 
   async agents(options?: RequestOptions): Promise<Agent[]> {
@@ -77,14 +77,11 @@ export class Api {
 
   /** Installs an agent, telling how far it is. */
   async installAgent(id: string, request: Schemas["InstallRequest"] = {}, options: RequestOptions & { onProgress?: (progress: Schemas["InstallProgress"]) => void } = {}): Promise<InstallResult> {
-    const path = `v2/agents/${encodeURIComponent(id)}/install`;
-    const response = await this.fetch("POST", path, {}, {
-      ...options, body: JSON.stringify(request), headers: { "Content-Type": "application/json", Accept: options.onProgress ? "text/event-stream" : "application/json" },
-    });
-    if (!options.onProgress) return (await response.json()) as InstallResult;
-    for await (const event of readEvents(response)) {
+    const { onProgress, ...rest } = options;
+    // Also for one who does not want to know: it takes longer than some wait for an answer of which nothing comes.
+    for await (const event of this.events("POST", `v2/agents/${encodeURIComponent(id)}/install`, {}, { ...rest, body: JSON.stringify(request), headers: { "Content-Type": "application/json" } })) {
       const data: unknown = JSON.parse(event.data);
-      if (event.event === "progress") options.onProgress(data as Schemas["InstallProgress"]);
+      if (event.event === "progress") onProgress?.(data as Schemas["InstallProgress"]);
       if (event.event === "result") return data as InstallResult;
       if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
     }
@@ -92,7 +89,7 @@ export class Api {
   }
 
   async removeAgent(id: string, options?: RequestOptions): Promise<void> {
-    await this.fetch("DELETE", `v2/agents/${encodeURIComponent(id)}/install`, {}, options);
+    await this.done("DELETE", `v2/agents/${encodeURIComponent(id)}/install`, {}, options);
   }
 
   sessions(query: NonNullable<paths["/v2/sessions"]["get"]["parameters"]["query"]> = {}, options?: RequestOptions): Promise<Schemas["SessionPage"]> {
@@ -104,8 +101,7 @@ export class Api {
    * all sessions come first. Ends with the connection: go on behind the last position. Leaving the loop ends it, too.
    */
   async *followSessions(after = 0, options: RequestOptions = {}): AsyncGenerator<SessionChange, void, undefined> {
-    const response = await this.fetch("GET", "v2/sessions/changes", { after }, { ...options, headers: { Accept: "text/event-stream" } });
-    for await (const event of readEvents(response)) {
+    for await (const event of this.events("GET", "v2/sessions/changes", { after }, options)) {
       const data: unknown = JSON.parse(event.data);
       if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
       yield data as SessionChange;
@@ -122,17 +118,17 @@ export class Api {
   }
 
   /** What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it. */
-  async sessionTranscript(
+  sessionTranscript(
     id: string,
     query: { format?: "markdown" | "html" | "jsonl" | "handover"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
     options?: RequestOptions,
   ): Promise<string> {
-    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
+    return this.read("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options, (response) => response.text());
   }
 
   /** What was recorded of a session with `includeRaw`, in the agent's own language: a JSON object on each line. */
-  async sessionRaw(id: string, options?: RequestOptions): Promise<string> {
-    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/raw`, {}, options)).text();
+  sessionRaw(id: string, options?: RequestOptions): Promise<string> {
+    return this.read("GET", `v2/sessions/${encodeURIComponent(id)}/raw`, {}, options, (response) => response.text());
   }
 
   /**
@@ -150,13 +146,12 @@ export class Api {
    * `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has
    * the session arrive closed, and `replace` in the place of what a move has left there.
    */
-  async importSession(
+  importSession(
     file: FileContent,
     query: { cwd?: string; trust?: boolean; workspace?: boolean; merge?: boolean; closed?: boolean; replace?: boolean } = {},
     options?: RequestOptions,
   ): Promise<ImportedSession> {
-    const response = await this.fetch("POST", "v2/sessions/import", query, { ...options, body: file, headers: { "Content-Type": "application/zstd" } });
-    return (await response.json()) as ImportedSession;
+    return this.json("POST", "v2/sessions/import", query, { ...options, body: file, headers: { "Content-Type": "application/zstd" } });
   }
 
   /** The headers of a request now. */
@@ -188,36 +183,100 @@ export class Api {
     return url;
   }
 
-  /** Sends a request and rejects when its answer is no success. Of content that is none `fetch` would make a text, or nothing. A refused token is asked for once more. */
-  async fetch(method: string, path: string, query: Query = {}, init: RequestOptions & { body?: FileContent; headers?: Record<string, string>; expect?: readonly number[] } = {}): Promise<Response> {
+  /**
+   * Sends a request and rejects when its answer is no success. Of content that is none `fetch` would make a text, or nothing. A
+   * refused token is asked for once more. Redirects are not followed: they would carry headers to where those do not belong.
+   */
+  fetch(method: string, path: string, query: Query = {}, init: RequestInit = {}): Promise<Response> {
+    return this.read(method, path, query, init, async (response) => response);
+  }
+
+  /** As `fetch`, with what is read of the answer. All of it may take as long as it takes, as long as the gateway answers others. */
+  async read<T>(method: string, path: string, query: Query = {}, init: RequestInit = {}, read: (response: Response) => Promise<T>): Promise<T> {
     const send = this.#options.fetch ?? globalThis.fetch;
     const { body, headers, signal, expect } = init;
     if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
     const streamed = body instanceof ReadableStream;
     for (let refused = false; ; refused = true) {
-      const response = await send(this.url(path, query), {
-        method,
-        headers: { ...(await this.headers(refused)), ...headers },
-        ...(body === undefined ? {} : { body }),
-        ...(streamed ? { duplex: "half" } : {}),
-        ...(signal ? { signal } : {}),
-      } as RequestInit).catch((error: unknown) => {
-        throw error instanceof TypeError ? new TypeError(`${method} ${path} at ${this.#base.href}: ${reasonOf(error)}`, { cause: error }) : error;
-      });
-      if (response.ok || expect?.includes(response.status)) return response;
-      if (response.status === 401 && !refused && typeof this.#options.token === "function" && !streamed) {
+      const given = { ...(await this.headers(refused)), ...headers };
+      const isThere = async (asked: AbortSignal) => (await send(this.url("v2/health"), { signal: asked })).text();
+      const answer = await heard(isLarge(body) ? 0 : this.silenceMs, signal, isThere, async (signal) => {
+        const response = await send(this.url(path, query), {
+          method,
+          headers: given,
+          redirect: "manual",
+          signal,
+          ...(body === undefined ? {} : { body }),
+          ...(streamed ? { duplex: "half" } : {}),
+        } as globalThis.RequestInit);
+        if (response.ok || expect?.includes(response.status)) return { read: await read(response) };
+        if (response.status !== 401 || refused || typeof this.#options.token !== "function" || streamed) throw await ProblemError.from(response);
         await response.body?.cancel();
-        continue;
-      }
-      throw await ProblemError.from(response);
+        return undefined;
+      }).catch((error: unknown) => {
+        throw error instanceof TypeError || error instanceof SyntaxError || error instanceof SilentError ? new TypeError(`${method} ${path} at ${this.#base.href}: ${reasonOf(error)}`, { cause: error }) : error;
+      });
+      if (answer) return answer.read;
     }
   }
 
-  async json<T>(method: string, path: string, query: Query = {}, options: RequestOptions = {}): Promise<T> {
-    const response = await this.fetch(method, path, query, { ...options, headers: { Accept: "application/json" } });
-    return (await response.json()) as T;
+  /** Sends a request whose answer is JSON. */
+  json<T>(method: string, path: string, query: Query = {}, init: RequestInit = {}): Promise<T> {
+    return this.read(method, path, query, { ...init, headers: { Accept: "application/json", ...init.headers } }, async (response) => {
+      const text = await response.text();
+      try {
+        const answer: unknown = JSON.parse(text);
+        if (typeof answer === "object" && answer !== null && !Array.isArray(answer)) return answer as T;
+      } catch {
+        // It is said below.
+      }
+      throw foreign("no JSON object", text);
+    });
+  }
+
+  /** Sends a request to which nothing is answered but that it was done. */
+  done(method: string, path: string, query: Query = {}, init: RequestInit = {}): Promise<void> {
+    return this.read(method, path, query, init, async (response) => {
+      const text = await response.text();
+      if (response.status !== 204) throw foreign(`${response.status} instead of 204`, text);
+    });
+  }
+
+  /** Sends a request whose answer is a stream of events. Leaving the loop ends it. */
+  async *events(method: string, path: string, query: Query = {}, init: RequestInit = {}): AsyncGenerator<ServerEvent, void, undefined> {
+    const response = await this.read(method, path, query, { ...init, headers: { Accept: "text/event-stream", ...init.headers } }, async (response) => {
+      if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) return response;
+      throw foreign("no stream of events", await response.text());
+    });
+    yield* readEvents(response, this.silenceMs);
+  }
+
+  /** The silence after which the gateway is taken for gone. */
+  get silenceMs(): number {
+    return this.#options.silenceMs ?? usualSilenceMs;
   }
 }
+
+/** What a request is made of beside its address. */
+interface RequestInit extends RequestOptions {
+  body?: FileContent;
+  headers?: Record<string, string>;
+  /** Statuses that are no errors. */
+  expect?: readonly number[];
+}
+
+/** The error of an answer that no gateway gives, as that of a proxy's page. */
+function foreign(what: string, text: string): TypeError {
+  return new TypeError(`the answer is ${what}: is this a Sandbox Agent gateway? It begins with ${JSON.stringify(text.slice(0, 60))}`);
+}
+
+/** Whether content is so large, or may be, that on a slow network nothing gets through beside it: that is no silence. */
+function isLarge(body: FileContent | undefined): boolean {
+  if (body === undefined || typeof body === "string") return (body?.length ?? 0) > large;
+  return "size" in body ? body.size > large : !("byteLength" in body) || body.byteLength > large;
+}
+
+const large = 1 << 20;
 
 const contents = new Set(["ArrayBuffer", "Blob", "File", "ReadableStream"]);
 

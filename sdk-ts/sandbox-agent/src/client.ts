@@ -39,6 +39,8 @@ export interface SandboxAgentClientOptions<V extends AcpVersion = 1> {
   /** A lost connection is replaced, and sessions and prompts carry on. Default true. */
   reconnect?: boolean;
   retry?: RetryOptions;
+  /** A gateway that is silent for so long, also where it answers at once, is taken for gone. Default 45 s, 0 for never. */
+  silenceMs?: number;
   /** Sent with every request. */
   headers?: Record<string, string>;
   signal?: AbortSignal;
@@ -95,6 +97,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #lastError: Error | undefined;
   #arrivals: (() => void)[] = []; // of who waits for an event
   #attempts = new AbortController(); // aborted by disconnect
+  #useless: Backoff | undefined; // while connections end that were of no use
 
   constructor(options: SandboxAgentClientOptions<V>) {
     this.acpVersion = options.acpVersion ?? (1 as V);
@@ -157,6 +160,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   async connect(): Promise<Acp<V, "InitializeResponse">> {
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
     this.#lastError = undefined;
+    this.#useless = undefined;
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
     connection.catch((error: unknown) => this.#failed(connection, asError(error)));
@@ -209,6 +213,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       onState: (state) => {
         if (state === "open" || state === "reconnecting") this.#setState(state);
       },
+      ...(o.silenceMs === undefined ? {} : { silenceMs: o.silenceMs }),
       ...(o.fetch ? { fetch: o.fetch } : {}),
       ...(o.WebSocket ? { WebSocket: o.WebSocket } : {}),
       ...(o.onEnvelope ? { onEnvelope: o.onEnvelope } : {}),
@@ -265,12 +270,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       return;
     }
     this.#setState("reconnecting");
-    const next = (this.#connection = this.#reopen());
+    const next = (this.#connection = this.#reopen(connection));
     next.catch((failure: unknown) => this.#failed(next, asError(failure)));
   }
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
-  async #reopen(): Promise<Connection<V>> {
+  async #reopen(lost: Connection<V>): Promise<Connection<V>> {
+    const { retry } = this.#options;
+    if (lost.used() || performance.now() - lost.since > (retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
+    // A gateway that takes connections only to end them is not asked without a pause.
+    else if (!(await (this.#useless ??= new Backoff({ ...retry, giveUpAfterMs: Infinity }, this.#attempts.signal)).next())) throw new NotConnectedError();
     const connection = await this.#openAgain();
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too

@@ -31,6 +31,10 @@ export interface Connection<V extends AcpVersion> {
   readonly stream: AcpStream;
   readonly agent: Agent;
   readonly hello: Acp<V, "InitializeResponse">;
+  /** When it was made, in ticks. */
+  readonly since: number;
+  /** Whether anything came that is not of its beginning. */
+  used(): boolean;
 }
 
 export interface Introduction<V extends AcpVersion> {
@@ -43,6 +47,9 @@ export interface Introduction<V extends AcpVersion> {
 /** Connects the official SDK of a version to the stream, and initializes. */
 export type Speak<V extends AcpVersion> = (stream: Stream, intro: Introduction<V>, inbound: Inbound<V>) => Promise<{ agent: Agent; hello: Acp<V, "InitializeResponse"> }>;
 
+/** The methods with which a connection begins, also one that takes the place of another. */
+const beginning = new Set(["initialize", "session/resume", "_sandboxagent/session/pending"]);
+
 /** The methods that make or open a session. */
 const opening = new Set(["session/new", "session/load", "session/resume", "session/fork"]);
 
@@ -50,10 +57,13 @@ const opening = new Set(["session/new", "session/load", "session/resume", "sessi
  * Takes notifications off the stream as they come. The SDK runs handlers whenever it
  * gets to them; whether an update belongs before or behind a response would be lost.
  */
-function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbound<V>, otherVersion: (offered: unknown) => void): Stream {
+function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbound<V>, otherVersion: (offered: unknown) => void): Stream & { used(): boolean } {
   const asked = new Map<unknown, (result: unknown) => void>(); // by request id
+  const begun = new Set<unknown>(); // by request id
+  let used = false;
   const incoming = new TransformStream<AnyMessage, AnyMessage>({
     transform(message, controller) {
+      used ||= "method" in message || !begun.delete(message.id);
       if ("method" in message) {
         if (!("id" in message) && message.method === "session/update") return isUpdate(message.params) ? inbound.update(message.params as Acp<V, "SessionNotification">) : inbound.passed(message.params);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
@@ -70,6 +80,7 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
   const writable = new WritableStream<AnyMessage>({
     async write(message) {
       if ("method" in message && "id" in message) {
+        if (beginning.has(message.method)) begun.add(message.id);
         if (message.method === "initialize") {
           asked.set(message.id, (result) => {
             const offered = (result as { protocolVersion?: unknown } | undefined)?.protocolVersion;
@@ -90,7 +101,7 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
     close: () => writer.close(),
     abort: (reason) => writer.abort(reason),
   });
-  return { readable: stream.readable.pipeThrough(incoming), writable };
+  return { readable: stream.readable.pipeThrough(incoming), writable, used: () => used };
 }
 
 /** Whether an agent's update is one: what has no kind is of no use to anybody, and only its place is noted. */
@@ -110,9 +121,10 @@ export async function open<V extends AcpVersion>(version: V, speak: Speak<V>, ur
   const stream = createAcpStream(url, options);
   let mismatch: ProtocolVersionError | undefined; // the SDK takes what another version says for damaged
   try {
-    const spoken = await speak(tap(stream, version, inbound, (offered) => (mismatch = new ProtocolVersionError(version, offered))), intro, inbound);
+    const tapped = tap(stream, version, inbound, (offered) => (mismatch = new ProtocolVersionError(version, offered)));
+    const spoken = await speak(tapped, intro, inbound);
     if (mismatch) throw mismatch;
-    return { stream, ...spoken };
+    return { stream, ...spoken, since: performance.now(), used: tapped.used };
   } catch (error) {
     await stream.close();
     throw mismatch ?? stream.error ?? error;

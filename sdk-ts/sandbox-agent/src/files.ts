@@ -1,6 +1,5 @@
 import type { Api, Query, RequestOptions } from "./api.js";
 import type { components, paths } from "./api.gen.js";
-import { readEvents } from "./stream.js";
 
 type Schemas = components["schemas"];
 export type FileEntry = Schemas["FileEntry"];
@@ -34,15 +33,19 @@ export class Files {
   }
 
   async read(path: string, options?: PathOptions): Promise<Uint8Array> {
-    return new Uint8Array(await (await this.open(path, options)).arrayBuffer());
+    return new Uint8Array(await this.#whole(path, options, (response) => response.arrayBuffer()));
   }
 
-  async readText(path: string, options?: PathOptions): Promise<string> {
-    return (await this.open(path, options)).text();
+  readText(path: string, options?: PathOptions): Promise<string> {
+    return this.#whole(path, options, (response) => response.text());
   }
 
-  async readBlob(path: string, options?: PathOptions): Promise<Blob> {
-    return (await this.open(path, options)).blob();
+  readBlob(path: string, options?: PathOptions): Promise<Blob> {
+    return this.#whole(path, options, (response) => response.blob());
+  }
+
+  #whole<T>(path: string, options: PathOptions = {}, read: (response: Response) => Promise<T>): Promise<T> {
+    return this.api.read("GET", "v2/fs/file", { path, ...session(options) }, { ...(options.signal ? { signal: options.signal } : {}) }, read);
   }
 
   /** The file as a stream of any length. */
@@ -51,9 +54,9 @@ export class Files {
   }
 
   /** Writes a file as a whole: readers see the old one or the new one. `ifMatch` protects what others wrote. */
-  async write(path: string, content: FileContent, options: PathOptions & { ifMatch?: string; onlyNew?: boolean } & QueryOf<"/v2/fs/file", "put"> = {}): Promise<FileEntry> {
+  write(path: string, content: FileContent, options: PathOptions & { ifMatch?: string; onlyNew?: boolean } & QueryOf<"/v2/fs/file", "put"> = {}): Promise<FileEntry> {
     const { ifMatch, onlyNew, signal, ...query } = options;
-    const response = await this.api.fetch("PUT", "v2/fs/file", { path, ...(query as Query) }, {
+    return this.api.json("PUT", "v2/fs/file", { path, ...(query as Query) }, {
       ...(signal ? { signal } : {}),
       body: content,
       headers: {
@@ -62,7 +65,6 @@ export class Files {
         ...(onlyNew ? { "If-None-Match": "*" } : {}),
       },
     });
-    return (await response.json()) as FileEntry;
   }
 
   /** One page of a folder. */
@@ -103,15 +105,14 @@ export class Files {
 
   async delete(path: string, options: PathOptions & { recursive?: boolean } = {}): Promise<void> {
     const { signal, ...query } = options;
-    await this.api.fetch("DELETE", "v2/fs/entry", { path, ...query }, { ...(signal ? { signal } : {}) });
+    await this.api.done("DELETE", "v2/fs/entry", { path, ...query }, { ...(signal ? { signal } : {}) });
   }
 
   /** Unpacks a tar archive, plain, gzip or zstd, into a folder. */
-  async uploadArchive(path: string, archive: FileContent, options: PathOptions = {}): Promise<Schemas["FileUpload"]> {
-    const response = await this.api.fetch("POST", "v2/fs/upload-batch", { path, ...session(options) }, {
+  uploadArchive(path: string, archive: FileContent, options: PathOptions = {}): Promise<Schemas["FileUpload"]> {
+    return this.api.json("POST", "v2/fs/upload-batch", { path, ...session(options) }, {
       ...(options.signal ? { signal: options.signal } : {}), body: archive, headers: { "Content-Type": "application/x-tar" },
     });
-    return (await response.json()) as Schemas["FileUpload"];
   }
 
   /** A tar archive of several paths. */
@@ -131,8 +132,7 @@ export class Files {
    */
   async *watch(path: string, options: RequestOptions & QueryOf<"/v2/fs/watch", "get"> & { readonly onReady?: () => void } = {}): AsyncGenerator<FileChange, void, undefined> {
     const { signal, onReady, ...query } = options;
-    const response = await this.api.fetch("GET", "v2/fs/watch", { path, ...(query as Query) }, { ...(signal ? { signal } : {}), headers: { Accept: "text/event-stream" } });
-    for await (const event of readEvents(response)) {
+    for await (const event of this.api.events("GET", "v2/fs/watch", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) })) {
       if (event.event === "ready") onReady?.();
       if (event.event === "change") yield JSON.parse(event.data) as FileChange;
     }
@@ -143,9 +143,9 @@ export class Files {
   }
 
   /** What changed, as a unified diff. */
-  async gitDiff(path: string, options: RequestOptions & QueryOf<"/v2/fs/git/diff", "get"> = {}): Promise<string> {
+  gitDiff(path: string, options: RequestOptions & QueryOf<"/v2/fs/git/diff", "get"> = {}): Promise<string> {
     const { signal, ...query } = options;
-    return (await this.api.fetch("GET", "v2/fs/git/diff", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) })).text();
+    return this.api.read("GET", "v2/fs/git/diff", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) }, (response) => response.text());
   }
 }
 

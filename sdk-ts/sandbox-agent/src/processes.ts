@@ -1,7 +1,6 @@
 import { Backoff, ProblemError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import type { Api, Query, RequestOptions } from "./api.js";
 import type { components } from "./api.gen.js";
-import { readEvents } from "./stream.js";
 import { Terminal } from "./terminal.js";
 
 type Schemas = components["schemas"];
@@ -12,6 +11,7 @@ export type ProcessOutput = Omit<Schemas["ProcessOutput"], "data"> & { readonly 
 export interface ProcessesOptions {
   WebSocket?: WebSocketConstructor;
   retry?: RetryOptions;
+  silenceMs?: number;
 }
 
 /** Programs of the gateway's machine. */
@@ -49,15 +49,12 @@ export class Processes {
     let last = "";
     for (;;) {
       try {
-        const response = await this.api.fetch("GET", path(id, "/logs"), query as Query, {
-          ...options, headers: { Accept: "text/event-stream", ...(last === "" ? {} : { "Last-Event-ID": last }) },
-        });
-        for await (const event of readEvents(response)) {
+        for await (const event of this.api.events("GET", path(id, "/logs"), query as Query, { ...options, headers: last === "" ? {} : { "Last-Event-ID": last } })) {
           backoff.reset();
           if (event.id !== "") last = event.id;
           const data: unknown = JSON.parse(event.data);
           if (event.event === "message") yield decoded(data as Schemas["ProcessOutput"]);
-          if (event.event === "missed") yield data as { missed: number };
+          if (event.event === "missed") yield { missed: (data as { bytes: number }).bytes };
           if (event.event === "exit") return;
         }
       } catch (error) {
@@ -72,31 +69,30 @@ export class Processes {
   /** Writes to a program's input; `close` ends it. */
   async write(id: string, data: string | Uint8Array, options: RequestOptions & { close?: boolean } = {}): Promise<number> {
     const { close, ...rest } = options;
-    const response = await this.api.fetch("POST", path(id, "/stdin"), { close }, { ...rest, body: data, headers: { "Content-Type": "application/octet-stream" } });
-    return ((await response.json()) as Schemas["ProcessWritten"]).written;
+    return (await this.api.json<Schemas["ProcessWritten"]>("POST", path(id, "/stdin"), { close }, { ...rest, body: data, headers: { "Content-Type": "application/octet-stream" } })).written;
   }
 
   async signal(id: string, signal: string, options: RequestOptions = {}): Promise<void> {
-    await this.api.fetch("POST", path(id, "/signal"), {}, { ...options, ...json({ signal }) });
+    await this.api.done("POST", path(id, "/signal"), {}, { ...options, ...json({ signal }) });
   }
 
   /** Ends a program with all it started: it is asked to, and after a while made to. */
-  async stop(id: string, options: RequestOptions & { patienceMs?: number } = {}): Promise<HostProcess> {
+  stop(id: string, options: RequestOptions & { patienceMs?: number } = {}): Promise<HostProcess> {
     const { patienceMs, ...rest } = options;
-    return (await (await this.api.fetch("POST", path(id, "/stop"), { patienceMs }, rest)).json()) as HostProcess;
+    return this.api.json("POST", path(id, "/stop"), { patienceMs }, rest);
   }
 
   /** Ends a program at once if it runs, and forgets it and its output. */
   async delete(id: string, options: RequestOptions = {}): Promise<void> {
-    await this.api.fetch("DELETE", path(id), {}, options);
+    await this.api.done("DELETE", path(id), {}, options);
   }
 
   limits(options?: RequestOptions): Promise<Schemas["ProcessLimits"]> {
     return this.api.json("GET", "v2/processes/config", {}, options);
   }
 
-  async setLimits(change: Schemas["ProcessLimitsChange"], options: RequestOptions = {}): Promise<Schemas["ProcessLimits"]> {
-    return (await (await this.api.fetch("PUT", "v2/processes/config", {}, { ...options, ...json(change) })).json()) as Schemas["ProcessLimits"];
+  setLimits(change: Schemas["ProcessLimitsChange"], options: RequestOptions = {}): Promise<Schemas["ProcessLimits"]> {
+    return this.api.json("PUT", "v2/processes/config", {}, { ...options, ...json(change) });
   }
 
   /** Opens the terminal of a program that was started with `tty`; several may look at one. */
@@ -104,8 +100,8 @@ export class Processes {
     return Terminal.open(this.api, id, { ...this.options, ...options });
   }
 
-  async #post<T>(url: string, body: unknown, options: RequestOptions): Promise<T> {
-    return (await (await this.api.fetch("POST", url, {}, { ...options, ...json(body) })).json()) as T;
+  #post<T>(url: string, body: unknown, options: RequestOptions): Promise<T> {
+    return this.api.json("POST", url, {}, { ...options, ...json(body) });
   }
 }
 

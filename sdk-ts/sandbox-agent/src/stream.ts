@@ -1,15 +1,15 @@
-import { EventDecoder, type ServerEvent } from "acp-http-client";
+import { EventDecoder, inTime, type ServerEvent } from "acp-http-client";
 
 const maxEvent = 32 << 20;
 
-/** The events of a response. Leaving the loop ends the request. */
-export async function* readEvents(response: Response): AsyncGenerator<ServerEvent, void, undefined> {
+/** The events of a response. Leaving the loop ends the request; a comment comes every 15 s, and without one it is over. */
+export async function* readEvents(response: Response, silenceMs: number): AsyncGenerator<ServerEvent, void, undefined> {
   if (response.body === null) return;
   const reader = response.body.getReader();
   const decoder = new EventDecoder(maxEvent);
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await inTime(reader, silenceMs);
       if (done) return;
       yield* decoder.push(value);
     }

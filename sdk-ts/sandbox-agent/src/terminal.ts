@@ -1,4 +1,4 @@
-import { ConnectionLostError, ProblemError, type Problem, type WebSocketConstructor } from "acp-http-client";
+import { ConnectionLostError, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
 import type { Api } from "./api.js";
 import { mustBeCalled } from "./events.js";
 
@@ -48,7 +48,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   }
 
   /** @internal */
-  static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; after?: number; signal?: AbortSignal }): Promise<Terminal> {
+  static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; silenceMs?: number; after?: number; signal?: AbortSignal }): Promise<Terminal> {
     const make = options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
     if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one to the client, such as that of the package ws");
     const { signal } = options;
@@ -64,14 +64,14 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     const close = () => void terminal.close();
     signal?.addEventListener("abort", close, { once: true });
     socket.addEventListener("close", () => signal?.removeEventListener("abort", close));
-    await terminal.#ready().catch((error: unknown) => {
+    await terminal.#ready(options.silenceMs).catch((error: unknown) => {
       signal?.throwIfAborted();
       throw error;
     });
     return terminal;
   }
 
-  #ready(): Promise<void> {
+  #ready(silenceMs: number | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       const socket = this.#socket;
       let ready = false;
@@ -81,10 +81,11 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
           first = false;
           return this.#output(new Uint8Array(data as ArrayBuffer));
         }
-        const frame = JSON.parse(data) as { type: string; position?: number; shown?: number; cols?: number; rows?: number; bytes?: number; exitCode?: number; signal?: string; problem?: Problem };
+        const frame = frameOf(data);
         switch (frame.type) {
           case "ready":
             ready = true;
+            enough();
             this.position = frame.position ?? 0;
             this.shown = frame.shown ?? this.position;
             this.cols = frame.cols ?? 0;
@@ -103,16 +104,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
             break;
         }
       });
-      // What `ws` says of an answer that is no upgrade.
-      const node = socket as { on?: (event: string, listener: (request: unknown, response: { statusCode?: number; statusMessage?: string; on(event: string, f: (chunk?: unknown) => void): void }) => void) => void };
-      node.on?.("unexpected-response", (_, response) => {
-        let text = "";
-        response.on("data", (chunk) => void (text += String(chunk)));
-        response.on("end", () => void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then((problem) => {
-          reject(problem);
-          socket.close(); // else its connection stays open
-        }));
-      });
+      const enough = whyNotOpen(socket, silenceMs, reject);
       socket.addEventListener("error", () => {
         if (!ready) reject(new TypeError("the terminal's WebSocket cannot be opened"));
       });
@@ -222,6 +214,28 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       this.#fail(error);
     }
     this.#wake();
+  }
+}
+
+/** What the gateway says beside output. */
+interface Frame {
+  readonly type?: string;
+  readonly position?: number;
+  readonly shown?: number;
+  readonly cols?: number;
+  readonly rows?: number;
+  readonly bytes?: number;
+  readonly exitCode?: number;
+  readonly signal?: string;
+  readonly problem?: Problem;
+}
+
+/** Reads a frame. What is none says nothing. */
+function frameOf(text: string): Frame {
+  try {
+    return (JSON.parse(text) as Frame | null) ?? {};
+  } catch {
+    return {};
   }
 }
 

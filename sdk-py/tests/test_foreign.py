@@ -1,0 +1,155 @@
+"""Servers at the address of a gateway that say nothing, half of something, or what no gateway says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import websockets
+
+from conftest import asynchronous
+from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
+
+HASTE = Retry(first=0.001, longest=0.01, give_up=0.02)
+
+
+def answer(status: str, kind: str, body: str, length: int | None = None, more: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body) if length is None else length}\r\n{more}\r\n{body}".encode()
+
+
+@asynccontextmanager
+async def serves(says: Callable[[bytes], Awaitable[bytes]], ends: bool = False) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while asked := await reader.read(1 << 16):
+            writer.write(await says(asked))
+            if ends:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+PAGE = answer("200 OK", "text/html", "<html>Welcome</html>")
+# What a server says, whether it then ends, and what of it is said.
+WAYS: dict[str, tuple[bytes, bool, str]] = {
+    "nothing": (b"", False, "nothing was heard for 0.3 s"),
+    "half of the headers": (b"HTTP/1.1 200 OK\r\nContent-Ty", False, "nothing was heard for 0.3 s"),
+    "half of an answer": (answer("200 OK", "application/json", "{", 9), False, "nothing was heard for 0.3 s"),
+    "half of an answer, and ends": (answer("200 OK", "application/json", "{", 9), True, "peer closed connection"),
+    "half of a refusal, and ends": (answer("500 Failed", "application/json", "{", 9), True, "peer closed connection"),
+    "a page": (PAGE, False, "is this a Sandbox Agent gateway"),
+    "that there is no content": (b"HTTP/1.1 204 No Content\r\n\r\n", False, "is this a Sandbox Agent gateway"),
+    "null": (answer("200 OK", "application/json", "null"), False, "is this a Sandbox Agent gateway"),
+    "what is not compressed as it says": (answer("200 OK", "application/json", "{}", more="Content-Encoding: gzip\r\n"), False, "decompressing"),
+    "that it is elsewhere": (answer("301 Moved", "text/html", "moved", more="Location: http://there/\r\n"), False, "redirects to http://there/"),
+}
+ASKED: dict[str, Callable[[SandboxAgent], Awaitable[Any]]] = {
+    "health": lambda client: client.api.health(),
+    "metrics": lambda client: client.api.metrics(),
+    "fs.read": lambda client: client.fs.read("/file"),
+    "fs.write": lambda client: client.fs.write("/file", "text"),
+    "fs.delete": lambda client: client.fs.delete("/file"),
+    "processes.run": lambda client: client.processes.run("ls"),
+    "processes.follow": lambda client: client.processes.follow("p").__anext__(),
+    "follow_sessions": lambda client: client.api.follow_sessions().__anext__(),
+    "install_agent": lambda client: client.api.install_agent("mock"),
+    "terminal": lambda client: client.processes.terminal("p"),
+}
+TAKEN = {(what, way) for what in ("metrics", "fs.read") for way in ("a page", "null", "that there is no content")} | {("fs.delete", "that there is no content")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@asynchronous
+async def test_a_server_that_is_no_gateway(way: str) -> None:
+    says, ends, error = WAYS[way]
+
+    async def say(_: bytes) -> bytes:
+        return says
+
+    async with serves(say, ends) as url:
+        for what, ask in ASKED.items():
+            async with SandboxAgent(url, silence=0.3, retry=HASTE) as client:
+                try:
+                    await asyncio.wait_for(ask(client), 30)
+                    assert (what, way) in TAKEN, what
+                except SandboxAgentError as e:
+                    assert error in str(e), what
+
+
+@asynchronous
+async def test_what_takes_long_is_waited_for_while_the_gateway_answers_others() -> None:
+    asked, enough = 0, asyncio.Event()
+
+    async def say(request: bytes) -> bytes:
+        nonlocal asked
+        if request.startswith(b"GET /v2/health"):
+            asked += 1
+            if asked == 5:
+                enough.set()
+        else:
+            await enough.wait()
+        return answer("200 OK", "application/json", '{"exitCode":0}')
+
+    async with serves(say) as url, SandboxAgent(url, silence=0.3) as client:
+        assert (await client.processes.run("long"))["exitCode"] == 0
+        assert asked == 5
+
+
+@asynchronous
+async def test_what_a_reader_of_output_was_too_slow_for_is_told() -> None:
+    async def say(_: bytes) -> bytes:
+        return answer("200 OK", "text/event-stream", 'event: missed\ndata: {"bytes":7}\n\nid: 9\ndata: {"stream":"stdout","position":7,"data":"aGk="}\n\nevent: exit\ndata: {}\n\n')
+
+    async with serves(say) as url, SandboxAgent(url) as client:
+        assert [(part.missed, part.data) async for part in client.processes.follow("p")] == [(7, b"hi")]
+
+
+@asynchronous
+async def test_a_token_goes_to_nobody_else() -> None:
+    seen: list[bytes] = []
+
+    async def elsewhere(request: bytes) -> bytes:
+        seen.append(request)
+        return answer("404 Not Found", "text/plain", "")
+
+    async with serves(elsewhere) as there:
+
+        async def redirects(_: bytes) -> bytes:
+            return answer("302 Found", "text/plain", "", more=f"Location: {there.replace('http', 'ws')}/v2/rpc\r\n")
+
+        async with serves(redirects) as url, SandboxAgent(url, token="secret-token-0123456789") as client:
+            with pytest.raises(ConnectionLostError):
+                await client.connect()
+            with pytest.raises(ProblemError):
+                await client.api.sessions()
+    assert seen == []
+
+
+@asynchronous
+async def test_a_server_that_takes_connections_only_to_end_them_is_not_asked_without_a_pause() -> None:
+    clock = asyncio.get_running_loop().time
+    at: list[float] = []
+    five = asyncio.Event()
+
+    async def serve(socket: Any, *_: Any) -> None:
+        at.append(clock())
+        if len(at) == 5:
+            five.set()
+        request = json.loads(await socket.recv())
+        await socket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}}))
+        await socket.close(1013, "no room")
+
+    serving: Any = getattr(websockets, "serve")
+    async with serving(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.06)) as client:
+            await client.connect()
+            await five.wait()
+    assert at[4] - at[0] > (0.06 + 0.12 + 0.24 + 0.48) / 2
