@@ -26,10 +26,27 @@ type record[T any] struct {
 	gone     bool // this hub has removed it, and the store has not told of that yet
 }
 
+// The store keeps a mark of each record that was removed, so that all hubs learn of it, and keeps it for ever.
+const (
+	// keepMarks is how long marks stay. A hub that is cut off from the store for longer does not learn of a removal
+	// before it is started anew.
+	keepMarks = 7 * 24 * time.Hour
+	mostMarks = 100_000 // that are remembered of a bucket; the next start finds the others
+	dropMarks = 100     // in one go
+)
+
+// mark says that a record was removed.
+type mark struct {
+	key      string
+	revision uint64
+	at       time.Time
+}
+
 // bucket is a bucket of the store with a copy of it in memory. Values are not
 // changed once they are in it.
 type bucket[T any] struct {
 	kv    jetstream.KeyValue
+	js    jetstream.JetStream
 	log   *slog.Logger
 	watch jetstream.KeyWatcher
 	over  context.CancelFunc // ends what the library has for watch, also when the store was not there to stop it
@@ -42,6 +59,7 @@ type bucket[T any] struct {
 	mu      sync.Mutex
 	records map[string]record[T]
 	there   int           // records that are not gone
+	marks   []mark        // in the store, the oldest first
 	moved   chan struct{} // closed and replaced with each change
 }
 
@@ -54,7 +72,7 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
-	b := &bucket[T]{kv: kv, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed, taken: taken}
+	b := &bucket[T]{kv: kv, js: js, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed, taken: taken}
 	watching, over := context.WithCancel(context.WithoutCancel(ctx)) // lasts longer than ctx
 	b.over = over
 	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(watching) })
@@ -120,6 +138,9 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 		}
 		var v T
 		has := e.Operation() == jetstream.KeyValuePut
+		if !has {
+			b.marked(mark{e.Key(), e.Revision(), e.Created()})
+		}
 		if has {
 			if err := json.Unmarshal(e.Value(), &v); err != nil {
 				// One that a newer version wrote counts as none: what cannot be read
@@ -130,6 +151,41 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 		}
 		b.take(e.Key(), record[T]{v, e.Revision(), !has})
 	}
+}
+
+func (b *bucket[T]) marked(m mark) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.marks) < mostMarks {
+		b.marks = append(b.marks, m)
+	}
+}
+
+// drop removes some of the marks that are older than a time from the store.
+func (b *bucket[T]) drop(ctx context.Context, before time.Time) error {
+	b.mu.Lock()
+	n := 0
+	for n < min(len(b.marks), dropMarks) && b.marks[n].at.Before(before) {
+		n++
+	}
+	old := slices.Clone(b.marks[:n])
+	b.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	stream, err := b.js.Stream(ctx, "KV_"+b.kv.Bucket())
+	if err != nil {
+		return err
+	}
+	for _, m := range old { // a record that was made anew since is of a later revision
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.kv.Bucket()+"."+m.key), jetstream.WithPurgeSequence(m.revision+1)); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.marks = slices.Delete(b.marks, 0, n) // only this drops some
+	return nil
 }
 
 // take takes a change into the copy. What this hub writes is there before the store tells

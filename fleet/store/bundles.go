@@ -252,8 +252,22 @@ func bundleOf(info *jetstream.ObjectInfo) (*Bundle, error) {
 
 // DropBundle removes the bundle of a replica. That there is none is no error.
 func (s *Store) DropBundle(ctx context.Context, id ReplicaID) error {
-	if err := s.bundles.Delete(ctx, id.key()); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+	err := s.bundles.Delete(ctx, id.key())
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("remove a bundle: %w", err)
+	}
+	// Nobody needs the mark that is left of it, unless another hub stores one at this moment: then it is that one.
+	subject := bundleSubjects + "M." + base64.URLEncoding.EncodeToString([]byte(id.key()))
+	last, err := s.bundleStream.GetLastMsgForSubject(ctx, subject)
+	var about jetstream.ObjectInfo
+	if err == nil && json.Unmarshal(last.Data, &about) == nil && about.Deleted {
+		err = s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last.Sequence+1))
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		s.log.Debug("the mark of a bundle that was removed stays", "session", id.Session, "err", err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -153,6 +154,9 @@ func (s *Store) renew(ctx context.Context) {
 			} else {
 				s.refused.Store(nil)
 				s.holdRoom()
+				if err := s.dropMarks(within, time.Now().Add(-keepMarks)); err != nil && ctx.Err() == nil {
+					s.log.Debug("marks of what was removed stay in the store", "err", err)
+				}
 			}
 			cancel()
 		case <-ctx.Done():
@@ -164,6 +168,11 @@ func (s *Store) renew(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// dropMarks removes some of the marks of records that were removed before a time.
+func (s *Store) dropMarks(ctx context.Context, before time.Time) error {
+	return errors.Join(s.tokens.drop(ctx, before), s.nodes.drop(ctx, before), s.sessions.drop(ctx, before), s.owners.drop(ctx, before))
 }
 
 func (s *Store) renewLease(ctx context.Context) error {
