@@ -175,6 +175,9 @@ func ReadProblem(resp *http.Response) *problem.Error {
 			kind = k
 		}
 	}
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
+		return problem.New(kind, "the server redirects to %s, to which a token is not sent: give the address itself", to)
+	}
 	switch resp.StatusCode {
 	case http.StatusBadRequest:
 		if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {

@@ -127,7 +127,7 @@ func TestDial_Refusals(t *testing.T) {
 				t.Error("the redirect was followed, with the token")
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
-		}, problem.Internal, "302 Found"},
+		}, problem.Internal, "redirects to /elsewhere"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -284,6 +284,14 @@ func TestClient_NotTheAPI(t *testing.T) {
 			t.Errorf("%s: a page was taken for an answer: %v", name, err)
 		}
 	}
+	elsewhere := httptest.NewServer(http.RedirectHandler("https://there/", http.StatusMovedPermanently))
+	defer elsewhere.Close()
+	if c, err = client.New(elsewhere.URL, client.Options{Token: "secret"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Agents(ctx); err == nil || !strings.Contains(err.Error(), "redirects to https://there/") {
+		t.Errorf("a redirect: %v", err)
+	}
 	for _, endpoint := range []string{"", "localhost:1", "ftp://h", "http://"} {
 		if _, err := client.New(endpoint, client.Options{}); err == nil {
 			t.Errorf("endpoint %q was accepted", endpoint)
