@@ -123,7 +123,7 @@ test("nothing keeps moving for people who want less motion", async () => {
     const page = await world.open("", { reducedMotion });
     await connected(page);
     await page.evaluate(() => document.body.append(Object.assign(document.createElement("span"), { className: "spinner", id: "moves" })));
-    await expect.poll(() => page.locator("#moves").evaluate((e) => e.getAnimations().length), reducedMotion).toBe(want);
+    await expect.poll(() => page.locator("#moves").evaluate((e) => e.getAnimations().length), { message: reducedMotion }).toBe(want);
   }
 });
 
