@@ -118,6 +118,15 @@ test("everything that can be done is found by its name", async () => {
   await page.waitForURL(/#\/sessions\/new\?agent=mock$/);
 });
 
+test("nothing keeps moving for people who want less motion", async () => {
+  for (const [reducedMotion, want] of [["no-preference", 1], ["reduce", 0]] as const) {
+    const page = await world.open("", { reducedMotion });
+    await connected(page);
+    await page.evaluate(() => document.body.append(Object.assign(document.createElement("span"), { className: "spinner", id: "moves" })));
+    await expect.poll(() => page.locator("#moves").evaluate((e) => e.getAnimations().length), { message: reducedMotion }).toBe(want);
+  }
+});
+
 test("on a phone the areas are behind a button", async () => {
   const page = await world.open("", { viewport: phone });
   await page.getByRole("button", { name: "Open the menu" }).click();

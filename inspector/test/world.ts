@@ -91,8 +91,8 @@ export async function picture(page: Page, name: string): Promise<void> {
 
 /** What is not accessible on the page, one line for each finding. */
 export async function inaccessible(page: Page): Promise<string[]> {
-  // Through the debugger: the page's policy lets no script in.
-  await page.evaluate(await axeSource());
+  // Through the debugger: the page's policy lets no script in. Half a megabyte, so once for each page.
+  if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(await axeSource());
   return page.evaluate(async () => {
     const axe = (globalThis as unknown as { axe: { run(options: object): Promise<{ violations: { id: string; help: string; nodes: { target: string[]; failureSummary?: string }[] }[] }> } }).axe;
     const { violations } = await axe.run({ resultTypes: ["violations"] });

@@ -36,7 +36,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     // Then no more: on a slow machine no connection would live until a turn has ended.
     const cutter = (async () => {
       while (proxy.cuts < 200) {
-        await wait(5 + Math.random() * 40);
+        await wait(3 + Math.random() * 20);
         proxy.cut();
       }
     })();
