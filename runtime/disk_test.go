@@ -75,6 +75,53 @@ func TestLog_OpeningIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A session that was in use until the gateway's end leaves a file that is compressed, and all of its events in it.
+func TestLog_CompressedAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "go"))
+	asked := a.conn().next(t, "session/prompt")
+	for i := range 1000 {
+		a.conn().chunk(s, strconv.Itoa(i)+strings.Repeat(" and what is said again", 20))
+	}
+	a.conn().result(asked, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	path := filepath.Join(dir, "sessions", s, "log.journal")
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	read := func() string {
+		events, _, err := r.Events(t.Context(), s, 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before, events := size(), read()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := size(); after > before/5 {
+		t.Errorf("a log of %d bytes has %d at the end", before, after)
+	}
+	r = newRuntime(t, dir, &fakeAgent{})
+	if again := read(); again != events {
+		t.Error("the events of the next gateway are others")
+	}
+}
+
 // On a full disk an agent is held back, the prompt is not answered, clients and
 // Ready are told, and no session is made; with room again it goes on.
 func TestLog_FullDisk(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -20,9 +21,43 @@ import (
 type chatPicker struct {
 	title string
 	items []chatItem
-	at    int
+	words string // that a line has; "" when all are shown
+	shown []int  // the items that have them; nil for all
+	at    int    // of those that are shown
 	says  string // in place of what the keys do
 	take  func(id string) tea.Cmd
+}
+
+// narrow shows the lines that have all of the words, whatever their case.
+func (p *chatPicker) narrow(words string) {
+	p.words, p.shown, p.at = words, nil, 0
+	wanted := strings.Fields(strings.ToLower(words))
+	if len(wanted) == 0 {
+		return
+	}
+	p.shown = []int{}
+	for i, item := range p.items {
+		line := strings.ToLower(item.text + " " + item.id)
+		if !slices.ContainsFunc(wanted, func(word string) bool { return !strings.Contains(line, word) }) {
+			p.shown = append(p.shown, i)
+		}
+	}
+}
+
+// lines is how many lines there are to choose from.
+func (p *chatPicker) lines() int {
+	if p.shown == nil {
+		return len(p.items)
+	}
+	return len(p.shown)
+}
+
+// line is one of them.
+func (p *chatPicker) line(i int) chatItem {
+	if p.shown != nil {
+		i = p.shown[i]
+	}
+	return p.items[i]
 }
 
 type chatItem struct{ id, text, no string } // no says why it cannot be chosen; "" for one that can
@@ -209,23 +244,46 @@ func (m *chatModel) answered(a *chatAsk, answer []string) tea.Cmd {
 func (m *chatModel) pickKey(k tea.KeyPressMsg) tea.Cmd {
 	p := m.picker
 	p.says = ""
+	to := p.at
 	switch k.String() {
-	case "up", "k", "ctrl+p":
-		p.at = max(p.at-1, 0)
-	case "down", "j", "ctrl+n":
-		p.at = min(p.at+1, len(p.items)-1)
+	case "up", "ctrl+p":
+		to--
+	case "down", "ctrl+n":
+		to++
+	case "pgup":
+		to -= m.pickerHeight()
+	case "pgdown":
+		to += m.pickerHeight()
+	case "home":
+		to = 0
+	case "end":
+		to = p.lines()
+	case "backspace":
+		if p.words != "" {
+			_, last := utf8.DecodeLastRuneInString(p.words)
+			p.narrow(p.words[:len(p.words)-last])
+		}
+		return nil
 	case "enter":
-		if p.at >= 0 && p.at < len(p.items) && p.items[p.at].no != "" {
-			p.says = p.items[p.at].no
+		if p.lines() == 0 {
+			return nil
+		}
+		item := p.line(p.at)
+		if p.says = item.no; p.says != "" {
 			return nil
 		}
 		m.picker = nil
-		if p.at >= 0 && p.at < len(p.items) {
-			return p.take(p.items[p.at].id)
-		}
-	case "esc", "ctrl+c", "q":
+		return p.take(item.id)
+	case "esc", "ctrl+c":
 		m.picker = nil
+		return nil
+	default:
+		if k.Text != "" {
+			p.narrow(p.words + k.Text)
+		}
+		return nil
 	}
+	p.at = max(min(to, p.lines()-1), 0)
 	return nil
 }
 

@@ -130,6 +130,7 @@ type (
 	chatBatch    []tea.Msg
 	chatSessions struct {
 		list []runtime.SessionInfo
+		more bool // older ones are not in the list
 		err  error
 	}
 )
@@ -204,6 +205,7 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 		return m.key(msg)
 	case tea.PasteMsg:
 		if m.picker != nil {
+			m.picker.narrow(m.picker.words + cmdline.OneLine(msg.Content))
 			return nil
 		}
 		m.leaving, m.typed = false, time.Now()
@@ -629,6 +631,9 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 		return
 	}
 	p := &chatPicker{title: "Sessions"}
+	if msg.more {
+		p.title = "The newest sessions"
+	}
 	for _, s := range msg.list {
 		name := cmp.Or(s.Title, s.Gist, s.ID)
 		item := chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.Clock(s.UpdatedAt), cmdline.OneLine(s.Cwd)), ""}
@@ -668,13 +673,16 @@ func (m *chatModel) goTo(id string) tea.Cmd {
 	}
 }
 
+// offeredSessions bounds how many sessions are offered, the newest: it is a page of the gateway's list.
+const offeredSessions = 1000
+
 func (c *chatSession) list() tea.Msg {
 	api, err := c.target.client()
 	if err != nil {
-		return chatSessions{nil, err}
+		return chatSessions{err: err}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 	defer cancel()
-	page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: completedSessions})
-	return chatSessions{page.Sessions, err}
+	page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: offeredSessions})
+	return chatSessions{page.Sessions, page.NextCursor != "", err}
 }

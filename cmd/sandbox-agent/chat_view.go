@@ -166,23 +166,34 @@ func (m *chatModel) viewAsk(a *chatAsk, room int) (view string, boxed bool) {
 
 func (m *chatModel) viewPicker() string {
 	p, width := m.picker, max(m.width-4, 20)
-	const around = 7 // lines: its title, its keys, its box, and what stands below
-	shown := max(min(len(p.items), m.height/2, m.height-around), 1)
-	from := min(max(p.at-shown/2, 0), max(len(p.items)-shown, 0))
+	shown := m.pickerHeight()
+	from := min(max(p.at-shown/2, 0), max(p.lines()-shown, 0))
 	title := p.title
-	if shown < len(p.items) {
-		title += fmt.Sprintf(", %d of %d", p.at+1, len(p.items))
+	if p.words != "" {
+		title += " with " + strings.TrimSpace(p.words)
 	}
-	lines := []string{m.styles.user.Render(title)}
-	for i := from; i < min(from+shown, len(p.items)); i++ {
-		line := "  " + cmdline.Shorten(p.items[i].text, max(width-6, 10))
+	if 0 < p.lines() && shown < len(p.items) {
+		title += fmt.Sprintf(", %d of %d", p.at+1, p.lines())
+	}
+	lines := []string{m.styles.user.Render(cmdline.Shorten(title, width-2))}
+	for i := from; i < min(from+shown, p.lines()); i++ {
+		line := "  " + cmdline.Shorten(p.line(i).text, max(width-6, 10))
 		if i == p.at {
 			line = m.styles.accent.Render("❯" + line[1:])
 		}
 		lines = append(lines, line)
 	}
-	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(cmp.Or(p.says, "↑ ↓ move, Enter takes, Escape leaves"), width-2)))
+	if p.lines() == 0 {
+		lines = append(lines, m.styles.dim.Render("  nothing here has that"))
+	}
+	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(cmp.Or(p.says, "↑ ↓ move, letters narrow, Enter takes, Escape leaves"), width-2)))
 	return m.styles.box.Width(width + 2).Render(strings.Join(lines, "\n"))
+}
+
+// pickerHeight is how many lines of what can be chosen are shown at one time.
+func (m *chatModel) pickerHeight() int {
+	const around = 7 // lines: its title, its keys, its box, and what stands below
+	return max(min(len(m.picker.items), m.height/2, m.height-around), 1)
 }
 
 func (m *chatModel) statusLine() string {

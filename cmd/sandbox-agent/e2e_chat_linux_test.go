@@ -294,6 +294,38 @@ func attaches(t *testing.T, speaks string) {
 	k.ends()
 }
 
+// Each session of the gateway can be gone to, however many newer ones there are: letters narrow the list.
+func TestChat_GoesToAnOldSession(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	other := connect(t, g, wsocket, options{agent: "mock"})
+	if r := other.prompt(other.newSession(), "echo from long ago"); r != "end_turn" {
+		t.Fatal(r)
+	}
+	var newest string
+	for range 60 {
+		newest = other.newSession()
+	}
+	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--session", newest)
+	k.sees(`ready · mock`)
+	k.types("\x13") // Ctrl-S
+	k.sees(`Sessions, 1 of 61`)
+	k.types("\x1b[F") // End
+	k.sees(`Sessions, 61 of 61`, `❯ echo from long ago  mock`)
+	k.types("\x1b[H")
+	k.sees(`Sessions, 1 of 61`)
+	k.types("zebra")
+	k.sees(`with zebra`, `nothing here has that`)
+	k.types("\r\x7f\x7f\x7f\x7f\x7f") // nothing is taken, and the letters go again
+	k.sees(`Sessions, 1 of 61`)
+	k.types("LONG echo")
+	k.sees(`with LONG echo, 1 of 1`, `❯ echo from long ago  mock`)
+	k.types("\r")
+	k.sees(`(?m)^from long ago`)
+	k.types("\x03")
+	k.ends()
+}
+
 // What one chat has begun goes on in another when the first is killed: it is asked there, and the turn ends.
 func TestChat_AnotherIsKilled(t *testing.T) {
 	t.Parallel()

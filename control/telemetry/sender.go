@@ -20,6 +20,7 @@ import (
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -29,6 +30,7 @@ const (
 	firstRetry      = time.Second
 	maxRetry        = 30 * time.Second
 	maxAnswer       = 64 << 10 // read of a collector's answer
+	maxWhy          = 500      // bytes of its reasons that are logged
 )
 
 // sender sends spans to a collector by OTLP over HTTP. It stands in for the
@@ -151,19 +153,25 @@ func (s *sender) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (s *sender) Stop(context.Context) error { return nil }
 
-// UploadTraces implements otlptrace.Client. A batch that no collector takes is
+// UploadTraces implements otlptrace.Client. What no collector takes of a batch is
 // lost, counted and, for the first of a row, logged.
 func (s *sender) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	// The same bytes as those of an ExportTraceServiceRequest.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
+	var answer []byte
 	if err == nil {
-		err = s.upload(ctx, body)
+		answer, err = s.upload(ctx, body)
 	}
 	n := 0
 	for _, r := range spans {
 		for _, sc := range r.ScopeSpans {
 			n += len(sc.Spans)
 		}
+	}
+	if refused, why := refusedOf(answer); refused > 0 && err == nil {
+		refused := int(min(refused, int64(n)))
+		s.sent(n-refused, nil)
+		n, err = refused, fmt.Errorf("the collector refused %d of %d spans: %q", refused, n, why)
 	}
 	s.sent(n, err)
 	switch was := s.failing.Swap(err != nil); {
@@ -176,7 +184,7 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 }
 
 // upload tries until the collector has answered for good, or time is over.
-func (s *sender) upload(ctx context.Context, body []byte) error {
+func (s *sender) upload(ctx context.Context, body []byte) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
@@ -185,31 +193,31 @@ func (s *sender) upload(ctx context.Context, body []byte) error {
 		z := gzip.NewWriter(&b)
 		_, err := z.Write(body)
 		if err = errors.Join(err, z.Close()); err != nil {
-			return fmt.Errorf("compress: %w", err)
+			return nil, fmt.Errorf("compress: %w", err)
 		}
 		body = b.Bytes()
 	}
 	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
-		after, err := s.post(ctx, body)
+		answer, after, err := s.post(ctx, body)
 		if err == nil || after < 0 {
-			return err
+			return answer, err
 		}
 		wait := time.NewTimer(max(pause, after))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
-			return err
+			return nil, err
 		}
 	}
 }
 
-// post tries once. After an error that may pass it says when to try again at the
+// post tries once, and returns what the collector says of what it took. After an error that may pass it says when to try again at the
 // earliest, after another a negative time.
-func (s *sender) post(ctx context.Context, body []byte) (after time.Duration, err error) {
+func (s *sender) post(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
-		return -1, errors.New("the endpoint is no URL")
+		return nil, -1, errors.New("the endpoint is no URL")
 	}
 	for name, values := range s.headers {
 		req.Header[name] = values
@@ -224,19 +232,56 @@ func (s *sender) post(ctx context.Context, body []byte) (after time.Duration, er
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // the URL may hold a secret
 		}
-		return 0, err
+		return nil, 0, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // so that the connection can be used again
+	answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // all of it, so that the connection can be used again
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 			after = time.Duration(seconds) * time.Second
 		}
-		return after, fmt.Errorf("the collector answered %s", resp.Status)
+		return nil, after, fmt.Errorf("the collector answered %s", resp.Status)
 	}
 	if resp.StatusCode/100 != 2 {
-		return -1, fmt.Errorf("the collector answered %s", resp.Status)
+		return nil, -1, fmt.Errorf("the collector answered %s", resp.Status)
 	}
-	return 0, nil
+	return answer, 0, nil
+}
+
+// refusedOf reads an ExportTraceServiceResponse: how many spans of a batch the collector did not take, and why. The
+// generated type would bring gRPC. What is no such message refuses nothing.
+func refusedOf(answer []byte) (spans int64, why string) {
+	partial, ok := fieldOf(answer, 1, protowire.BytesType)
+	if !ok {
+		return 0, ""
+	}
+	b, _ := protowire.ConsumeBytes(partial)
+	if number, ok := fieldOf(b, 1, protowire.VarintType); ok {
+		n, _ := protowire.ConsumeVarint(number)
+		spans = int64(n)
+	}
+	if text, ok := fieldOf(b, 2, protowire.BytesType); ok {
+		why, _ = protowire.ConsumeString(text)
+	}
+	return spans, why[:min(len(why), maxWhy)]
+}
+
+// fieldOf returns the value of a message's field, and what is behind it; false when the message does not have it, or is none.
+func fieldOf(message []byte, field protowire.Number, kind protowire.Type) ([]byte, bool) {
+	for len(message) > 0 {
+		number, is, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, false
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, is, message); n < 0 {
+			return nil, false
+		}
+		if number == field && is == kind {
+			return message, true
+		}
+		message = message[n:]
+	}
+	return nil, false
 }

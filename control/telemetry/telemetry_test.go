@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -94,6 +96,45 @@ func TestShutdown_HangingCollector(t *testing.T) {
 	tel.Shutdown(ctx)
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// Spans that a collector refuses in an answer that is good otherwise are counted and logged; what is no such answer refuses none.
+func TestTraces_PartlyRefused(t *testing.T) {
+	for answer, want := range map[string]struct {
+		sent, failed int
+		log          string
+	}{
+		"":                                {sent: 3},
+		"\x0a\x00":                        {sent: 3},
+		"\x0a\x06\x12\x04mind":            {sent: 3},
+		"\x0a\x0b\x08\x02\x12\x07too":     {sent: 3}, // it is cut short
+		"\x0a\x0b\x08\x02\x12\x07too old": {sent: 1, failed: 2, log: "refused 2 of 3 spans: \\\"too old\\\""},
+		"\x0a\x02\x08\x63":                {failed: 3, log: "refused 3 of 3 spans"}, // more than there were
+		"<html>thanks</html>":             {sent: 3},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(w, answer)
+		}))
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
+		var log bytes.Buffer
+		tel := open(t, Options{Traces: true, Metrics: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 3 {
+			tel.Begin(t.Context(), observe.Work{Name: prompt, Agent: "a"}).End(observe.Outcome{Result: "end_turn"})
+		}
+		tel.Shutdown(t.Context())
+		srv.Close()
+		all := text(t, tel)
+		for outcome, n := range map[string]int{"sent": want.sent, "failed": want.failed} {
+			line := fmt.Sprintf("trace_spans_total{outcome=%q} %d\n", outcome, n)
+			if n > 0 && !strings.Contains(all, line) || n == 0 && strings.Contains(all, fmt.Sprintf("trace_spans_total{outcome=%q} ", outcome)) && !strings.Contains(all, line) {
+				t.Errorf("%q: no line %s in\n%s", answer, line, all)
+			}
+		}
+		if got := log.String(); !strings.Contains(got, want.log) || want.log == "" && strings.Contains(got, "cannot send") {
+			t.Errorf("%q: the log says %s", answer, got)
+		}
 	}
 }
 

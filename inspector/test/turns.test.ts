@@ -278,14 +278,24 @@ test("a turn is stopped, and what waited is held back", async () => {
   await log(page).getByText("Stopped").waitFor();
   await settled(page);
   expect(await log(page).getByText("later", { exact: true }).count()).toBe(0);
-  // It would be gone with the page: the browser asks first.
+  // Nobody would send it: the browser asks first.
   const asked = page.waitForEvent("dialog");
   await page.close({ runBeforeUnload: true });
   const dialog = await asked;
   expect(dialog.type()).toBe("beforeunload");
   await dialog.dismiss();
+  // Who reloads it all the same has it there, held back.
+  page.once("dialog", (leaves) => void leaves.accept());
+  await page.reload();
+  await page.getByRole("region", { name: "Prompts that wait" }).getByText("echo later").waitFor();
+  await settled(page);
+  expect(await log(page).getByText("later", { exact: true }).count()).toBe(0);
   await page.getByRole("button", { name: "Send it now" }).click();
   await log(page).getByText("later", { exact: true }).waitFor();
+  await settled(page);
+  await page.reload(); // it is sent: nothing is asked, and nothing waits
+  await log(page).getByText("later", { exact: true }).waitFor();
+  expect(await page.getByRole("region", { name: "Prompts that wait" }).count()).toBe(0);
 });
 
 test("a page that is reloaded in the middle of a turn goes on with it", async () => {

@@ -18,6 +18,7 @@ const (
 
 	looseFrom = 64 << 10  // bytes that are worth to be compressed
 	looseUpTo = 256 << 20 // bytes of a file that is written anew for it
+	lastUpTo  = 16 << 20  // the same at the end of the program, which waits for it
 )
 
 // Flush writes what was appended since the last Flush to the file and, unless the log is
@@ -464,6 +465,22 @@ func (l *Log) markLocked() error {
 	return l.writeLocked(header{kind: closed, first: l.next, bound: l.bound, skipped: l.next - 1 - l.total}, make([]byte, headerSize))
 }
 
+// packLocked compresses the file when that is worth it, and the file not larger than most. The one that is there is as good.
+func (l *Log) packLocked(most int64) {
+	if l.file != nil && l.loose > max(looseFrom, l.size/4) && l.size <= most {
+		_ = l.replaceLocked(true)
+	}
+}
+
+// Pack flushes the log, and compresses its file now, unless that is large: for who closes the log and keeps its file.
+func (l *Log) Pack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && l.flushLocked() == nil {
+		l.packLocked(lastUpTo)
+	}
+}
+
 // Release gives back memory and the file handle, unless the log was used within
 // the time given; it stays usable. A log without a file keeps its entries.
 func (l *Log) Release(idle time.Duration) {
@@ -473,9 +490,7 @@ func (l *Log) Release(idle time.Duration) {
 		return
 	}
 	if l.file != nil {
-		if l.loose > max(looseFrom, l.size/4) && l.size <= looseUpTo {
-			_ = l.replaceLocked(true) // the file that is there is as good
-		}
+		l.packLocked(looseUpTo)
 		if l.markLocked() != nil {
 			return
 		}

@@ -283,12 +283,13 @@ func (set *Set) Persist() error {
 	return errors.Join(errs...)
 }
 
-// CloseLogs closes the logs of all sessions.
+// CloseLogs closes the logs of all sessions. Those that were in use until now are compressed: nobody does it later.
 func (set *Set) CloseLogs() error {
 	all := set.All()
 	errs := make([]error, len(all))
 	atOnce(len(all), func(i int) {
 		if l := all[i].openedLog(); l != nil {
+			l.Pack()
 			errs[i] = errors.Join(l.Close(), all[i].noteEnd())
 		}
 	})

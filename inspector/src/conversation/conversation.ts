@@ -23,6 +23,8 @@ export interface ConfigOption {
 }
 
 /** A prompt that waits for the running turn to end. */
+export type Prompt = readonly ContentBlock[];
+
 export interface Waiting {
   readonly id: number;
   readonly blocks: readonly ContentBlock[];
@@ -138,8 +140,10 @@ export class Conversation extends Store<ConversationState> {
   #between = false; // the session is closed, to be opened again at once: what is sent waits
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
-  constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame, readonly drafts: Unsent<Draft> = new Unsent()) {
-    super(empty);
+  /** Prompts that waited when the page was left are held back: nobody has seen what the session did since. */
+  constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame, readonly drafts: Unsent<Draft> = new Unsent(), waited: readonly Prompt[] = []) {
+    super({ ...empty, queue: waited.map((blocks, i) => ({ id: i + 1, blocks })), held: waited.length > 0 });
+    this.#nextWaiting = waited.length + 1;
     this.#transcript = new Transcript(id);
   }
 
@@ -358,7 +362,7 @@ export class Conversation extends Store<ConversationState> {
     if (running === before.running && t.doing === before.doing) return;
     if (running || !before.running) return this.patch({ running, doing: t.doing });
     const smooth = t.ending !== "cancelled" && t.ending !== "error";
-    this.patch({ running, doing: t.doing, stopping: false, held: before.queue.length > 0 && !smooth });
+    this.patch({ running, doing: t.doing, stopping: false, held: before.queue.length > 0 && (before.held || !smooth) });
     if (smooth) this.#sendNext();
   }
 

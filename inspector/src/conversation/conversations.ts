@@ -2,7 +2,7 @@ import type { ContentBlock, Session } from "sandbox-agent";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
-import { Conversation, type Draft } from "./conversation.js";
+import { Conversation, type Draft, type Prompt } from "./conversation.js";
 
 /** Conversations that are followed at once; the one that was looked at longest ago is let go. */
 const maxFollowed = 6;
@@ -20,8 +20,8 @@ export class Conversations {
   readonly #all = new Map<string, Conversation>(); // the newest last
   #client: Client | undefined;
 
-  /** What is written for a session outlives what is followed of it. */
-  constructor(readonly drafts: Unsent<Draft> = new Unsent()) {}
+  /** What is written for a session outlives what is followed of it, and prompts that wait outlive the page. */
+  constructor(readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Prompt[]> = new Unsent()) {}
 
   /** What is followed goes on with another client. */
   use(client: Client): void {
@@ -42,7 +42,8 @@ export class Conversations {
 
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
-    const conversation = this.#all.get(id) ?? new Conversation(id, undefined, this.drafts);
+    const conversation = this.#all.get(id) ?? new Conversation(id, undefined, this.drafts, this.waiting.get().get(id));
+    this.waiting.drop(id); // it has them now
     this.#all.delete(id);
     this.#all.set(id, conversation);
     if (this.#client) void conversation.open(this.#client);
@@ -50,6 +51,7 @@ export class Conversations {
       if (this.#all.size <= maxFollowed) break;
       if (other.get().queue.length > 0) continue; // it still has something to send
       this.#all.delete(old);
+      this.waiting.drop(old);
       void other.dispose();
     }
     return conversation;
@@ -78,7 +80,17 @@ export class Conversations {
     for (const [id, conversation] of this.#all) if (!listed.has(id) && conversation.get().phase !== "failed") void conversation.refresh();
   }
 
-  /** Whether prompts wait in this page that would be gone with it. */
+  /** Writes what is not sent into the storage. False says that the page would take something with it. */
+  save(): boolean {
+    for (const [id, conversation] of this.#all) {
+      const { queue } = conversation.get();
+      if (queue.length > 0) this.waiting.put(id, queue.map(({ blocks }) => blocks));
+      else this.waiting.drop(id);
+    }
+    return [this.drafts.save(), this.waiting.save()].every(Boolean);
+  }
+
+  /** Whether prompts wait in this page: nobody sends them when it is closed. */
   get unsent(): boolean {
     return [...this.#all.values()].some((c) => c.get().queue.length > 0);
   }
@@ -93,6 +105,7 @@ export class Conversations {
     const conversation = this.#all.get(id);
     for (const waiting of conversation?.get().queue.toReversed() ?? []) conversation?.write(waiting.blocks);
     this.#all.delete(id);
+    this.waiting.drop(id);
     this.forgotten.more();
     await conversation?.dispose();
   }

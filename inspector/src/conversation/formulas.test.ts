@@ -22,6 +22,7 @@ test("formulas are found as they are written", () => {
   expect(formulas("so \\(x_1\\) and $y$.")).toEqual(["inline x_1", "inline y"]);
   expect(formulas("text\n\n$$\n\\sum_{i=1}^n i\n$$\n\nmore")).toEqual(["block \\sum_{i=1}^n i"]);
   expect(formulas("text\n\\[\n\\begin{aligned} a &= b \\\\ c &= d \\end{aligned}\n\\]\n")).toEqual(["block \\begin{aligned} a &= b \\\\ c &= d \\end{aligned}"]);
+  expect(formulas("text\n\n$$\na\n\n+ b\n$$\n\nmore $x$")).toEqual(["block a\n\n+ b", "inline x"]);
   expect(formulas("- one $x$\n- two $$y$$")).toEqual(["inline x", "block y"]);
   expect(formulas("**$x < y$** and $\\text{a \\$ sign}$")).toEqual(["inline x < y", "inline \\text{a \\$ sign}"]);
 });

@@ -22,6 +22,18 @@ describe.each([1, 3, 1000])("written %d characters at a time", (size) => {
     expect(texts(of("1. one\n\n   still one\n\n2. two\n\nafter", size))).toEqual(["1. one\n\n   still one\n\n2. two", "after"]);
   });
 
+  test.each([["$$", "$$"], ["\\[", "\\]"]])("a formula in %s with blank lines is one segment", (begin, end) => {
+    const text = `${begin}\na\n\n+ b\n${end}`;
+    expect(texts(of(`before\n\n${text}\n\nafter\n\n${begin}c${end}\n\nlast`, size))).toEqual(["before", text, "after", `${begin}c${end}`, "last"]);
+  });
+
+  test("two signs that nothing ends hold up to some thousand characters together, and nothing behind", () => {
+    const s = of("$$\n\n" + `${"word ".repeat(20)}\n\n`.repeat(60), size);
+    expect(s.all[0]!.text.length).toBeLessThan(2500);
+    expect(s.all.length).toBeGreaterThan(30);
+    expect(texts(of("$$ is money\n\nmore", size))).toEqual(["$$ is money", "more"]);
+  });
+
   test("a fence inside a longer fence does not end it", () => {
     expect(texts(of("````md\n```\nx\n\n```\n````\n\nafter", size))).toEqual(["````md\n```\nx\n\n```\n````", "after"]);
   });

@@ -25,6 +25,8 @@ const listItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
 const maybeItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)]?)$/;
 const delimiter = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
 const indented = /^(?: {2,}|\t)\S/;
+/** A line that begins a formula and has nothing else: where words follow it can be money. */
+const formula = /^ {0,3}(\$\$|\\\[)[ \t]*$/;
 
 /**
  * A markdown text that grows, cut into segments of bounded size, so that adding to it
@@ -37,6 +39,7 @@ export class Segments {
   #block = ""; // complete lines of the open segment
   #line = ""; // the line that is being written
   #fence: { mark: string; info: string; code: { text: string } } | undefined;
+  #formula: string | undefined; // what ends the formula that is open
   #blank = false; // the line before was blank
   #list = false; // the open segment is a list
   #table: string[] | undefined; // the first two lines of the open segment, which is a table
@@ -103,12 +106,25 @@ export class Segments {
       this.#fence.code.text += `${line}\n`;
       if (this.#block.length > mostCode) this.#cut();
     } else if (fence && !(fence[1]!.startsWith("`") && fence[2]!.includes("`"))) this.#fence = { mark: fence[1]!, info: fence[2]!.trim(), code: { text: "" } };
-    else if (this.#block.length > (this.#table ? 4 * hard : hard)) this.#cut();
+    else {
+      this.#inFormula(line);
+      if (this.#block.length > (this.#table ? 4 * hard : hard)) this.#cut();
+    }
+  }
+
+  /** Takes a line of a formula, in which a blank line ends no segment. What grows beyond one was none. */
+  #inFormula(line: string): void {
+    if (this.#formula !== undefined) {
+      if (line.includes(this.#formula) || this.#block.length > soft) this.#formula = undefined;
+      return;
+    }
+    const begins = formula.exec(line);
+    if (begins) this.#formula = begins[1] === "$$" ? "$$" : "\\]";
   }
 
   /** Ends the open segment at a blank line, unless what follows belongs to its list. */
   #cutBefore(line: string, partial: boolean): void {
-    if (this.#fence || !this.#blank || line.trim() === "" || this.#block.trim() === "") return;
+    if (this.#fence || this.#formula !== undefined || !this.#blank || line.trim() === "" || this.#block.trim() === "") return;
     const goesOn = this.#list && (listItem.test(line) || indented.test(line) || (partial && maybeItem.test(line)));
     if (!goesOn || this.#block.length > soft) this.#cut();
   }
@@ -128,6 +144,7 @@ export class Segments {
 
   #cut(inLine = false): void {
     const fence = this.#fence;
+    this.#formula = undefined;
     const inTable = this.#table?.length === 2 && !this.#blank && !inLine && delimiter.test(this.#table[1]!);
     this.#head = inTable ? `${this.#table!.join("\n")}\n` : "";
     const block = this.#block.replace(fence ? /\n$/ : /\n+$/, "");

@@ -46,7 +46,7 @@ export const settings = new SettingsStore(storage("localStorage"));
 export const traffic = new Traffic();
 export const toasts = new Toasts();
 export const gateway = new GatewayStore(origin, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
-export const conversations = new Conversations(new Unsent(storage("sessionStorage"), "sandbox-agent:drafts"));
+export const conversations = new Conversations(new Unsent(storage("sessionStorage"), "sandbox-agent:drafts"), new Unsent(storage("sessionStorage"), "sandbox-agent:waiting"));
 /** Forms that are filled in. They are in no storage: there can be secrets in them. */
 export const forms = new Unsent<Form>();
 export const sessions = new SessionsStore();
@@ -140,11 +140,11 @@ sessions.onChange((all, anew) => {
 
 // Prompts that wait for their turn, forms, files that are not saved, and installations, are the page's own: the browser asks before it forgets them.
 addEventListener("beforeunload", (event) => {
-  const kept = [conversations.drafts.save(), forms.save()].every(Boolean);
+  const kept = [conversations.save(), forms.save()].every(Boolean);
   if (!kept || conversations.unsent || drafts.unsaved || installs.running) event.preventDefault();
 });
 // A browser that needs the memory ends a page in silence, once it is out of sight.
-document.addEventListener("visibilitychange", () => document.hidden && conversations.drafts.save());
+document.addEventListener("visibilitychange", () => document.hidden && conversations.save());
 
 // A file that is dropped beside the places that take files would replace the page.
 for (const type of ["dragover", "drop"] as const) {
