@@ -194,7 +194,13 @@ func (s *server) End() {
 func (s *server) call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := bridge.Within(ctx, callBound)
 	defer cancel()
-	err := s.rpc.Call(ctx, method, params, result)
+	answer, err := s.rpc.DispatchCall(ctx, method, params)
+	switch {
+	case errors.Is(err, jsonrpc2.ErrClosed): // the output has ended, and nothing was written
+		err = bridge.ErrUnwritten
+	case err == nil:
+		err = answer.Wait(ctx, result)
+	}
 	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
 		return refusal(e.Message)
 	}

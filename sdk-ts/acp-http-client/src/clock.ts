@@ -68,23 +68,31 @@ export const usualSilenceMs = 45_000;
 /**
  * Does work that waits for a server, which may take as long as it takes. When there is no end of it for a while, the server is
  * asked now and then for what it answers at once; one that says nothing to that, either, is given up, and so is the work.
- * `ms` are for both; with 0 nobody asks.
+ * `ms` are for both; with 0 nobody asks. The work's signal follows the one given as long as the work lasts, or for ever when it goes
+ * on behind its end, as a body does that is still read. (`AbortSignal.any` would leave something behind at the given one.)
  */
-export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const silent = new AbortController();
+export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
+  const mine = new AbortController();
   const over = new AbortController();
+  const follow = () => mine.abort(given?.reason);
+  if (given?.aborted) follow();
+  given?.addEventListener("abort", follow, { once: true });
   const watch = async () => {
     while (await sleep(ms / 2, over.signal)) {
       const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
       if (await Promise.race([answer, sleep(ms / 2, over.signal).then(() => false)])) continue;
-      return silent.abort(new SilentError(ms));
+      return mine.abort(new SilentError(ms));
     }
   };
   if (ms > 0) void watch();
+  let done = false;
   try {
-    return await work(given ? AbortSignal.any([given, silent.signal]) : silent.signal);
+    const result = await work(mine.signal);
+    done = true;
+    return result;
   } finally {
     over.abort();
+    if (!done || !goesOn) given?.removeEventListener("abort", follow);
   }
 }
 

@@ -64,12 +64,12 @@ export class HttpLink extends Link {
     return this.options.silenceMs ?? usualSilenceMs;
   }
 
-  /** Sends a POST. A GET that takes no event stream is refused at once by every server that is there. */
-  #send(headers: Record<string, string>, body: string): Promise<Response> {
+  /** Sends a POST and reads its answer. A GET that takes no event stream is refused at once by every server that is there. */
+  #send<T>(headers: Record<string, string>, body: string, read: (response: Response) => Promise<T>): Promise<T> {
     const { "Content-Type": _, ...named } = headers;
     return heard(this.#silenceMs, this.ended.signal,
       async (signal) => (await this.#fetch(this.url, { method: "GET", headers: named, signal, redirect: "manual" })).body?.cancel(),
-      (signal) => this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" }));
+      async (signal) => read(await this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" })));
   }
 
   async #initialize(message: AnyMessage, body: string): Promise<void> {
@@ -77,13 +77,14 @@ export class HttpLink extends Link {
     const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
     let refused = false;
     for (;;) {
-      let response: Response;
       try {
         const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
         this.observe({ direction: "sent", message, via: "post" });
-        response = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body);
-        if (!response.ok) throw await ProblemError.from(response);
-        const answer = parseMessage(await textOf(response, this.#silenceMs));
+        const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, async (response) => {
+          if (!response.ok) throw await ProblemError.from(response);
+          return [response, await textOf(response, this.#silenceMs)] as const;
+        });
+        const answer = parseMessage(text);
         const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
         if (answer === undefined || id === null) {
           this.lose("protocol", answer === undefined ? "the answer to initialize is no JSON object" : "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
@@ -231,13 +232,14 @@ export class HttpLink extends Link {
       let atLeast = 0;
       try {
         const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
-        const response = await this.#send(headers, body);
-        if (response.ok) {
+        const refusal = await this.#send(headers, body, async (response) => {
+          if (!response.ok) return { error: await ProblemError.from(response), after: response.headers.get("Retry-After") };
           if (this.#inline && isRequest) await this.#answer(response);
           else await response.body?.cancel();
-          return;
-        }
-        const error = await ProblemError.from(response);
+          return undefined;
+        });
+        if (refusal === undefined) return;
+        const { error, after } = refusal;
         if (isGone(error)) {
           this.lose("unknown_connection", `the server does not know the connection any more: ${error.message}`, error);
           return;
@@ -255,7 +257,7 @@ export class HttpLink extends Link {
           this.refuse(message, -32603, error.message, { status: error.status, problem: error.problem });
           return;
         }
-        atLeast = Math.min(Number(response.headers.get("Retry-After") ?? 0) * 1000 || 0, 30_000);
+        atLeast = Math.min(Number(after ?? 0) * 1000 || 0, 30_000);
         failure = error;
       } catch (error) {
         if (this.ended.signal.aborted) return;

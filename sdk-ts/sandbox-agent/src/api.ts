@@ -188,11 +188,15 @@ export class Api {
    * refused token is asked for once more. Redirects are not followed: they would carry headers to where those do not belong.
    */
   fetch(method: string, path: string, query: Query = {}, init: RequestInit = {}): Promise<Response> {
-    return this.read(method, path, query, init, async (response) => response);
+    return this.#send(method, path, query, init, async (response) => response, true);
   }
 
   /** As `fetch`, with what is read of the answer. All of it may take as long as it takes, as long as the gateway answers others. */
-  async read<T>(method: string, path: string, query: Query = {}, init: RequestInit = {}, read: (response: Response) => Promise<T>): Promise<T> {
+  read<T>(method: string, path: string, query: Query = {}, init: RequestInit = {}, read: (response: Response) => Promise<T>): Promise<T> {
+    return this.#send(method, path, query, init, read, false);
+  }
+
+  async #send<T>(method: string, path: string, query: Query, init: RequestInit, read: (response: Response) => Promise<T>, goesOn: boolean): Promise<T> {
     const send = this.#options.fetch ?? globalThis.fetch;
     const { body, headers, signal, expect } = init;
     if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
@@ -213,7 +217,7 @@ export class Api {
         if (response.status !== 401 || refused || typeof this.#options.token !== "function" || streamed) throw await ProblemError.from(response);
         await response.body?.cancel();
         return undefined;
-      }).catch((error: unknown) => {
+      }, goesOn).catch((error: unknown) => {
         throw error instanceof TypeError || error instanceof SyntaxError || error instanceof SilentError ? new TypeError(`${method} ${path} at ${this.#base.href}: ${reasonOf(error)}`, { cause: error }) : error;
       });
       if (answer) return answer.read;
@@ -244,10 +248,10 @@ export class Api {
 
   /** Sends a request whose answer is a stream of events. Leaving the loop ends it. */
   async *events(method: string, path: string, query: Query = {}, init: RequestInit = {}): AsyncGenerator<ServerEvent, void, undefined> {
-    const response = await this.read(method, path, query, { ...init, headers: { Accept: "text/event-stream", ...init.headers } }, async (response) => {
+    const response = await this.#send(method, path, query, { ...init, headers: { Accept: "text/event-stream", ...init.headers } }, async (response) => {
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) return response;
       throw foreign("no stream of events", await response.text());
-    });
+    }, true);
     yield* readEvents(response, this.silenceMs);
   }
 
