@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -486,24 +485,6 @@ func TestRoot_RaceOfFolderAndLink(t *testing.T) {
 	if good == 0 || swaps < 10 {
 		t.Errorf("%d good reads with %d swaps: there was no race", good, swaps)
 	}
-}
-
-func TestOpen_SpecialFiles(t *testing.T) {
-	both(t, func(t *testing.T, s *Service, dir string) {
-		if err := syscall.Mkfifo(dir+"/pipe", 0o644); err != nil {
-			t.Skipf("no pipe can be made: %v", err)
-		}
-		_, _, err := s.Open(dir + "/pipe")
-		wantCode(t, err, NotFile, "pipe")
-		_, _, err = s.Open(dir)
-		wantCode(t, err, NotFile, "directory")
-		_, _, err = s.Write(dir+"/pipe", strings.NewReader("x"), WriteOptions{})
-		wantCode(t, err, NotFile)
-		_, err = s.Copy(t.Context(), dir+"/pipe", dir+"/x", PlaceOptions{})
-		wantCode(t, err, NotFile)
-		_, _, err = s.Open(dir + "/no")
-		wantCode(t, err, NotFound)
-	})
 }
 
 // names are names of files that are legal and awkward.
