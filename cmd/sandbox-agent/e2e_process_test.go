@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net"
@@ -334,4 +335,40 @@ func zombies(t *testing.T, parent int) []process {
 		}
 	}
 	return found
+}
+
+// program starts a program, waits until it has printed ready, and returns its id.
+func (g *gateway) program(tty bool, line string) string {
+	g.t.Helper()
+	body, err := json.Marshal(map[string]any{"command": "sh", "args": []string{"-c", line}, "tty": tty, "cwd": "/"})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	code, text := g.post("POST", "/v2/processes", string(body))
+	var info struct{ ID string }
+	if err := json.Unmarshal([]byte(text), &info); err != nil || code != 201 {
+		g.t.Fatalf("%d: %s", code, text)
+	}
+	g.awaitLog(info.ID, "ready")
+	return info.ID
+}
+
+func (g *gateway) awaitLog(id, text string) string {
+	g.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		var page struct{ Chunks []struct{ Data []byte } }
+		g.get("/v2/processes/"+id+"/logs", &page)
+		var got bytes.Buffer
+		for _, c := range page.Chunks {
+			got.Write(c.Data)
+		}
+		if strings.Contains(got.String(), text) {
+			return got.String()
+		}
+		if time.Now().After(deadline) {
+			g.t.Fatalf("no %q in %q", text, &got)
+		}
+		time.Sleep(20 * time.Millisecond) // as awaitState
+	}
 }
