@@ -283,13 +283,19 @@ func (set *Set) Persist() error {
 	return errors.Join(errs...)
 }
 
-// CloseLogs closes the logs of all sessions. Those that were in use until now are compressed: nobody does it later.
+// packFor is how long logs are compressed at the end: whoever ends the program waits for it.
+const packFor = 2 * time.Second
+
+// CloseLogs closes the logs of all sessions. Those that were in use until now are compressed, as far as there is time:
+// nobody does it later.
 func (set *Set) CloseLogs() error {
-	all := set.All()
+	all, began := set.All(), time.Now()
 	errs := make([]error, len(all))
 	atOnce(len(all), func(i int) {
 		if l := all[i].openedLog(); l != nil {
-			l.Pack()
+			if time.Since(began) < packFor {
+				l.Pack()
+			}
 			errs[i] = errors.Join(l.Close(), all[i].noteEnd())
 		}
 	})

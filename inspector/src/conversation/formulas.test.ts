@@ -33,10 +33,9 @@ test("money, shells and code are no formulas", () => {
   }
 });
 
-test("what looks like a formula for long takes no long time", () => {
+// One that went back and forth in it would not end within the time that a test may take.
+test("what looks like a formula for long comes to an end", () => {
   for (const text of ["$".repeat(20_000), "$a".repeat(10_000), "\\(".repeat(10_000), "$$ ".repeat(5000), `$${"\\".repeat(20_000)}`, "\\[".repeat(5000)]) {
-    const began = performance.now();
-    formulas(text.slice(0, 4000)); // what a segment has
-    expect(performance.now() - began, text.slice(0, 10)).toBeLessThan(1000);
+    expect(formulas(text.slice(0, 4000)), text.slice(0, 10)).toBeDefined(); // what a segment has
   }
 });
