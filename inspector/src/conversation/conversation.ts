@@ -22,12 +22,13 @@ export interface ConfigOption {
   readonly choices: readonly { readonly value: string; readonly name: string; readonly description: string | undefined }[];
 }
 
-/** A prompt that waits for the running turn to end. */
+/** What is sent in one go. */
 export type Prompt = readonly ContentBlock[];
 
+/** A prompt that waits for the running turn to end. */
 export interface Waiting {
   readonly id: number;
-  readonly blocks: readonly ContentBlock[];
+  readonly blocks: Prompt;
 }
 
 export interface ConversationState {
