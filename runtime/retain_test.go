@@ -14,7 +14,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/internal/killed"
 )
 
 // Events go by their age and by the size of logs, but not those of a session that works;
@@ -124,89 +123,6 @@ func TestRetention_LetsEventsGo(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Sessions that nobody has used for long are deleted, as their clients do it, also behind a new start of the gateway.
-// One that somebody has open stays, and one that works.
-func TestRetention_DeletesSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		deleted := make(chan string, 8)
-		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, handle: func(c *fakeConn, m acp.Message) {
-			switch m.Method() {
-			case "session/new":
-				c.newSession(m)
-			case "session/prompt":
-				if !strings.Contains(string(m.Params()), "for ever") {
-					c.result(m, `{"stopReason":"end_turn"}`)
-				}
-			case "session/delete":
-				deleted <- rawjson.MemberString(m.Params(), "sessionId")
-				fallthrough
-			default:
-				if m.IsRequest() {
-					c.result(m, `{}`)
-				}
-			}
-		}}
-		o := Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{Sessions: 10 * time.Hour}}
-		r, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		native := map[string]string{}
-		tc := connect(t, r, "")
-		for _, s := range []string{"left", "used", "open", "working"} {
-			tc.newWith(`{"requestedSessionId":"` + s + `"}`)
-			native[s] = fmt.Sprint("native-", len(native)+1)
-		}
-		time.Sleep(7 * time.Hour)
-		tc.call("session/prompt", prompt("used", "something"))
-		tc.close()
-		time.Sleep(time.Hour)
-		before := r
-		o.DataDir = killed.Folder(t, o.DataDir)
-		if err := before.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if r, err = New(o); err != nil {
-			t.Fatal(err)
-		}
-		tc = connect(t, r, "")
-		tc.call("session/resume", `{"sessionId":"open","cwd":"/tmp"}`)
-		other := connect(t, r, "")
-		other.call("session/resume", `{"sessionId":"working","cwd":"/tmp"}`)
-		other.request("session/prompt", prompt("working", "work for ever"))
-		other.close()
-		goes := func(s string, stay ...string) {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case got := <-deleted:
-				if got != native[s] {
-					t.Errorf("the agent was to delete %s, not %s", got, s)
-				}
-			default:
-				t.Errorf("the agent was not to delete %s", s)
-			}
-			for _, one := range append(stay, s) {
-				_, err := r.Session(one)
-				_, statErr := os.Stat(filepath.Join(o.DataDir, "sessions", one))
-				if (err == nil) != (one != s) || (statErr == nil) != (one != s) {
-					t.Errorf("%s: %v, %v", one, err, statErr)
-				}
-			}
-			if len(deleted) > 0 {
-				t.Errorf("and %s", <-deleted)
-			}
-		}
-		time.Sleep(3 * time.Hour)
-		goes("left", "used", "open", "working")
-		time.Sleep(9 * time.Hour)
-		goes("used", "open", "working")
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func incompressible(n int) string {

@@ -96,7 +96,6 @@ func gatewayFlags() []cli.Flag {
 		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: always (before a client sees it), interval (each second), turn (at the end of each turn) or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "min-free", Usage: "room that the disk of the data directory must have for new sessions, 0 asks for none", Value: "64MiB", EnvVars: env("MIN_FREE")},
 		&cli.DurationFlag{Name: "retain-age", Usage: "let events of sessions go that are older, such as 720h, 0 keeps them", EnvVars: env("RETAIN_AGE")},
-		&cli.DurationFlag{Name: "retain-sessions", Usage: "delete sessions that nobody has open and in which nothing has happened for this long, such as 2160h, with what their agents keep of them; 0 keeps them", EnvVars: env("RETAIN_SESSIONS")},
 		&cli.StringFlag{Name: "retain-session-bytes", Usage: "size of a session's log beyond which its oldest events go, 0 keeps them", Value: "0", EnvVars: env("RETAIN_SESSION_BYTES")},
 		&cli.StringFlag{Name: "retain-bytes", Usage: "size of all sessions' logs beyond which events go, those of the sessions first that have been silent longest, 0 keeps them", Value: "0", EnvVars: env("RETAIN_BYTES")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
@@ -179,9 +178,6 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	return cfg, nil
 }
 
-// leastRetainSessions keeps what somebody has just left.
-const leastRetainSessions = time.Hour
-
 var fsyncs = []string{"turn", "always", "interval", "never"}
 
 // gatewayConfigOf returns what the flags say about the gateway itself.
@@ -215,9 +211,6 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	if cfg.retention.Age = c.Duration("retain-age"); cfg.retention.Age < 0 {
 		return cfg, cmdline.Usagef(c, "--retain-age cannot be negative")
-	}
-	if cfg.retention.Sessions = c.Duration("retain-sessions"); cfg.retention.Sessions != 0 && cfg.retention.Sessions < leastRetainSessions {
-		return cfg, cmdline.Usagef(c, "--retain-sessions must be 0 or at least %v: what is deleted is gone", leastRetainSessions)
 	}
 	for name, to := range map[string]*int64{"retain-session-bytes": &cfg.retention.SessionBytes, "retain-bytes": &cfg.retention.Bytes} {
 		if size := c.String(name); size != "0" {

@@ -263,14 +263,14 @@ func TestAnnounce_FirstCommand(t *testing.T) {
 }
 
 func TestServerConfig_BoundsOfSessions(t *testing.T) {
-	got, err := configOf(t, "--data-dir", "/d", "--retain-age", "720h", "--retain-sessions", "2160h", "--retain-session-bytes", "64MiB", "--retain-bytes", "2GiB", "--max-idle-memory", "0")
+	got, err := configOf(t, "--data-dir", "/d", "--retain-age", "720h", "--retain-session-bytes", "64MiB", "--retain-bytes", "2GiB", "--max-idle-memory", "0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (runtime.Retention{Sessions: 2160 * time.Hour, Age: 720 * time.Hour, SessionBytes: 64 << 20, Bytes: 2 << 30}); got.retention != want || got.maxIdleMemory != 0 {
+	if want := (runtime.Retention{Age: 720 * time.Hour, SessionBytes: 64 << 20, Bytes: 2 << 30}); got.retention != want || got.maxIdleMemory != 0 {
 		t.Errorf("%+v, idle processes may take %d bytes", got.retention, got.maxIdleMemory)
 	}
-	for _, args := range [][]string{{"--retain-age", "-1h"}, {"--retain-sessions", "59m"}, {"--retain-bytes", "many"}, {"--retain-session-bytes", "-1"}, {"--max-idle-memory", "x"}} {
+	for _, args := range [][]string{{"--retain-age", "-1h"}, {"--retain-bytes", "many"}, {"--retain-session-bytes", "-1"}, {"--max-idle-memory", "x"}} {
 		if _, err := configOf(t, append(args, "--data-dir", "/d")...); err == nil || !strings.Contains(err.Error(), args[0]) {
 			t.Errorf("%v: %v", args, err)
 		}

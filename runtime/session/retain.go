@@ -7,25 +7,18 @@ import (
 	"slices"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
-// Retention bounds what is kept; 0 is no bound. What a session needs that works, or
-// waits for somebody, is kept in any case, and of each that is kept the newest event.
+// Retention bounds what logs keep; 0 is no bound. What a session needs that works, or
+// waits for somebody, is kept in any case, and the newest event of each.
 type Retention struct {
-	Sessions     time.Duration // sessions go that nobody has open and in which nothing has happened for so long
 	Age          time.Duration // of events
 	SessionBytes int64         // of each log
 	Bytes        int64         // of all logs: the events of those go first that have been silent longest
 }
 
-const (
-	retainEvery = time.Minute
-	// deleteFrom is how long a gateway has run until it deletes sessions: its clock may just be set.
-	deleteFrom   = time.Hour
-	deleteAtOnce = 20 // of them in retainEvery: for each an agent may have to be started
-)
+const retainEvery = time.Minute
 
 // Logs are cut to less than their bound, so that they are not written anew for each event.
 func (r Retention) agedTo() time.Duration { return r.Age - r.Age/8 }
@@ -36,14 +29,10 @@ func (set *Set) Retain(ctx context.Context, r Retention) {
 	if r == (Retention{}) {
 		return
 	}
-	began, kept := awake.Now(), map[*Session]bool{}
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
 	for {
 		set.retain(ctx, r)
-		if r.Sessions > 0 && began.Ago() >= min(r.Sessions, deleteFrom) {
-			set.deleteSilent(ctx, r.Sessions, kept)
-		}
 		select {
 		case <-ctx.Done():
 			return
@@ -74,41 +63,6 @@ func (set *Set) retain(ctx context.Context, r Retention) {
 		total -= s.trim(journal.Keep{Bytes: -1})
 	}
 	set.o.Logger.Warn("the logs of sessions that work are larger than all may be", "bytes", total, "bound", r.Bytes)
-}
-
-// deleteSilent deletes sessions that were silent for a time, as clients do. Kept has those that could not be deleted: they
-// are not tried again.
-func (set *Set) deleteSilent(ctx context.Context, silent time.Duration, kept map[*Session]bool) {
-	tried := 0
-	for _, s := range slices.Clone(set.All()) {
-		if ctx.Err() != nil || tried == deleteAtOnce {
-			return
-		}
-		if kept[s] || !s.silentSince(time.Now().Add(-silent)) {
-			continue
-		}
-		tried++
-		within, cancel := context.WithTimeout(ctx, retainEvery)
-		err := s.Delete(within)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			kept[s] = true
-			s.logger().Warn("a session that nobody has used for long could not be deleted", "err", err)
-			continue
-		}
-		s.logger().Info("a session that nobody has used for long was deleted", "for", silent)
-	}
-}
-
-// silentSince reports whether nobody has the session open, nothing goes on in it, and nothing has happened since a time.
-func (s *Session) silentSince(t time.Time) bool {
-	if time.UnixMilli(s.active.Load()).After(t) {
-		return false // and the log need not be opened
-	}
-	s.mu.Lock()
-	used := s.m.busy() || s.m.life == deleted || len(s.feeds) > 0
-	s.mu.Unlock()
-	return !used && s.Active().Before(t)
 }
 
 // retain lets the session's own events go, and returns the size of its log.
