@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -190,7 +191,8 @@ func (s *Server) runProcess(r processRequest) error {
 	if err != nil {
 		return err
 	}
-	end := blanks(r)
+	end := sync.OnceFunc(blanks(r))
+	defer end()
 	// A client that leaves ends the program.
 	result, err := r.all.Run(r.Request().Context(), process.Spec{Command: b.Command, Args: b.Args, Dir: dir, Env: b.Env}, o)
 	end()

@@ -1,31 +1,32 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 const (
 	forgetLook = time.Minute // between looks at what is to be forgotten, at most
-	// forgetSeen is how long a hub must have seen itself that a node is away: one that has just begun does not know
-	// who comes back, and its clock may just be set.
-	forgetSeen = time.Hour
+	forgetSeen = time.Hour   // for Options.Settled
 )
 
 // forget forgets, until ctx ends, what nobody has come back for in Options.ForgetAfter: nodes, and the copies of
 // sessions that no node has which is there.
 func (h *Hub) forget(ctx context.Context) {
-	away := absences{h: h}
-	tick := time.NewTicker(min(forgetLook, h.o.ForgetAfter/4))
+	away, clock := absences{h: h}, awake.Steady{}
+	settled := min(h.o.ForgetAfter, cmp.Or(h.o.Settled, forgetSeen))
+	tick := time.NewTicker(min(forgetLook, settled/4))
 	defer tick.Stop()
 	for {
-		if nodes, ok := away.look(min(h.o.ForgetAfter, forgetSeen)); ok {
-			h.forgetOld(ctx, nodes)
-		}
 		select {
 		case <-tick.C:
+			if nodes, ok := away.look(settled); ok && clock.For() >= settled {
+				h.forgetOld(ctx, nodes)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -38,14 +39,18 @@ func (h *Hub) forgetOld(ctx context.Context, away []store.Node) {
 	for _, n := range away {
 		if n.Connected { // its hub has ended without a word: nobody has noted when
 			h.o.Store.NoteAway(ctx, n.Name)
-		} else if !lately(n.Since, h.o.ForgetAfter) {
+		} else if h.isOld(n.Since) {
 			left[n.Name] = false
 		}
 	}
 	sessions := 0
-	for _, s := range h.o.Store.Sessions() {
+	for _, known := range h.o.Store.Sessions() {
 		if ctx.Err() != nil {
 			return
+		}
+		s := h.o.Store.Session(known.ReplicaID) // as it is by now
+		if s == nil {
+			continue
 		}
 		if _, long := left[s.Node]; !h.isOver(s, long) {
 			if long {
@@ -60,9 +65,9 @@ func (h *Hub) forgetOld(ctx context.Context, away []store.Node) {
 		sessions++
 		h.metrics.forgotten.WithLabelValues("session").Inc()
 	}
-	nodes := 0
+	nodes, awaited := 0, h.o.Store.Awaited()
 	for _, n := range away {
-		if some, old := left[n.Name]; !old || some {
+		if some, old := left[n.Name]; !old || some || awaited[n.Name] {
 			continue
 		}
 		if err := h.o.Store.RemoveNode(ctx, n.Name); err != nil {
@@ -72,16 +77,31 @@ func (h *Hub) forgetOld(ctx context.Context, away []store.Node) {
 		nodes++
 		h.metrics.forgotten.WithLabelValues("node").Inc()
 	}
+	if nodes > 0 {
+		h.forgetOwners(ctx) // they were kept in case the nodes come back
+	}
 	if sessions+nodes > 0 {
 		h.log.Info("what nobody has come back for is forgotten", "sessions", sessions, "nodes", nodes, "after", h.o.ForgetAfter)
 	}
 }
 
+func (h *Hub) forgetOwners(ctx context.Context) {
+	for _, o := range h.o.Store.Owners() {
+		if err := h.o.Store.ForgetOwner(ctx, o.Line); err != nil {
+			h.log.Warn("what is left of sessions that are forgotten", "err", err)
+			return
+		}
+	}
+}
+
+// isOld reports whether a moment is so long ago that things of that time are forgotten. One that is to come is not.
+func (h *Hub) isOld(t time.Time) bool { return time.Since(t) >= h.o.ForgetAfter }
+
 // isOver reports whether the copy of a session has had its time: its node is away for long, or has it no more, and
 // nothing has happened in it since.
 func (h *Hub) isOver(s *store.Session, away bool) bool {
 	o := h.o.Store.Owner(store.LineOf(s.Info))
-	if o != nil && h.underWay(o.Moving) || lately(s.Info.UpdatedAt, h.o.ForgetAfter) {
+	if o != nil && h.underWay(o.Moving) || !h.isOld(s.Info.UpdatedAt) {
 		return false
 	}
 	n, known := h.o.Store.Node(s.Node)
@@ -91,5 +111,5 @@ func (h *Hub) isOver(s *store.Session, away bool) bool {
 	case !h.online(n):
 		return away
 	}
-	return s.Gone != nil && !lately(*s.Gone, h.o.ForgetAfter)
+	return s.Gone != nil && h.isOld(*s.Gone)
 }

@@ -93,7 +93,7 @@ func TestForget_SessionsWithoutNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	for session, silent := range map[string]time.Duration{"old": 25 * time.Hour, "young": 23 * time.Hour, "ahead": -time.Hour} {
+	for session, silent := range map[string]time.Duration{"old": 25 * time.Hour, "young": 23 * time.Hour, "ahead": -48 * time.Hour} {
 		id := store.ReplicaID{Node: "box", Session: session, Epoch: 1}
 		if err := before.UpdateSession(t.Context(), id, func(*store.Session) *store.Session {
 			return &store.Session{NodeJoined: now, Info: runtime.SessionInfo{ID: session, UpdatedAt: now.Add(-silent)}}
@@ -102,6 +102,6 @@ func TestForget_SessionsWithoutNode(t *testing.T) {
 		}
 	}
 	before.Close()
-	h := startHubThat(t, "hub", store.Options{Dir: dir}, fleet.Options{Replicate: true, ForgetAfter: 24 * time.Hour})
+	h := startHubThat(t, "hub", store.Options{Dir: dir}, fleet.Options{Replicate: true, ForgetAfter: 24 * time.Hour, Settled: 200 * time.Millisecond})
 	h.keeps("ahead of box", "young of box")
 }

@@ -43,7 +43,10 @@ type Options struct {
 	LossGrace time.Duration
 	// ForgetAfter is how long a node may be away, or a session without one, until it is forgotten; 0 is for ever.
 	ForgetAfter time.Duration
-	Peers       PeerTLS
+	// Settled is for how long a hub must have run, and its clock gone steadily, until it forgets anything, and how long
+	// it must have seen itself that a node is away; 0 is an hour.
+	Settled time.Duration
+	Peers   PeerTLS
 	// Traces is told of requests, nil when no traces are sent.
 	Traces  Traces
 	Version string
@@ -166,9 +169,14 @@ func isPage(path string) bool {
 	return rest == "" || rest == "ui" || strings.HasPrefix(rest, "ui/")
 }
 
-// Moved ends the tunnel of a node that another hub has now.
+// Moved ends the tunnel of a node that another hub has now, or that another one has taken for away: then hub is this one.
 func (h *Hub) Moved(node, hub string) {
-	if l := h.links.get(node); l != nil {
+	l := h.links.get(node)
+	switch {
+	case l == nil:
+	case hub == h.o.Store.Hub(): // the node joins again
+		l.end(fmt.Errorf("the tunnel of %s ended: another hub has noted that it is away, as this one was cut off", node))
+	default:
 		l.end(errMoved(node, hub))
 	}
 }

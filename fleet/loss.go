@@ -71,7 +71,10 @@ type lossWatch struct {
 
 // look moves the sessions of nodes that are away for long.
 func (w *lossWatch) look(ctx context.Context) {
-	lost, _ := w.away.look(w.h.o.LossGrace)
+	lost, ok := w.away.look(w.h.o.LossGrace)
+	if !ok {
+		return
+	}
 	for _, n := range lost {
 		rule, ok := w.h.onLoss(n)
 		if !ok {

@@ -92,7 +92,6 @@ func TestGit(t *testing.T) {
 	})
 }
 
-// A repository's configuration, attributes and hooks name programs; none runs.
 // What looks at a repository needs a folder. One that was left is removed by the next service.
 func TestGit_LeavesNothing(t *testing.T) {
 	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "requests")
@@ -113,6 +112,7 @@ func TestGit_LeavesNothing(t *testing.T) {
 	}
 }
 
+// A repository's configuration, attributes and hooks name programs; none runs.
 func TestGit_RunsNothingOfTheRepository(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		ran := filepath.Join(t.TempDir(), "ran")

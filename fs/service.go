@@ -46,8 +46,9 @@ type Service struct {
 	seed  maphash.Seed
 	locks [64]sync.Mutex // by path: held from checking a precondition to renaming
 
-	arriving sync.Map          // names of folders into which a workspace is being put
-	reached  func(step string) // is told how far a workspace is, in tests; nil otherwise
+	arriving  sync.Map          // names of folders into which a workspace is being put
+	unnamedIn devices           // where files are written
+	reached   func(step string) // is told how far a workspace is, in tests; nil otherwise
 }
 
 // New opens the root, if there is one. Close gives it back.
@@ -63,9 +64,7 @@ func New(o Options) (*Service, error) {
 		o.Watches = 16384
 	}
 	if o.Temp != "" {
-		if err := os.RemoveAll(o.Temp); err != nil {
-			return nil, fmt.Errorf("remove what was left behind: %w", err)
-		}
+		_ = os.RemoveAll(o.Temp) // what stays is in nobody's way
 	}
 	s := &Service{o: o, tree: machine{}, seed: maphash.MakeSeed()}
 	for _, dir := range o.Keep {

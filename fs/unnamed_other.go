@@ -2,6 +2,13 @@
 
 package fs
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
-func unnamed(*os.Root, string, os.FileMode) (*os.File, func() error) { return nil, nil }
+type devices struct{}
+
+func (s *Service) unnamed(*os.Root, os.FileMode) (f, folder *os.File) { return nil, nil }
+
+func linkAt(_, _ *os.File, _ string) error { return errors.ErrUnsupported }

@@ -70,7 +70,7 @@ func (s *Service) Write(path string, r io.Reader, o WriteOptions) (e Entry, crea
 		return Entry{}, false, explain(err, "open the folder of %s", path)
 	}
 	defer dir.Close()
-	w := writing{path: path, dir: dir, base: base, o: o}
+	w := writing{s: s, path: path, dir: dir, base: base, o: o}
 	if err := w.check(); err != nil {
 		return Entry{}, false, err
 	}
@@ -95,6 +95,7 @@ func (s *Service) Write(path string, r io.Reader, o WriteOptions) (e Entry, crea
 
 // writing is a file on its way to its place.
 type writing struct {
+	s          *Service
 	path, base string
 	dir        *os.Root
 	o          WriteOptions
@@ -132,14 +133,14 @@ func (w *writing) check() error {
 	return nil
 }
 
-// create makes the temporary file. Where it can be it has no name before give is called: then nobody sees it grow, and
-// nothing is left of it when this program is killed.
-func (w *writing) create(temp string, perm os.FileMode) (f *os.File, give func() error, err error) {
-	if f, give = unnamed(w.dir, temp, perm); f != nil {
-		return f, give, nil
+// create makes the temporary file. Where it can be it has no name before linkAt gives it one in the folder: then nobody
+// sees it grow, and nothing is left of it when this program is killed meanwhile.
+func (w *writing) create(temp string, perm os.FileMode) (f, folder *os.File, err error) {
+	if f, folder = w.s.unnamed(w.dir, perm); f != nil {
+		return f, folder, nil
 	}
 	f, err = w.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	return f, func() error { return nil }, err
+	return f, nil, err
 }
 
 // fill writes the temporary file. It is gone when fill fails.
@@ -149,13 +150,14 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 		perm = 0o600 // until all is there
 	}
 	temp := temporaryName()
-	f, give, err := w.create(temp, perm)
+	f, folder, err := w.create(temp, perm)
 	if err != nil {
 		return nil, explain(err, "make a file beside %s", w.path)
 	}
 	w.temp = temp
 	defer func() {
 		_ = f.Close() // closed before if all went well
+		_ = folder.Close()
 		if err != nil {
 			_ = w.dir.Remove(temp)
 		}
@@ -166,6 +168,12 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 			return nil, in.err
 		}
 		return nil, explain(err, "write %s", w.path)
+	}
+	// As long as the file is of this program's own user: a system may permit no links to those of others.
+	if folder != nil {
+		if err := linkAt(f, folder, temp); err != nil {
+			return nil, explain(err, "make a file beside %s", w.path)
+		}
 	}
 	switch {
 	case w.old != nil:
@@ -189,9 +197,6 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 	}
 	if info, err = f.Stat(); err != nil {
 		return nil, explain(err, "stat %s", w.path)
-	}
-	if err := give(); err != nil {
-		return nil, explain(err, "make a file beside %s", w.path)
 	}
 	// Some file systems tell only now that there is no room.
 	if err := f.Close(); err != nil {

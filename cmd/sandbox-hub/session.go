@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/client"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
+
+// windowsPath is how a whole path of a node on Windows begins.
+var windowsPath = regexp.MustCompile(`^([A-Za-z]:|\\)[\\/]`)
 
 func sessionCommand(std stdio) *cli.Command {
 	return &cli.Command{
@@ -53,7 +57,7 @@ sandbox-agent sessions watch, with the hub's address.`,
 			if limit < 0 {
 				return cmdline.Usagef(c, "--limit cannot be negative")
 			}
-			if cwd := c.String("cwd"); cwd != "" && !path.IsAbs(cwd) && !strings.Contains(cwd, `:\`) {
+			if cwd := c.String("cwd"); cwd != "" && !path.IsAbs(cwd) && !windowsPath.MatchString(cwd) {
 				return cmdline.Usagef(c, "--cwd %s: give the whole path, which is one of the nodes'", cwd)
 			}
 			ctx, cancel, hub, err := hubOf(c)

@@ -63,6 +63,11 @@ The token is shown this once; the hub keeps a hash of it.`,
 			}
 			defer cancel()
 			t, err := hub.CreateToken(ctx, n)
+			if n.ExpiresIn != nil && err != nil && strings.Contains(err.Error(), "expiresIn") { // a hub of an earlier version
+				at := time.Now().Add(c.Duration("expires"))
+				n.ExpiresIn, n.Expires = nil, &at
+				t, err = hub.CreateToken(ctx, n)
+			}
 			if err != nil {
 				return err
 			}

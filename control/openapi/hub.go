@@ -302,7 +302,7 @@ func hubSchemas() openapi3.Schemas {
 		"Token":     {Value: object(token, "scope", "labels", "node", "note", "expires")},
 		"NewToken": {Value: object(fields{
 			"kind": enum("What the token is for.", "join", "client"), "scope": scope(), "labels": byLabel("The token is for nodes with these labels; without them, and without node, for all."), "node": text("The node that it is for."), "note": text("For people, at most 200 characters."),
-			"expires": date(), "expiresIn": number("Instead of expires: seconds from now."),
+			"expires": date(), "expiresIn": described(openapi3.NewInt64Schema().WithMin(1), "Instead of expires: seconds from now."),
 		}, "scope", "labels", "node", "note", "expires", "expiresIn")},
 		"CreatedToken": {Value: object(created, "scope", "labels", "node", "note", "expires")},
 	})

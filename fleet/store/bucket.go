@@ -26,20 +26,15 @@ type record[T any] struct {
 	gone     bool // this hub has removed it, and the store has not told of that yet
 }
 
-// The store keeps a mark of each record that was removed, so that all hubs learn of it, and keeps it for ever.
 const (
-	// keepMarks is how long marks stay. A hub that is cut off from the store for longer does not learn of a removal
-	// before it is started anew.
-	keepMarks = 7 * 24 * time.Hour
 	mostMarks = 100_000 // that are remembered of a bucket; the next start finds the others
 	dropMarks = 100     // in one go
 )
 
-// mark says that a record was removed.
+// mark is what NATS keeps of a record that was removed, so that all hubs learn of it, and keeps for ever.
 type mark struct {
 	key      string
 	revision uint64
-	at       time.Time
 }
 
 // bucket is a bucket of the store with a copy of it in memory. Values are not
@@ -139,7 +134,7 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 		var v T
 		has := e.Operation() == jetstream.KeyValuePut
 		if !has {
-			b.marked(mark{e.Key(), e.Revision(), e.Created()})
+			b.marked(mark{e.Key(), e.Revision()})
 		}
 		if has {
 			if err := json.Unmarshal(e.Value(), &v); err != nil {
@@ -161,31 +156,26 @@ func (b *bucket[T]) marked(m mark) {
 	}
 }
 
-// drop removes some of the marks that are older than a time from the store.
-func (b *bucket[T]) drop(ctx context.Context, before time.Time) error {
+// drop removes some of the marks from the store: for a hub that shares it with none, and knows of the removals.
+func (b *bucket[T]) drop(ctx context.Context) error {
 	b.mu.Lock()
-	n := 0
-	for n < min(len(b.marks), dropMarks) && b.marks[n].at.Before(before) {
-		n++
-	}
-	old := slices.Clone(b.marks[:n])
+	some := slices.Clone(b.marks[:min(len(b.marks), dropMarks)])
 	b.mu.Unlock()
-	if n == 0 {
+	if len(some) == 0 {
 		return nil
 	}
 	stream, err := b.js.Stream(ctx, "KV_"+b.kv.Bucket())
-	if err != nil {
-		return err
-	}
-	for _, m := range old { // a record that was made anew since is of a later revision
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.kv.Bucket()+"."+m.key), jetstream.WithPurgeSequence(m.revision+1)); err != nil {
-			return err
+	done := 0
+	for err == nil && done < len(some) { // a record that was made anew since is of a later revision
+		m := some[done]
+		if err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.kv.Bucket()+"."+m.key), jetstream.WithPurgeSequence(m.revision+1)); err == nil {
+			done++
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.marks = slices.Delete(b.marks, 0, n) // only this drops some
-	return nil
+	b.marks = slices.Delete(b.marks, 0, done) // only this drops some
+	return err
 }
 
 // take takes a change into the copy. What this hub writes is there before the store tells

@@ -253,10 +253,7 @@ func bundleOf(info *jetstream.ObjectInfo) (*Bundle, error) {
 // DropBundle removes the bundle of a replica. That there is none is no error.
 func (s *Store) DropBundle(ctx context.Context, id ReplicaID) error {
 	err := s.bundles.Delete(ctx, id.key())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return fmt.Errorf("remove a bundle: %w", err)
 	}
 	// Nobody needs the mark that is left of it, unless another hub stores one at this moment: then it is that one.

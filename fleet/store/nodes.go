@@ -26,8 +26,10 @@ type Node struct {
 	// Hub holds the node's tunnel, or did so last.
 	Hub       string `json:"hub"`
 	Connected bool   `json:"connected"` // as far as Hub could say
-	Instance  string `json:"instance"`  // hash of the running program's secret
-	Token     string `json:"token"`     // id of the token by which it joined
+	// Presumed says that it was another hub that has noted that it is away: Hub said nothing any more.
+	Presumed bool   `json:"presumed,omitempty"`
+	Instance string `json:"instance"` // hash of the running program's secret
+	Token    string `json:"token"`    // id of the token by which it joined
 
 	Joined time.Time `json:"joined"` // for the first time
 	Since  time.Time `json:"since"`  // when it came, or was last there
@@ -144,10 +146,11 @@ func (s *Store) Leave(ctx context.Context, h Held) error {
 }
 
 // NoteAway notes that a node is away of which nobody has noted that it left: the hub that held its tunnel ended
-// without a word. When that was nobody knows, so it is now.
+// without a word. When that was nobody knows, so it is now. A hub that was only cut off is told of it; see Open.
 func (s *Store) NoteAway(ctx context.Context, name string) {
 	had, ok := s.nodes.get(nodeKey(name))
 	if ok && had.value.Connected && !s.Online(had.value) {
+		had.value.Presumed = true
 		if err := s.Leave(ctx, Held{had.value, had.revision}); err != nil {
 			s.log.Debug("it is not noted that a node is away", "node", name, "err", err)
 		}
@@ -185,7 +188,7 @@ func (s *Store) forget(ctx context.Context, name string) error {
 
 // nodeChanged is told of each change of a node's record.
 func (s *Store) nodeChanged(_ string, has bool, n Node) {
-	if has && n.Connected && n.Hub != s.hub {
+	if has && (n.Connected && n.Hub != s.hub || n.Presumed && n.Hub == s.hub) {
 		s.left(n.Name, n.Hub)
 	}
 }

@@ -232,6 +232,20 @@ func (s *Store) awaited(o *Owner) bool {
 	})
 }
 
+// Awaited are the nodes that are still to learn that a session of theirs was deleted elsewhere.
+func (s *Store) Awaited() map[string]bool {
+	out := map[string]bool{}
+	for _, o := range s.owners.all() {
+		if o.Deleted == nil || time.Since(*o.Deleted) >= rememberDeleted {
+			continue
+		}
+		for _, other := range o.Others {
+			out[other.Node] = out[other.Node] || !other.Empty
+		}
+	}
+	return out
+}
+
 // isAway reports whether a node is known, and not there.
 func (s *Store) isAway(node string) bool {
 	n, known := s.Node(node)

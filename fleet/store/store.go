@@ -74,7 +74,8 @@ type Store struct {
 }
 
 // Open returns when the store is there and its buckets are read. Moved, which may be
-// nil, is told of nodes that another hub, which it names, has taken; it must not wait.
+// nil, is told of nodes that another hub, which it names, has taken, and by this hub's own name of
+// those that another one has noted to be away; it must not wait.
 func Open(ctx context.Context, o Options, moved func(node, hub string)) (*Store, error) {
 	s := &Store{hub: o.Hub, self: Peer{URL: o.Advertise, Secret: rand.Text()}, log: o.Logger, ended: make(chan struct{}), left: moved}
 	if s.log == nil {

@@ -16,14 +16,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-const (
-	// MaxTokens bounds the tokens. At the bound the one that has expired first goes for a new one; if none has, the new
-	// one is refused.
-	MaxTokens = 10_000
-
-	keepExpired = 7 * 24 * time.Hour // what has expired is shown for so long
-	dropAtOnce  = 100                // of what is older, with each token that is made
-)
+// MaxTokens bounds the tokens. At the bound the one that has expired first goes for a new one; if none has, the new
+// one is refused.
+const MaxTokens = 10_000
 
 // Kind says what a token is for.
 type Kind string
@@ -97,7 +92,10 @@ const tokenPrefix = "sah-" // people and scanners for secrets know them by it
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
-	if s.dropExpired(ctx); s.tokens.len() >= MaxTokens {
+	if s.tokens.len() >= MaxTokens {
+		s.dropExpired(ctx)
+	}
+	if s.tokens.len() >= MaxTokens {
 		return t, "", problem.New(problem.TooManyRequests, "the hub has %d tokens: revoke those that nobody needs", MaxTokens)
 	}
 	t.ID, t.Created = strings.ToLower(rand.Text()[:12]), time.Now().UTC().Truncate(time.Second)
@@ -108,20 +106,16 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	return t, text, nil
 }
 
-// dropExpired removes tokens that expired long ago, and at MaxTokens the one that expired first.
+// dropExpired removes the token that expired first. Others stay in case that it is the clock that is wrong.
 func (s *Store) dropExpired(ctx context.Context) {
 	now := time.Now()
 	expired := slices.DeleteFunc(s.Tokens(), func(t Token) bool { return t.Expires == nil || now.Before(*t.Expires) })
-	slices.SortFunc(expired, func(a, b Token) int { return a.Expires.Compare(*b.Expires) })
-	for i, t := range expired {
-		old := now.Sub(*t.Expires) > keepExpired && i < dropAtOnce
-		if !old && s.tokens.len() < MaxTokens {
-			return
-		}
-		if err := s.RevokeToken(ctx, t.ID); err != nil {
-			s.log.Debug("a token that has expired stays", "id", t.ID, "err", err)
-			return
-		}
+	if len(expired) == 0 {
+		return
+	}
+	first := slices.MinFunc(expired, func(a, b Token) int { return a.Expires.Compare(*b.Expires) })
+	if err := s.RevokeToken(ctx, first.ID); err != nil {
+		s.log.Debug("a token that has expired stays", "id", first.ID, "err", err)
 	}
 }
 

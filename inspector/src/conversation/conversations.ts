@@ -43,7 +43,10 @@ export class Conversations {
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
     const conversation = this.#all.get(id) ?? new Conversation(id, undefined, this.drafts, this.waiting.get().get(id));
-    this.waiting.drop(id); // it has them now
+    if (this.waiting.get().has(id)) {
+      this.waiting.drop(id); // it has them now, and they may be sent
+      this.waiting.save();
+    }
     this.#all.delete(id);
     this.#all.set(id, conversation);
     if (this.#client) void conversation.open(this.#client);
