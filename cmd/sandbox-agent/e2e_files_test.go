@@ -1,8 +1,8 @@
 package main_test
 
 import (
-	"bufio"
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
