@@ -85,8 +85,12 @@ func (h *Hub) forgetOld(ctx context.Context, away []store.Node) {
 	}
 }
 
+// forgetOwners forgets who has sessions of which nothing is left: their nodes are forgotten, or they were deleted.
 func (h *Hub) forgetOwners(ctx context.Context) {
 	for _, o := range h.o.Store.Owners() {
+		if _, known := h.o.Store.Node(o.Node); known && o.Deleted == nil {
+			continue
+		}
 		if err := h.o.Store.ForgetOwner(ctx, o.Line); err != nil {
 			h.log.Warn("what is left of sessions that are forgotten", "err", err)
 			return
