@@ -85,6 +85,41 @@ func TestForget_NodesThatAreAway(t *testing.T) {
 	h.copied("left", 3)
 }
 
+// Two hubs forget the same at the same time. A node that comes back, to the other one, is known again with what it has, and
+// stays as long as it is there.
+func TestForget_TwoHubs(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	does := fleet.Options{Replicate: true, ForgetAfter: 400 * time.Millisecond}
+	one, two := startHubThat(t, "one", shared, does), startHubThat(t, "two", shared, does)
+	g := newGateway()
+	var want []string
+	for _, s := range []string{"a", "b", "c", "d", "e"} {
+		g.put(s, begun, some(2, nil)...)
+		want = append(want, s+" of box")
+	}
+	n := one.join("box", one.joinToken(), nil, g)
+	want = append(want, "node box")
+	for _, h := range []*hub{one, two} {
+		h.keeps(want...)
+	}
+	n.leave()
+	<-n.done
+	one.keeps()
+	two.keeps()
+	two.join("box", two.joinToken(), nil, g)
+	for _, h := range []*hub{two, one} {
+		h.keeps(want...)
+		h.copied("e", 2)
+	}
+	forgotten := func() int {
+		return one.metric(`sandbox_hub_forgotten_total{what="session"}`) + two.metric(`sandbox_hub_forgotten_total{what="session"}`)
+	}
+	if n := forgotten(); n < 5 || n > 10 {
+		t.Errorf("%d sessions are counted as forgotten", n)
+	}
+}
+
 // A session that no node has is forgotten when nothing has happened in it for the time.
 func TestForget_SessionsWithoutNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")

@@ -353,22 +353,18 @@ func (g *gateway) program(tty bool, line string) string {
 	return info.ID
 }
 
+// awaitLog returns what a program has printed when a text is in it.
 func (g *gateway) awaitLog(id, text string) string {
 	g.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	var got bytes.Buffer
+	g.until(id+" has printed "+text, func() bool {
 		var page struct{ Chunks []struct{ Data []byte } }
 		g.get("/v2/processes/"+id+"/logs", &page)
-		var got bytes.Buffer
+		got.Reset()
 		for _, c := range page.Chunks {
 			got.Write(c.Data)
 		}
-		if strings.Contains(got.String(), text) {
-			return got.String()
-		}
-		if time.Now().After(deadline) {
-			g.t.Fatalf("no %q in %q", text, &got)
-		}
-		time.Sleep(20 * time.Millisecond) // as awaitState
-	}
+		return strings.Contains(got.String(), text)
+	})
+	return got.String()
 }
