@@ -110,7 +110,7 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 		rec.outlives(old.rec)
 		old.mu.Unlock()
 	}
-	rec.LastSeq = seen.last // it was shown where it comes from
+	rec.LastSeq, rec.NotedSeq = seen.last, seen.last // it was shown where it comes from
 	if log != nil {
 		log.Confirm(seen.last)
 	}
@@ -280,6 +280,7 @@ func (set *Set) readmit(old *Session) error {
 	old.mu.Lock()
 	s := newSession(set, old.rec, dormant)
 	old.mu.Unlock()
+	s.behind.Store(old.behind.Load())
 	s.list()
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -292,7 +293,7 @@ var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mo
 
 // arrive makes a record one of this machine, and names what it leaves out.
 func (rec *record) arrive(in Arrival) (leftOut []string) {
-	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, nil, in.Cwd
+	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.NotedSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, 0, nil, in.Cwd
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -144,7 +145,11 @@ func (s *Session) EndLostCalls() {
 		if s.Process() != nil {
 			return
 		}
-		if s.endsClean() {
+		s.catchUp(math.MaxUint64)
+		s.mu.Lock()
+		unsure := s.unsure
+		s.mu.Unlock()
+		if !unsure && s.endsClean() {
 			s.restSubagents()
 			return
 		}
@@ -181,7 +186,7 @@ func (s *Session) EndLostCalls() {
 				}
 				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
 					lost.note(m.Update())
-					s.noteSubagent(&m) // the record may be older than the log
+					s.noteSubagent(&m) // it may begin in an event before the record's newest, and be one behind it
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -112,10 +111,6 @@ func (s *Session) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pending, clients := s.countsLocked()
-	gist, cost := s.rec.Gist, s.rec.Cost
-	if early := s.early.Load(); early != nil {
-		gist, cost = cmp.Or(gist, early.gist), cmp.Or(cost, early.cost)
-	}
 	incomplete := s.incompleteLocked(oldest)
 	if oldest == 1 {
 		oldest = 0
@@ -124,7 +119,7 @@ func (s *Session) Info() Info {
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Background: s.backgroundLocked(), Continuity: s.rec.Continuity,
 		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
-		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost, Usage: slices.Clone(s.rec.Usage),
+		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: s.rec.Gist, Cost: s.rec.Cost, Usage: slices.Clone(s.rec.Usage),
 		Children: s.childrenLocked(), Durability: durability, Unstored: unstored,
 	}
 }

@@ -121,10 +121,9 @@ func (s *Session) openLog() (*journal.Log, error) {
 		if newest, err := l.Whole(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
 			s.active.Store(newest[0].Time().UnixMilli())
 		}
-		if !s.whole {
-			s.early.Store(summarize(l))
+		if !s.behind.Load() { // else who catches up does it
+			l.Release(0) // a list of sessions opens the logs of all of them
 		}
-		l.Release(0) // a list of sessions opens the logs of all of them
 	}
 	s.logp.Store(l)
 	return l, nil

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,9 @@ type record struct {
 	// LastSeq is the newest event of the log when the record was written: a log that ends
 	// before it has lost some.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
+	// NotedSeq is the newest event of which the record has what it means for it. A gateway that was killed
+	// wrote more into the log; see catchUp. It is 0 in records of earlier versions, in which LastSeq stands for it.
+	NotedSeq uint64 `json:"notedSeq,omitempty"`
 	// BoundSeq is the number up to which the log may have given numbers since, 0 when it
 	// was closed in good order.
 	BoundSeq uint64 `json:"boundSeq,omitempty"`
@@ -178,6 +182,9 @@ func (s *Session) edit(change func(rec *record) (undo func(rec *record))) error 
 // save writes the record when it changed. An error is for who has something to tell of what is
 // written; the gateway's own log says it now and then, however many sessions try again each second.
 func (s *Session) save() error {
+	if s.logp.Load() != nil {
+		s.catchUp(math.MaxUint64)
+	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"math"
 	"os"
 	"time"
 
@@ -38,6 +39,7 @@ func (s *Session) span() (last, oldest uint64) {
 	if end := s.resting(); end != nil {
 		return end.Last, end.Oldest
 	}
+	s.catchUp(listTail)
 	l := s.Log()
 	return l.Last(), l.Oldest()
 }
@@ -45,6 +47,7 @@ func (s *Session) span() (last, oldest uint64) {
 // Active returns when the last message of the session came.
 func (s *Session) Active() time.Time {
 	if s.resting() == nil {
+		s.catchUp(listTail)
 		s.Log() // knows it
 	}
 	return time.UnixMilli(s.active.Load()).UTC()
@@ -61,8 +64,12 @@ func (s *Session) endOf(l *journal.Log) *logEnd {
 
 // noteEnd has the record know how far the log goes, and what only the log had.
 func (s *Session) noteEnd() error {
+	l := s.logp.Load()
+	if l != nil {
+		s.catchUp(math.MaxUint64)
+	}
 	s.mu.Lock()
-	if l := s.logp.Load(); l != nil {
+	if l != nil {
 		end := s.endOf(l)
 		if s.rec.LastSeq < l.Last() || s.rec.BoundSeq != l.Reserved() || end != nil && (s.rec.LogEnd == nil || *s.rec.LogEnd != *end) {
 			s.unsaved = true
@@ -75,13 +82,5 @@ func (s *Session) noteEnd() error {
 
 // noteLogLocked writes into the record what is known of the log.
 func (s *Session) noteLogLocked(l *journal.Log, end *logEnd) {
-	s.rec.LastSeq, s.rec.BoundSeq, s.rec.LogEnd = max(s.rec.LastSeq, l.Last()), l.Reserved(), end
-	if early := s.early.Load(); early != nil && end != nil {
-		if s.rec.Gist == "" {
-			s.rec.Gist = early.gist
-		}
-		if s.rec.Cost == nil {
-			s.rec.Cost = early.cost
-		}
-	}
+	s.rec.LastSeq, s.rec.NotedSeq, s.rec.BoundSeq, s.rec.LogEnd = max(s.rec.LastSeq, l.Last()), l.Appended(), l.Reserved(), end
 }

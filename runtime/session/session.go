@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,15 +39,15 @@ type Session struct {
 	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
-	lostCalls sync.Once               // of EndLostCalls
-	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it
-	whole     bool                    // the record has it
-	madeHere  bool                    // by this gateway, since it started
-	recall    sync.Once               // of prompts that an earlier gateway has taken
-	born      atomic.Pointer[record]  // of a session that was just made, until its record is on disk
-	reached   uint64                  // the newest event of the log when the gateway started, as the record knows it
-	bound     uint64                  // and up to which number more may have been given
-	storing   *storing                // nil unless the session's durability is Sync
+	lostCalls sync.Once              // of EndLostCalls
+	catching  sync.Mutex             // held by catchUp
+	behind    atomic.Bool            // the log may have what the record has not
+	madeHere  bool                   // by this gateway, since it started
+	recall    sync.Once              // of prompts that an earlier gateway has taken
+	born      atomic.Pointer[record] // of a session that was just made, until its record is on disk
+	reached   uint64                 // the newest event of the log when the gateway started, as the record knows it
+	bound     uint64                 // and up to which number more may have been given
+	storing   *storing               // nil unless the session's durability is Sync
 
 	mu         sync.Mutex
 	m          machine
@@ -63,6 +64,7 @@ type Session struct {
 	asks       map[int64]*ask              // open, by the id that clients know; at most maxAsks
 	calls      calls
 	notedAlone bool // as the log has it: the agent works alone
+	unsure     bool // whether rec has all subagents: the log had calls behind it
 	cost       cost
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
@@ -88,7 +90,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	}
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(make([]byte, 0, len(rec.ID)+2), rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
-		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, giveUp: func() {}, gone: make(chan struct{}),
+		reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	s.m.away = s.departedLocked
 	if now := withoutProcess(rec.Servers); now != nil { // the gateway was killed
@@ -108,6 +110,8 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	case rec.Closed:
 		s.m.life = closed
 	}
+	s.behind.Store(h == dormant)
+	s.rec.NotedSeq = cmp.Or(rec.NotedSeq, rec.LastSeq)
 	s.active.Store(rec.CreatedAt.UnixMilli())
 	if rec.LogEnd != nil {
 		s.end.Store(rec.LogEnd)
@@ -286,7 +290,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "user_message_chunk":
 		s.noteGistLocked(m.Update())
 	case "usage_update":
-		s.noteCostLocked(m.Update())
+		s.noteCostLocked(m.Update(), time.Now())
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}

@@ -79,7 +79,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 		}
 	}
 	rec.Earlier = nil // of this machine
-	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, nil
+	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.NotedSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, 0, nil
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the session's setup: %w", err)
