@@ -97,6 +97,7 @@ func play(what string, in io.Reader, out io.Writer) {
 				said("sent, ")
 				hangs = true
 			case hangsBefore:
+				said("taken")
 				hangs = true
 			case startedLate:
 				result()
@@ -125,7 +126,7 @@ const (
 	overBefore    = "turn/started, turn/completed, response"
 	startedLate   = "response, a while, turn/started"
 	hangsThen     = "response, turn/started, nothing any more"
-	hangsBefore   = "nothing any more"
+	hangsBefore   = "a word, nothing any more"
 )
 
 func played(t *testing.T, what string) *client {
@@ -175,7 +176,7 @@ func TestTurn_CancelIsHeldAndRetried(t *testing.T) {
 func TestTurn_CancelOfAProcessThatHangs(t *testing.T) {
 	defer func(cancel, hang time.Duration) { cancelBound, hangBound = cancel, hang }(cancelBound, hangBound)
 	cancelBound, hangBound = 200*time.Millisecond, 200*time.Millisecond
-	for what, sign := range map[string]string{hangsThen: "sent", hangsBefore: "session_info_update"} {
+	for what, sign := range map[string]string{hangsThen: "sent", hangsBefore: "taken"} {
 		t.Run(what, func(t *testing.T) {
 			c := played(t, what)
 			id := c.New("")
