@@ -1,6 +1,6 @@
 // A headless Chromium: the system's, else the one that comes as a package.
 // That one is told to mind what sites may do.
-import { accessSync, constants, mkdtempSync, rmSync } from "node:fs";
+import { accessSync, constants, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import packaged from "@sparticuz/chromium";
@@ -39,14 +39,26 @@ export async function unpack(): Promise<() => void> {
   return () => rmSync(dir, { recursive: true, force: true });
 }
 
+/** Whether the browser's processes can share what they draw in memory. In a container they often have 64 MB. */
+function sharesMemory(): boolean {
+  try {
+    const { bavail, bsize } = statfsSync("/dev/shm");
+    return bavail * bsize >= 1 << 30;
+  } catch {
+    return false;
+  }
+}
+
 export async function launch(): Promise<Browser> {
   const system = installed();
-  // Nothing here is drawn in three dimensions: a graphics card in software costs a fifth of all time.
-  const always = ["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer"];
-  if (system) return chromium.launch({ executablePath: system, args: always });
+  // What a short life does not pay for costs a third of all time: a graphics card in software, since nothing here is
+  // drawn in three dimensions; compilers that optimise; and files for what is drawn.
+  const always = ["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer", "--js-flags=--no-opt --no-maglev"];
+  const ignoreDefaultArgs = sharesMemory() ? ["--disable-dev-shm-usage"] : [];
+  if (system) return chromium.launch({ executablePath: system, args: always, ignoreDefaultArgs });
   const executablePath = process.env[unpacked];
   if (!executablePath) throw new Error("the browser was not unpacked: the global setup of the tests does it");
   // With one process for everything, closing one window would end the others.
   const unwanted = /^--(disable-web-security|single-process|no-zygote|in-process-gpu|ignore-gpu-blocklist|use-gl|use-angle|enable-unsafe-swiftshader)/;
-  return chromium.launch({ executablePath, args: [...packaged.args.filter((a) => !unwanted.test(a)), ...always], headless: true });
+  return chromium.launch({ executablePath, ignoreDefaultArgs, args: [...packaged.args.filter((a) => !unwanted.test(a)), ...always], headless: true });
 }
