@@ -243,7 +243,7 @@ func TestReal_Qwen(t *testing.T) {
 	agentcache.Turn(t, "qwen")
 	s := spec(t, "qwen")
 	// In a terminal of its own a command that ends quickly is now and then taken for one that a signal has ended.
-	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default","shell":{"enableInteractiveShell":false}}}`)
+	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"core":["run_shell_command","write_file","read_file","edit"],"approvalMode":"default","shell":{"enableInteractiveShell":false}}}`)
 	shows := w.shows("default")
 	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
