@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
-import { answerable, chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { answerable, chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Dialog, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -284,9 +284,12 @@ test("a turn is stopped, and what waited is held back", async () => {
   const dialog = await asked;
   expect(dialog.type()).toBe("beforeunload");
   await dialog.dismiss();
+  await page.evaluate(() => 0); // it stands still until the dialog is gone
   // Who reloads it all the same has it there, held back.
-  page.once("dialog", (leaves) => void leaves.accept());
+  const leave = (dialog: Dialog) => void dialog.accept();
+  page.on("dialog", leave);
   await page.reload();
+  page.off("dialog", leave);
   await page.getByRole("region", { name: "Prompts that wait" }).getByText("echo later").waitFor();
   await settled(page);
   expect(await log(page).getByText("later", { exact: true }).count()).toBe(0);

@@ -2,11 +2,11 @@
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
-import type { Browser, BrowserContext, BrowserContextOptions, Locator, Page } from "playwright-core";
+import type { Browser, BrowserContext, BrowserContextOptions, Dialog, Locator, Page } from "playwright-core";
 import { launch } from "../../sdk-ts/test/browser.js";
 import { Gateway } from "../../sdk-ts/test/gateway.js";
 
-export type { Browser, BrowserContext, Locator, Page };
+export type { Browser, BrowserContext, Dialog, Locator, Page };
 
 const screenshots = resolve(import.meta.dirname, "screenshots");
 const axePath = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
