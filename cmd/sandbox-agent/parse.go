@@ -3,41 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 )
-
-// parseSize reads a number of bytes such as 32MiB, 1GB or 65536.
-func parseSize(s string) (int64, error) {
-	units := []struct {
-		name string
-		size float64
-	}{
-		{"kib", 1 << 10},
-		{"mib", 1 << 20},
-		{"gib", 1 << 30},
-		{"kb", 1e3},
-		{"mb", 1e6},
-		{"gb", 1e9},
-		{"k", 1 << 10},
-		{"m", 1 << 20},
-		{"g", 1 << 30},
-		{"b", 1},
-	}
-	num, factor := strings.ToLower(strings.TrimSpace(s)), 1.0
-	for _, u := range units {
-		if rest, ok := strings.CutSuffix(num, u.name); ok {
-			num, factor = strings.TrimSpace(rest), u.size
-			break
-		}
-	}
-	n, err := strconv.ParseFloat(num, 64)
-	if n *= factor; err != nil || !(n >= 1) || n > math.MaxInt32*1024 {
-		return 0, fmt.Errorf("%q is not a size: use for example 32MiB", s)
-	}
-	return int64(n), nil
-}
 
 // parseCommands reads agents of the form NAME=COMMAND LINE.
 func parseCommands(values []string) (map[string][]string, error) {

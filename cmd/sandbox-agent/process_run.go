@@ -40,7 +40,7 @@ ends the program. Of a long output the beginning is printed. With --json the out
 				}
 			}
 			if v := c.String("max-output"); v != "" {
-				if r.MaxOutputBytes, err = parseSize(v); err != nil {
+				if r.MaxOutputBytes, err = cmdline.Size(v); err != nil {
 					return cmdline.Usagef(c, "--max-output %s", err)
 				}
 			}

@@ -204,39 +204,33 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	if cfg.log, err = cmdline.LogOf(c); err != nil {
 		return cfg, err
 	}
-	if free := c.String("min-free"); free != "0" {
-		if cfg.minFree, err = parseSize(free); err != nil {
-			return cfg, cmdline.Usagef(c, "--min-free %s", err)
-		}
+	if cfg.minFree, err = cmdline.SizeOrNone(c.String("min-free")); err != nil {
+		return cfg, cmdline.Usagef(c, "--min-free %s", err)
 	}
 	if cfg.retention.Age = c.Duration("retain-age"); cfg.retention.Age < 0 {
 		return cfg, cmdline.Usagef(c, "--retain-age cannot be negative")
 	}
 	for name, to := range map[string]*int64{"retain-session-bytes": &cfg.retention.SessionBytes, "retain-bytes": &cfg.retention.Bytes} {
-		if size := c.String(name); size != "0" {
-			if *to, err = parseSize(size); err != nil {
-				return cfg, cmdline.Usagef(c, "--%s %s", name, err)
-			}
+		if *to, err = cmdline.SizeOrNone(c.String(name)); err != nil {
+			return cfg, cmdline.Usagef(c, "--%s %s", name, err)
 		}
 	}
 	cfg.maxMemory = defaultMemory()
 	if size := c.String("max-memory"); size != "" {
-		if cfg.maxMemory, err = parseSize(size); err != nil {
+		if cfg.maxMemory, err = cmdline.Size(size); err != nil {
 			return cfg, cmdline.Usagef(c, "--max-memory %s", err)
 		}
 	}
 	cfg.maxIdleMemory = defaultMemory()
-	if size := c.String("max-idle-memory"); size == "0" {
-		cfg.maxIdleMemory = 0
-	} else if size != "" {
-		if cfg.maxIdleMemory, err = parseSize(size); err != nil {
+	if size := c.String("max-idle-memory"); size != "" {
+		if cfg.maxIdleMemory, err = cmdline.SizeOrNone(size); err != nil {
 			return cfg, cmdline.Usagef(c, "--max-idle-memory %s", err)
 		}
 	}
 	if cfg.acpVersions, err = acpversion.Parse(c.String("acp-versions")); err != nil {
 		return cfg, cmdline.Usagef(c, "--acp-versions %s", err)
 	}
-	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
+	if cfg.maxBody, err = cmdline.Size(c.String("max-body")); err != nil {
 		return cfg, cmdline.Usagef(c, "--max-body %s", err)
 	}
 	if cfg.commands, err = parseCommands(c.StringSlice("agent-command")); err != nil {

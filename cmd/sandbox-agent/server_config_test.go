@@ -174,18 +174,6 @@ func TestServerConfig_Refusals(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{
-		"1": 1, "65536": 65536, "64k": 65536, "32MiB": 32 << 20, "32 mib": 32 << 20, "1.5GiB": 3 << 29, "2kB": 2000, "7b": 7,
-		"": 0, "-1": 0, "0": 0, "x": 0, "1TB": 0, "NaN": 0, "Inf": 0, "0.4": 0,
-	} {
-		got, err := parseSize(s)
-		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
-		}
-	}
-}
-
 func TestSplitWords(t *testing.T) {
 	tests := []struct {
 		line string

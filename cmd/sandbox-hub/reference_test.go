@@ -84,12 +84,16 @@ func flagTable(flags []cli.Flag) string {
 	b.WriteString("| flag | meaning | default | variable |\n|---|---|---|---|\n")
 	for _, f := range flags {
 		d := f.(cli.DocGenerationFlag)
-		name, usage := "`--"+f.Names()[0]+"`", d.GetUsage()
+		names := slices.Clone(f.Names())
+		for i, n := range names {
+			names[i] = "`" + strings.Repeat("-", min(len(n), 2)) + n + "`"
+		}
+		name, usage := strings.Join(names, ", "), d.GetUsage()
 		if m := regexp.MustCompile("`([^`]+)`").FindStringSubmatch(usage); m != nil {
 			name, usage = name+" `"+m[1]+"`", strings.ReplaceAll(usage, "`", "")
 		}
 		preset := strings.Trim(d.GetDefaultText(), `"`)
-		if slices.Contains([]string{"", "false", "0s"}, preset) {
+		if slices.Contains([]string{"", "false", "0", "0s"}, preset) {
 			preset = ""
 		} else {
 			preset = "`" + preset + "`"

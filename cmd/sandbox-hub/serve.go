@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -33,6 +34,7 @@ const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
 	flushBound    = 3 * time.Second  // for spans that were not sent yet
 	strangers     = 256              // connections on which nobody has shown a token
+	mostBundles   = "8GiB"           // of what agents keep, unless the flag says otherwise
 )
 
 // serveConfig is what the flags of the serve command say, checked.
@@ -76,12 +78,12 @@ seconds; a second one ends it at once.`,
 			&cli.IntFlag{Name: "nats-replicas", Usage: "how many of them hold each record", Value: 1, EnvVars: env("NATS_REPLICAS")},
 			&cli.StringFlag{Name: "advertise", Usage: "address by which other hubs of the NATS servers reach this one (default: the one it listens on, unless that is all of the machine's)", EnvVars: env("ADVERTISE")},
 			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
-			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
+			&cli.StringFlag{Name: "replica-bytes", Usage: "size of all copies, such as 50GiB, beyond which nothing more is copied until sessions are removed; 0 is no bound", Value: "0", EnvVars: env("REPLICA_BYTES")},
 			&cli.BoolFlag{Name: "no-bundles", Usage: "do not keep what agents keep of sessions: they cannot go on without their node then", EnvVars: env("NO_BUNDLES")},
-			&cli.Int64Flag{Name: "bundle-bytes", Usage: "the most bytes of what agents keep, 0 is no bound; at the bound nothing newer is kept until sessions are removed", Value: 8 << 30, EnvVars: env("BUNDLE_BYTES")},
+			&cli.StringFlag{Name: "bundle-bytes", Usage: "size of all that agents keep, beyond which nothing newer is kept until sessions are removed; 0 is no bound", Value: mostBundles, EnvVars: env("BUNDLE_BYTES")},
 			&cli.StringSliceFlag{Name: "on-node-loss", Usage: "what becomes of sessions whose node is lost: read, or move to the node with the least work; move:NAME=VALUE is for nodes with that label, among each other, with + between several; may be repeated", Value: cli.NewStringSlice("read"), EnvVars: env("ON_NODE_LOSS")},
 			&cli.DurationFlag{Name: "node-loss-after", Usage: "a node that is offline for this long is lost, for --on-node-loss", Value: time.Minute, EnvVars: env("NODE_LOSS_AFTER")},
-			&cli.DurationFlag{Name: "forget-after", Usage: "forget nodes that have been away for this long, such as 720h, and the copies of sessions that no node has which is there; 0 is never", EnvVars: env("FORGET_AFTER")},
+			&cli.DurationFlag{Name: "forget-after", Usage: "forget nodes that have been away for this long, such as 720h, and copies of sessions that no connected node has; 0 is never", EnvVars: env("FORGET_AFTER")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
@@ -109,8 +111,8 @@ seconds; a second one ends it at once.`,
 func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	cfg := serveConfig{
 		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
-		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
-		bundles: !c.Bool("no-bundles") && !c.Bool("no-replicas"), bundleBytes: c.Int64("bundle-bytes"),
+		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"),
+		bundles:   !c.Bool("no-bundles") && !c.Bool("no-replicas"),
 		advertise: c.String("advertise"),
 		cors:      control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
 		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), peerCA: c.String("peer-ca"), maxConnections: c.Int("max-connections"),
@@ -135,10 +137,6 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--peer-ca is for hubs that share the servers of --nats, which is missing")
 	case cfg.tlsCert != "" && strings.HasPrefix(strings.ToLower(cfg.advertise), "http:"):
 		return cfg, cmdline.Usagef(c, "--advertise %s: with --tls-cert other hubs reach this one by https", cfg.advertise)
-	case cfg.copyBytes < 0:
-		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
-	case cfg.bundleBytes < 0:
-		return cfg, cmdline.Usagef(c, "--bundle-bytes cannot be negative")
 	case c.Duration("node-loss-after") < leastLossGrace:
 		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case c.Duration("forget-after") != 0 && c.Duration("forget-after") < leastForgetAfter:
@@ -153,6 +151,14 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", cfg.advertise)
 	}
 	var err error
+	for _, size := range []struct {
+		flag, preset string // what a variable without a value means
+		to           *int64
+	}{{"replica-bytes", "0", &cfg.copyBytes}, {"bundle-bytes", mostBundles, &cfg.bundleBytes}} {
+		if *size.to, err = cmdline.SizeOrNone(cmp.Or(c.String(size.flag), size.preset)); err != nil {
+			return cfg, cmdline.Usagef(c, "--%s %s", size.flag, err)
+		}
+	}
 	if cfg.log, err = cmdline.LogOf(c); err != nil {
 		return cfg, err
 	}
