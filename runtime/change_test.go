@@ -107,6 +107,59 @@ func TestLoad_SettingsOfAnIdleSession(t *testing.T) {
 	}
 }
 
+// MCP servers of mcpServers are taken away by a null in _meta, at once or with the next prompt.
+func TestLoad_WithoutMCPServers(t *testing.T) {
+	const none = `,"mcpServers":[],"_meta":{"sandboxagent.dev":{"mcpServers":null}}`
+	dir, a := t.TempDir(), &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	with := `{"cwd":"/tmp","mcpServers":[` + serverA + `]}`
+	idle := rawjson.MemberString([]byte(tc.call("session/new", with)), "sessionId")
+	dormant := rawjson.MemberString([]byte(tc.call("session/new", with)), "sessionId")
+	id := tc.request("session/resume", loadOf(idle, "/tmp", none))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	m := a.nextOf(t, "session/resume")
+	if got := given(m, "mcpServers"); got != "[]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(m, `{}`)
+	if _, res := tc.until(id); member(string(res.Result()), "unsupported") != "" {
+		t.Errorf("%s", res.Frame())
+	}
+	// There are none any more, and servers that come along are the session's.
+	for _, same := range []string{none, ""} {
+		if got := member(tc.call("session/resume", loadOf(idle, "/tmp", same)), "unsupported"); got != "" {
+			t.Errorf("%s: %s", same, got)
+		}
+	}
+	id = tc.request("session/resume", loadOf(idle, "/tmp", `,"mcpServers":[`+serverB+`],"_meta":{"sandboxagent.dev":{"mcpServers":null}}`))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	m = a.nextOf(t, "session/resume")
+	if got := given(m, "mcpServers"); got != "["+serverB+"]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(m, `{}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tc = connect(t, newRuntime(t, dir, a), "")
+	if got := member(tc.call("session/load", loadOf(dormant, "/tmp", none)), "unsupported"); got != "" {
+		t.Error(got)
+	}
+	if got := given(tc.turned(t, a, dormant), "mcpServers"); got != "[]" {
+		t.Errorf("opened with %s", got)
+	}
+	// A list there is no field of ours: it has its place in the protocol.
+	if got := member(tc.call("session/resume", loadOf(dormant, "/tmp", `,"_meta":{"sandboxagent.dev":{"mcpServers":[]}}`)), "unsupported"); !strings.Contains(got, `"mcpServers"`) {
+		t.Errorf("unsupported: %s", got)
+	}
+}
+
 // An agent that does not open the session with the new settings opens it with the old
 // ones, and remembers what was said.
 func TestLoad_SettingsThatTheAgentRefuses(t *testing.T) {

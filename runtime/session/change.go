@@ -42,7 +42,7 @@ func (c *Change) None() bool {
 // Asked reads what the params of a session/load or session/resume ask for. What they
 // leave out stays as it is, and so does what they repeat. A field of _meta that is null
 // goes. An empty list of MCP servers says nothing: the protocol wants one of everybody
-// who attaches.
+// who attaches. A null of that name in _meta takes the servers away.
 func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	var c Change
 	meta, _ := rawjson.Member(params, "_meta")
@@ -74,6 +74,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	own := members(meta, acp.MetaKey)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		v := own[name]
+		if name == "mcpServers" && string(v) == "null" {
+			c.withoutServers(given[name])
+			continue
+		}
 		was, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, name)
 		if !slices.Contains(knownFields, name) {
 			c.missing = append(c.missing, unknownFields(map[string]json.RawMessage{name: v})...)
@@ -125,6 +129,15 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	}
 	c.setup = bytes.Clone(c.setup)
 	return c, nil
+}
+
+// withoutServers takes the servers of mcpServers away, unless the request brings others. It is asked for by a null in
+// _meta, since the empty list says nothing.
+func (c *Change) withoutServers(given json.RawMessage) {
+	if had, _ := rawjson.Member(c.setup, "mcpServers"); len(rawjson.Elements(given)) > 0 || len(rawjson.Elements(had)) == 0 {
+		return
+	}
+	c.setup, c.fields = rawjson.SetMember(c.setup, []byte("[]"), "mcpServers"), append(c.fields, "mcpServers")
 }
 
 // CheckFolder says why a session cannot have its working directory there, nil if it can. The
