@@ -164,7 +164,7 @@ func (s *Server) gitDiff(r fileRequest) error {
 		return err
 	}
 	o := fs.DiffOptions{Base: r.QueryParam("base")}
-	if err := flags(r, map[string]*bool{"staged": &o.Staged}); err != nil {
+	if err := flags(r, map[string]*bool{"staged": &o.Staged, "binary": &o.Binary}); err != nil {
 		return err
 	}
 	release, err := s.search(r.Request().Context())

@@ -97,6 +97,7 @@ func (s *Service) GitRecent(ctx context.Context, path, head string) ([]string, e
 type DiffOptions struct {
 	Staged bool   // what is in the index with the last commit
 	Base   string // a commit to compare the files with; "" is the index
+	Binary bool   // the content of files that are no text, too; otherwise they are only named
 }
 
 // GitDiff returns a patch of what differs below path, also of files that git does not know and
@@ -116,6 +117,9 @@ func (s *Service) GitDiff(ctx context.Context, path string, o DiffOptions) (patc
 	}
 	defer g.end()
 	args := []string{"diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", "--ignore-submodules=dirty"}
+	if o.Binary {
+		args = append(args, "--binary")
+	}
 	if o.Staged {
 		args = append(args, "--cached")
 	} else if err := g.knowAll(ctx, spec); err != nil {

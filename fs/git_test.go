@@ -92,6 +92,40 @@ func TestGit(t *testing.T) {
 	})
 }
 
+// A patch with binary files brings them elsewhere: those that have changed, and those that are new.
+func TestGitDiff_Binary(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		was, is := "\x00\x01was\xff", "\x00\x02is\xfe"+strings.Repeat("\x00\xff", 300)
+		there := t.TempDir()
+		for _, d := range []string{dir, there} {
+			git(t, d, "init", "-q", "-b", "trunk")
+			put(t, d+"/picture", was)
+			put(t, d+"/words", "one\n")
+			git(t, d, "add", "-A")
+			git(t, d, "commit", "-qm", "first")
+		}
+		put(t, dir+"/picture", is)
+		put(t, dir+"/new picture", is)
+		put(t, dir+"/words", "two\n")
+		named, _, err := s.GitDiff(t.Context(), dir, DiffOptions{})
+		if err != nil || !strings.Contains(string(named), "Binary files a/picture and b/picture differ") {
+			t.Errorf("%q, %v", named, err)
+		}
+		patch, cut, err := s.GitDiff(t.Context(), dir, DiffOptions{Binary: true})
+		if err != nil || cut {
+			t.Fatal(cut, err)
+		}
+		file := filepath.Join(t.TempDir(), "patch")
+		put(t, file, string(patch))
+		git(t, there, "apply", file)
+		for name, want := range map[string]string{"picture": is, "new picture": is, "words": "two\n"} {
+			if got, err := os.ReadFile(filepath.Join(there, name)); string(got) != want || err != nil {
+				t.Errorf("%s is %q, %v", name, got, err)
+			}
+		}
+	})
+}
+
 // What looks at a repository needs a folder. One that was left is removed by the next service.
 func TestGit_LeavesNothing(t *testing.T) {
 	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "requests")

@@ -59,10 +59,12 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 		Usage:     "print what differs, as a patch",
 		ArgsUsage: "[REMOTE]",
 		Description: "What changed in the files, against the index. Files that are new are in it, also when nobody has\n" +
-			"added them, but not those that git ignores. Nothing is changed in the repository.",
+			"added them, but not those that git ignores. Files that are no text are only named, unless --binary is\n" +
+			"given. Nothing is changed in the repository.",
 		Flags: fsFlags(
 			&cli.BoolFlag{Name: "staged", Usage: "what is in the index, against the last commit"},
 			&cli.StringFlag{Name: "base", Usage: "a commit to compare the files with, instead of the index"},
+			&cli.BoolFlag{Name: "binary", Usage: "also what is in files that are no text, as git apply takes it"},
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
@@ -70,7 +72,7 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			o := fs.DiffOptions{Staged: c.Bool("staged"), Base: c.String("base")}
+			o := fs.DiffOptions{Staged: c.Bool("staged"), Base: c.String("base"), Binary: c.Bool("binary")}
 			return onFiles(c, func(ctx context.Context, files client.Files) error {
 				patch, cut, err := files.GitDiff(ctx, remote, o)
 				if err != nil {

@@ -271,7 +271,7 @@ func (f Files) Checksums(ctx context.Context, path string) (io.ReadCloser, error
 func (f Files) GitDiff(ctx context.Context, path string, o fs.DiffOptions) (patch []byte, cut bool, err error) {
 	resp, err := f.c.send(ctx, call{
 		method: http.MethodGet, path: []string{"v2", "fs", "git", "diff"}, accept: "text/x-diff",
-		query: f.query("path", path, "staged", strconv.FormatBool(o.Staged), "base", o.Base),
+		query: f.query("path", path, "staged", strconv.FormatBool(o.Staged), "base", o.Base, "binary", strconv.FormatBool(o.Binary)),
 	})
 	if err != nil {
 		return nil, false, err

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -127,5 +128,13 @@ func TestFiles(t *testing.T) {
 	}
 	if st, err := f.GitStatus(ctx, "."); err != nil || st.Branch != "trunk" || len(st.Files) != 2 {
 		t.Errorf("%+v, %v", st, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "picture"), []byte("\x00\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for binary, want := range map[bool]string{false: "Binary files /dev/null and b/picture differ\n", true: "GIT binary patch\n"} {
+		if patch, _, err := f.GitDiff(ctx, "picture", fs.DiffOptions{Binary: binary}); err != nil || !strings.Contains(string(patch), want) {
+			t.Errorf("binary %t: %q, %v", binary, patch, err)
+		}
 	}
 }

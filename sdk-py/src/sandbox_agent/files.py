@@ -115,9 +115,11 @@ class Files:
     async def git_status(self, path: str, *, session_id: str | None = None) -> GitStatus:
         return cast(GitStatus, await self._api._json("GET", "v2/fs/git/status", {"path": path, "sessionId": session_id}))
 
-    async def git_diff(self, path: str, *, staged: bool | None = None, base: str | None = None, session_id: str | None = None) -> str:
-        """What changed, as a unified diff."""
-        query = {"path": path, "staged": staged, "base": base, "sessionId": session_id}
+    async def git_diff(
+        self, path: str, *, staged: bool | None = None, base: str | None = None, binary: bool | None = None, session_id: str | None = None
+    ) -> str:
+        """What changed, as a unified diff; with `binary` also in files that are no text."""
+        query = {"path": path, "staged": staged, "base": base, "binary": binary, "sessionId": session_id}
         return (await self._api._request("GET", "v2/fs/git/diff", query)).text
 
 

@@ -260,9 +260,9 @@ class Files:
     def git_status(self, path: str, *, session_id: str | None=None) -> GitStatus:
         return self._loop.run(self._it.git_status(path, session_id=session_id))
 
-    def git_diff(self, path: str, *, staged: bool | None=None, base: str | None=None, session_id: str | None=None) -> str:
-        """What changed, as a unified diff."""
-        return self._loop.run(self._it.git_diff(path, staged=staged, base=base, session_id=session_id))
+    def git_diff(self, path: str, *, staged: bool | None=None, base: str | None=None, binary: bool | None=None, session_id: str | None=None) -> str:
+        """What changed, as a unified diff; with `binary` also in files that are no text."""
+        return self._loop.run(self._it.git_diff(path, staged=staged, base=base, binary=binary, session_id=session_id))
 
 
 

@@ -3184,6 +3184,8 @@ export interface operations {
                 staged?: boolean;
                 /** @description A commit to compare with instead. */
                 base?: string;
+                /** @description The content of files that are no text, too, as git apply takes it. Without it they are only named. */
+                binary?: boolean;
                 /** @description The session whose directory relative paths belong to. */
                 sessionId?: string;
             };
