@@ -184,34 +184,26 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	}
 }
 
-// wordServer is an MCP server in Python with a tool that says a word.
-const wordServer = `import json, os, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m:
-        continue
-    r = {}
-    if m["method"] == "initialize":
-        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
-    elif m["method"] == "tools/list":
-        r = {"tools": [{"name": "word", "description": "says the word", "inputSchema": {"type": "object", "properties": {}}}]}
-    elif m["method"] == "tools/call":
-        r = {"content": [{"type": "text", "text": "the word is " + os.environ["WORD"]}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
+// wordServer is an MCP server with a tool that says a word.
+const wordServer = `const answers = {
+  initialize: (p) => ({ protocolVersion: p.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "t", version: "1" } }),
+  "tools/list": () => ({ tools: [{ name: "word", description: "says the word", inputSchema: { type: "object", properties: {} } }] }),
+  "tools/call": () => ({ content: [{ type: "text", text: "the word is " + process.env.WORD }] }),
+};
+require("node:readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const m = JSON.parse(line);
+  if (m.id !== undefined) console.log(JSON.stringify({ jsonrpc: "2.0", id: m.id, result: answers[m.method]?.(m.params) ?? {} }));
+});
 `
 
 func liveMCP(t *testing.T, w *world) {
-	script := w.Write("mcp.py", wordServer, 0o600)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skipf("the MCP server of this test is written in Python: %v", err)
-	}
+	script, node := w.Write("mcp.cjs", wordServer, 0o600), agentcache.Node(t)
 	w.Model.On(scriptedmodel.Exactly("use"), scriptedmodel.Step{scriptedmodel.Call("tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	w.Model.On(scriptedmodel.Exactly("use 2"), scriptedmodel.Step{scriptedmodel.Call("s2_tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(schema.ClientCapabilities{}, nil)
 	make := func(word string) schema.SessionID {
 		r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
-			Name: "tools", Command: python, Args: []string{script}, Env: []schema.EnvVariable{{Name: "WORD", Value: word}},
+			Name: "tools", Command: node, Args: []string{script}, Env: []schema.EnvVariable{{Name: "WORD", Value: word}},
 		}}, {Stdio: &schema.MCPServerStdio{Name: "gone", Command: "/no/such/program"}}}})
 		return schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	}
