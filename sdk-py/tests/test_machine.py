@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import io
 import pathlib
+import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from typing import Any
@@ -45,6 +46,22 @@ async def test_files(gateway: Gateway, tmp_path: pathlib.Path) -> None:
             await fs.stat(f"{here}/b")
         session = await client.new_session(cwd=here)
         assert await fs.read_text("a/one.txt", session_id=session.id) == "one\n"
+
+
+@asynchronous
+async def test_patches(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        fs, here = client.fs, str(tmp_path)
+        subprocess.run(["git", "init", "-q", here], check=True)
+        await fs.write(f"{here}/words", "one\n")
+        await fs.write(f"{here}/picture", b"\x00\xff")
+        patch = await fs.git_diff(here)
+        assert "+one\n" in patch and "Binary files /dev/null and b/picture differ\n" in patch
+        assert "GIT binary patch\n" in await fs.git_diff(here, binary=True)
+        await fs.write(f"{here}/large", "line\n" * (4 << 20))
+        with pytest.raises(SandboxAgentError, match="is too long for one answer"):
+            await fs.git_diff(here)
+        assert "+one\n" in await fs.git_diff(f"{here}/words")
 
 
 @asynchronous

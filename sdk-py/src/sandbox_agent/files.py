@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from .api import Api, content_of, strings
 from .api_types import FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus
+from .errors import SandboxAgentError
 
 BINARY = {"Content-Type": "application/octet-stream"}
 
@@ -118,9 +119,15 @@ class Files:
     async def git_diff(
         self, path: str, *, staged: bool | None = None, base: str | None = None, binary: bool | None = None, session_id: str | None = None
     ) -> str:
-        """What changed, as a unified diff; with `binary` also in files that are no text."""
+        """What changed, as a unified diff; with `binary` also in files that are no text.
+
+        A gateway gives 16 MiB at most. More is a `SandboxAgentError`, since a part of a patch is none.
+        """
         query = {"path": path, "staged": staged, "base": base, "binary": binary, "sessionId": session_id}
-        return (await self._api._request("GET", "v2/fs/git/diff", query)).text
+        answer = await self._api._request("GET", "v2/fs/git/diff", query)
+        if answer.headers.get("Sandbox-Agent-Truncated") == "true":
+            raise SandboxAgentError(f"the patch of {path} is too long for one answer: ask for folders or files in it")
+        return answer.text
 
 
 def part(start: int | None, end: int | None) -> dict[str, str]:

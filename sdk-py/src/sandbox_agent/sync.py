@@ -261,7 +261,9 @@ class Files:
         return self._loop.run(self._it.git_status(path, session_id=session_id))
 
     def git_diff(self, path: str, *, staged: bool | None=None, base: str | None=None, binary: bool | None=None, session_id: str | None=None) -> str:
-        """What changed, as a unified diff; with `binary` also in files that are no text."""
+        """What changed, as a unified diff; with `binary` also in files that are no text.
+
+        A gateway gives 16 MiB at most. More is a `SandboxAgentError`, since a part of a patch is none."""
         return self._loop.run(self._it.git_diff(path, staged=staged, base=base, binary=binary, session_id=session_id))
 
 

@@ -142,10 +142,14 @@ export class Files {
     return this.api.json("GET", "v2/fs/git/status", { path, ...session(options) }, { ...(options.signal ? { signal: options.signal } : {}) });
   }
 
-  /** What changed, as a unified diff. */
+  /** What changed, as a unified diff. A gateway gives 16 MiB at most; more is an error, since a part of a patch is none. */
   gitDiff(path: string, options: RequestOptions & QueryOf<"/v2/fs/git/diff", "get"> = {}): Promise<string> {
     const { signal, ...query } = options;
-    return this.api.read("GET", "v2/fs/git/diff", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) }, (response) => response.text());
+    return this.api.read("GET", "v2/fs/git/diff", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) }, async (response) => {
+      if (response.headers.get("Sandbox-Agent-Truncated") !== "true") return response.text();
+      await response.body?.cancel();
+      throw new RangeError(`the patch of ${path} is too long for one answer: ask for folders or files in it`);
+    });
   }
 }
 

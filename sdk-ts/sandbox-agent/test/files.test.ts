@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ProblemError, SandboxAgentClient } from "sandbox-agent";
@@ -36,6 +37,19 @@ test("50 MB both ways, as bytes, as a blob and as a stream", async () => {
   expect(part.status).toBe(206);
   expect(new Uint8Array(await part.arrayBuffer())).toEqual(new Uint8Array(data.subarray(1000, 1010)));
   expect((await client.fs.open(path, { ifNoneMatch: entry.etag ?? "" })).status).toBe(304);
+});
+
+test("patches: of text, of other files, and none that was cut", async () => {
+  const repository = join(dir, "repository");
+  await client.fs.mkdir(repository);
+  execFileSync("git", ["init", "-q", repository]);
+  await client.fs.write(join(repository, "words"), "one\n");
+  await client.fs.write(join(repository, "picture"), new Uint8Array([0, 255]));
+  expect(await client.fs.gitDiff(repository)).toMatch(/Binary files \/dev\/null and b\/picture differ[^]*\+one\n/);
+  expect(await client.fs.gitDiff(repository, { binary: true })).toContain("GIT binary patch\n");
+  await client.fs.write(join(repository, "large"), "line\n".repeat(4 << 20));
+  await expect(client.fs.gitDiff(repository)).rejects.toThrow(`the patch of ${repository} is too long`);
+  expect(await client.fs.gitDiff(join(repository, "words"))).toContain("+one\n");
 });
 
 test("folders, moves, searches, archives and conditions", async () => {
