@@ -109,8 +109,8 @@ func TestREADME_Serve(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+string(command[1])+" -- --port 0")
 	cmd.Dir, cmd.Env = dir, append(environment(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.SysProcAttr = ownGroup()
+	cmd.Cancel = func() error { return endGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = 10 * time.Second
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -171,7 +171,7 @@ func TestREADME_Serve(t *testing.T) {
 	if err := cmd.Wait(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+	if err := groupEnded(cmd.Process.Pid); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("processes are left over: %v", err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -199,8 +198,8 @@ func runPage(t *testing.T, p page, s stage) {
 	if !s.alone {
 		cmd.Env = append(cmd.Env, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.SysProcAttr = ownGroup()
+	cmd.Cancel = func() error { return endGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = 10 * time.Second
 	// All processes of the page hold the other end until they have ended.
 	alive, held, err := os.Pipe()

@@ -65,7 +65,7 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 		case what > 0:
 			agents := g.agents()
 			for range min(len(agents), 1+dice.IntN(2)) {
-				if syscall.Kill(agents[dice.IntN(len(agents))].pid, syscall.SIGKILL) == nil {
+				if kill(agents[dice.IntN(len(agents))].pid, syscall.SIGKILL) == nil {
 					processes++
 				}
 			}

@@ -106,7 +106,7 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("%+v after %+v", third, second)
 	}
 	// One that was killed is noticed, and another takes its place with the last flags.
-	if err := syscall.Kill(third.PID, syscall.SIGKILL); err != nil {
+	if err := kill(third.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	g.until("the death of the daemon", func() bool {
@@ -424,7 +424,7 @@ func TestDaemon_MeetsItself(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := syscall.Kill(one, syscall.SIGKILL); err != nil {
+		if err := kill(one, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		next := pid(together(1, "daemon", "start", "--json")[0])
@@ -439,7 +439,7 @@ func TestDaemon_MeetsItself(t *testing.T) {
 		one = next
 	}
 	// One that is stopped where it stands is replaced.
-	if err := syscall.Kill(one, syscall.SIGSTOP); err != nil {
+	if err := kill(one, sigStop); err != nil {
 		t.Fatal(err)
 	}
 	a := together(1, "daemon", "start", "--json")[0]

@@ -65,7 +65,7 @@ func startEditor(t testing.TB, mark string, capabilities map[string]any, args ..
 	e := &editor{cmd: exec.Command(bin, append([]string{"acp"}, args...)...), stderr: &output{}, exited: make(chan struct{})} // no context: it ends with its input
 	e.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_") }), markName+"="+mark)
 	e.cmd.Stderr = e.stderr
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	e.cmd.SysProcAttr = ownGroup()
 	if e.stdin, err = e.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -599,7 +599,7 @@ func TestEditor_Acpx(t *testing.T) {
 			g := &gateway{t: t}
 			for _, p := range g.processes(mark) {
 				if !strings.HasPrefix(p.args, bin) {
-					_ = syscall.Kill(p.pid, syscall.SIGKILL)
+					_ = kill(p.pid, syscall.SIGKILL)
 				}
 			}
 			g.awaitNoProcess(mark)

@@ -312,7 +312,7 @@ func TestRequestTimeout(t *testing.T) {
 		t.Skip("no agent process to stop")
 	}
 	for _, p := range stopped {
-		if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+		if err := kill(p.pid, sigStop); err != nil {
 			t.Fatal(err)
 		}
 		awaitStopped(t, p.pid)
@@ -330,7 +330,7 @@ func TestRequestTimeout(t *testing.T) {
 		}
 	}
 	for _, p := range stopped {
-		if err := syscall.Kill(p.pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := kill(p.pid, sigCont); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Fatal(err)
 		}
 	}
@@ -355,22 +355,22 @@ func TestPaused_TurnGoesOn(t *testing.T) {
 	c.find(0, "a chunk", isChunk)
 	agents := g.agents()
 	pause := func(sig syscall.Signal, pid int) {
-		if err := syscall.Kill(pid, sig); err != nil {
+		if err := kill(pid, sig); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, p := range agents {
-		pause(syscall.SIGSTOP, p.pid)
+		pause(sigStop, p.pid)
 		awaitStopped(t, p.pid)
 	}
-	pause(syscall.SIGSTOP, g.cmd.Process.Pid)
+	pause(sigStop, g.cmd.Process.Pid)
 	awaitStopped(t, g.cmd.Process.Pid)
 	time.Sleep(limit + 2*time.Second) // the machine sleeps; every timer in it is due behind this
-	pause(syscall.SIGCONT, g.cmd.Process.Pid)
+	pause(sigCont, g.cmd.Process.Pid)
 	g.get("/v2/health", nil)
 	time.Sleep(500 * time.Millisecond) // what was due has happened by now
 	for _, p := range agents {
-		pause(syscall.SIGCONT, p.pid)
+		pause(sigCont, p.pid)
 	}
 	c.find(c.mark(), "a chunk behind the pause", isChunk)
 	c.notify("session/cancel", map[string]any{"sessionId": s})

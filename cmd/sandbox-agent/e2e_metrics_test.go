@@ -221,7 +221,7 @@ func TestMetrics(t *testing.T) {
 		}
 		c.prompt(s, "hello") // on a new process
 		for _, p := range g.agents() {
-			if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
+			if err := kill(p.pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -300,7 +300,7 @@ func TestPID1_ReapsAndStops(t *testing.T) {
 				t.Errorf("nobody waits for %+v", left)
 			}
 			begin := time.Now()
-			if err := syscall.Kill(init.pid, sig); err != nil {
+			if err := kill(init.pid, sig); err != nil {
 				t.Fatal(err)
 			}
 			select {

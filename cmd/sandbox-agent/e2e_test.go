@@ -172,7 +172,7 @@ func (g *gateway) start() {
 	g.cmd = exec.Command(line[0], line[1:]...) // no context: signals end it, which is what is tested
 	g.cmd.Env = append(os.Environ(), markName+"="+g.generation())
 	g.cmd.Env = append(g.cmd.Env, g.env...)
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are not for it
+	g.cmd.SysProcAttr = ownGroup() // a terminal's signals are not for it
 	stderr := &output{}
 	g.stderr = stderr
 	g.exited = make(chan struct{})
@@ -433,7 +433,7 @@ func (g *gateway) awaitNoProcess(prefix string) {
 	if left := g.await(func() []process { return g.processes(prefix) }); len(left) > 0 {
 		g.t.Errorf("processes are left: %+v", left)
 		for _, p := range left {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			_ = kill(p.pid, syscall.SIGKILL)
 		}
 	}
 }

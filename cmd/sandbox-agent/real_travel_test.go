@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -103,10 +102,13 @@ func ownedBy(t *testing.T, uid int, dir string) {
 			return err
 		}
 		info, err := d.Info()
-		if st, ok := info.Sys().(*syscall.Stat_t); err == nil && ok && int(st.Uid) != uid {
-			t.Errorf("%s is of user %d and not of %d", path, st.Uid, uid)
+		if err != nil {
+			return err
 		}
-		return err
+		if owner, ok := ownerOf(info); ok && owner != uid {
+			t.Errorf("%s is of user %d and not of %d", path, owner, uid)
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
