@@ -73,15 +73,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 			})
 		})
 	case "_sandboxagent/session/set_metadata":
-		meta, ok := rawjson.Member(m.Params(), "metadata")
-		if !ok || meta[0] != '{' {
-			q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.metadata must be an object"))
-			return
-		}
-		own := bytes.Clone(meta)
-		c.r.tasks.Go(func() {
-			q.Finish(nil, s.SetMetadata(own))
-		})
+		c.setMetadata(q, m, s)
 	case "_sandboxagent/session/get":
 		q.Encode(nil, s.Details())
 	case "_sandboxagent/session/list_models":
@@ -92,6 +84,31 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 		own := m.Clone()
 		c.r.tasks.Go(func() { c.events(q, &own, s) })
 	}
+}
+
+// setMetadata gives a session its metadata, or a title, or both.
+func (c *Client) setMetadata(q *viewer.Request, m *acp.Message, s *session.Session) {
+	meta, noted := rawjson.Member(m.Params(), "metadata")
+	title, named := rawjson.Member(m.Params(), "title")
+	switch {
+	case noted && meta[0] != '{' || !noted && !named:
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.metadata must be an object"))
+		return
+	case named && title[0] != '"':
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.title must be a text; an empty one is the agent's own title"))
+		return
+	}
+	own, name := bytes.Clone(meta), rawjson.MemberString(m.Params(), "title")
+	c.r.tasks.Go(func() {
+		var err error
+		if noted {
+			err = s.SetMetadata(own)
+		}
+		if err == nil && named {
+			err = s.SetTitle(name)
+		}
+		q.Finish(nil, err)
+	})
 }
 
 func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {

@@ -200,6 +200,72 @@ func TestNewSession_TitleHolds(t *testing.T) {
 	}
 }
 
+// A client may give a session a title without its agent, which may not know of titles. Without it the session is called
+// again as its agent calls it.
+func TestSetMetadata_Title(t *testing.T) {
+	dir, a := t.TempDir(), &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	called := func(title string) {
+		t.Helper()
+		if info, err := r.Session(s); err != nil || info.Title != title {
+			t.Errorf("called %q, %v, want %q", info.Title, err, title)
+		}
+	}
+	name := func(params string) {
+		t.Helper()
+		tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`",`+params+`}`)
+	}
+	say := func(title string) {
+		t.Helper()
+		id := tc.request("session/prompt", prompt(s, "hello"))
+		m := a.nextOf(t, "session/prompt")
+		m.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + m.m.Session() + `","update":{"sessionUpdate":"session_info_update","title":"` + title + `"}}}`)
+		a.answer(m, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	for _, params := range []string{`"title":7`, `"title":null`, `"title":"x","metadata":7`, `"other":1`} {
+		if e := tc.callErr("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`",`+params+`}`); e.Code != acp.CodeInvalidParams {
+			t.Errorf("%s: %v", params, e)
+		}
+	}
+	name(`"title":"mine","metadata":{"k":1}`)
+	called("mine")
+	if info, _ := r.Session(s); string(info.Metadata) != `{"k":1}` {
+		t.Errorf("metadata %s", info.Metadata)
+	}
+	name(`"title":""`)
+	called("")
+	say("theirs")
+	called("theirs")
+	name(`"title":"mine"`)
+	say("theirs, later")
+	called("mine")
+	name(`"title":"better"`)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a) // which knows both
+	tc = connect(t, r, "")
+	called("better")
+	name(`"title":""`)
+	called("theirs, later")
+	var told []string
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	for _, e := range events {
+		if m := acp.MustParse(e.Message); string(m.UpdateKind()) == "session_info_update" {
+			title, _ := rawjson.Member(m.Update(), "title")
+			told = append(told, string(title))
+		}
+	}
+	want := []string{`"mine"`, `null`, `"theirs"`, `"mine"`, `"better"`, `"theirs, later"`}
+	if diff := cmp.Diff(want, told); diff != "" || err != nil {
+		t.Errorf("clients were told (-want +got), %v:\n%s", err, diff)
+	}
+}
+
 // A working directory that cannot be one is refused before an agent is asked.
 func TestNewSession_Folder(t *testing.T) {
 	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"fork":{}}}`, shared: make(chan sent, 8)}

@@ -127,6 +127,7 @@ var choices = []struct{ version, method, params, record, again string }{
 	{"1", "session/set_config_option", `"configId":"m","value":"large"`, `"chosen":{"m":"large"}`, "large"},
 	{"1", "session/set_title", `"title":"mine"`, `"title":"mine"`, ""},
 	{"1", "_sandboxagent/session/set_metadata", `"metadata":{"a":"mine"}`, `"metadata":{"a":"mine"}`, ""},
+	{"1", "_sandboxagent/session/set_metadata", `"title":"mine"`, `"title":"mine"`, ""},
 	{"1", "session/resume", `"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"title":"mine"}}`, `"title":"mine"`, ""},
 	{"1", "session/resume", `"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"mode":"plan"}}`, `"chosenMode":"plan"`, "plan"},
 	{"1", "session/resume", `"cwd":"/tmp","mcpServers":[],"additionalDirectories":["/usr"]`, `"additionalDirectories":["/usr"]`, ""},

@@ -468,6 +468,18 @@ test("sessions are renamed, pinned, archived and grouped, for every window; what
   await page.getByRole("dialog").getByLabel("Title").fill("A better name");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: "A better name" }).waitFor();
+  const told = async () => ((await (await fetch(`${world.gateway.url}/v2/sessions/${quiet}`)).json()) as { title?: string; metadata?: unknown });
+  expect(await told()).toMatchObject({ title: "A better name" }); // for every client
+  expect((await told()).metadata).toBeUndefined();
+  // Without it the session is called as before.
+  await menu(page, /^Rename/);
+  await page.getByRole("dialog").getByLabel("Title").fill("");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "echo quiet" }).waitFor();
+  await menu(page, /^Rename/);
+  await page.getByRole("dialog").getByLabel("Title").fill("A better name");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "A better name" }).waitFor();
   const other = await world.open(`#/sessions/${quiet}`);
   await side(other).getByText("A better name").waitFor();
   await other.getByRole("heading", { level: 1, name: "A better name" }).waitFor();

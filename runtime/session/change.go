@@ -224,9 +224,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	if c.title != "" {
-		named := make(chan error, 1)
-		s.Rename(c.title, func(err error) { named <- err })
-		if err := <-named; err != nil {
+		if err := s.SetTitle(c.title); err != nil {
 			missing = append(missing, Unsupported{"title", err.Error()})
 		}
 	}
@@ -325,22 +323,43 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 }
 
 // Rename gives the session a title, which the agent's own do not replace, and tells
-// everybody when it is on the disk, and who called then. It does not wait.
+// everybody when it is on the disk, and who called then. It does not wait. Without a title
+// it is called again as its agent calls it.
 func (s *Session) Rename(title string, told func(err error)) {
 	s.mu.Lock()
-	was, titled := s.rec.Title, s.rec.Titled
-	s.rec.Title, s.rec.Titled = title, true
+	was, titled, agents := s.rec.Title, s.rec.Titled, s.rec.AgentTitle
+	own := agents
+	if !titled {
+		own = was
+	}
+	if s.rec.Title, s.rec.Titled, s.rec.AgentTitle = title, true, own; title == "" {
+		s.rec.Title, s.rec.Titled, s.rec.AgentTitle = own, false, ""
+	}
+	is := s.rec.Title
 	s.editedLocked(edit{
-		undo: func(rec *record) { rec.Title, rec.Titled = was, titled },
+		undo: func(rec *record) { rec.Title, rec.Titled, rec.AgentTitle = was, titled, agents },
 		told: func(err error) {
-			if err == nil && was != title {
-				s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").String("title", title).End())
+			if err == nil && was != is {
+				update := rawjson.Object{}.String("sessionUpdate", "session_info_update")
+				if is == "" {
+					update = update.Raw("title", []byte("null"))
+				} else {
+					update = update.String("title", is)
+				}
+				s.tell(update.End())
 			}
 			told(err)
 		},
 	})
 	s.mu.Unlock()
 	s.saveSoon()
+}
+
+// SetTitle is Rename, and waits for it.
+func (s *Session) SetTitle(title string) error {
+	told := make(chan error, 1)
+	s.Rename(title, func(err error) { told <- err })
+	return s.unwritten(<-told)
 }
 
 // tell shows an update of the gateway's own to everybody, now and later.

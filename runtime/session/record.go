@@ -26,8 +26,9 @@ type record struct {
 	// maxEarlier, the newest last. One of an imported session the agent here may never have known.
 	Earlier    []string   `json:"earlierAgentSessionIds,omitempty"`
 	Title      string     `json:"title,omitempty"`
-	Gist       string     `json:"gist,omitempty"`   // how the first prompt begins
-	Titled     bool       `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
+	Gist       string     `json:"gist,omitempty"`       // how the first prompt begins
+	Titled     bool       `json:"titled,omitempty"`     // by a client: the agent's own titles do not replace it
+	AgentTitle string     `json:"agentTitle,omitempty"` // what the agent calls it, while it is titled by a client
 	Cwd        string     `json:"cwd"`
 	Continuity Continuity `json:"continuity"`
 	CreatedAt  time.Time  `json:"createdAt"`

@@ -384,6 +384,7 @@ func (s *Session) untitledLocked(m *acp.Message) (_ *acp.Message, left bool) {
 	if !s.rec.Titled || !given || textOf(title) == s.rec.Title {
 		return m, true
 	}
+	s.rec.AgentTitle, s.unsaved = textOf(title), true
 	rest := rawjson.DeleteMember(m.Params(), "update", "title")
 	update, _ := rawjson.Member(rest, "update")
 	if len(members(update)) <= 1 {

@@ -146,7 +146,7 @@ export class Transcript {
         this.configOptions = update.configOptions;
         return;
       case "session_info_update":
-        if (typeof update.title === "string") this.title = update.title;
+        if (update.title !== undefined) this.title = update.title ?? ""; // null: it has none any more
         if (ownOf(update).continuity === "fresh") {
           this.forgot++;
           this.note("warn", forgotten, undefined, at);

@@ -15,7 +15,7 @@ export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => vo
   const save = async () => {
     setBusy(true);
     try {
-      await sessions.mark(info, { title: title.trim() });
+      await sessions.rename(info, title.trim());
       onClose();
     } catch (problem) {
       setError(messageOf(problem));

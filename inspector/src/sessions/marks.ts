@@ -4,6 +4,7 @@ import { away } from "./states.js";
 
 /** What people have put onto a session. It stands in the session's metadata at the gateway, so that every window sees it. */
 export interface Marks {
+  /** Of a page or a gateway of before; now a title is the session's own. */
   readonly title?: string;
   readonly pinned?: boolean;
   readonly archived?: boolean;

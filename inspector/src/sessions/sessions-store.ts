@@ -1,9 +1,9 @@
-import type { Api, RequestOptions, SessionInfo } from "sandbox-agent";
+import { AcpRpcError, type Api, type RequestOptions, type SessionInfo } from "sandbox-agent";
 import type { SessionFilter } from "../state/fleet.js";
 import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
-import { nameOf, withMarks, type Marks } from "./marks.js";
+import { marksOf, nameOf, withMarks, type Marks } from "./marks.js";
 
 export interface SessionsState {
   /** The one in which something happened last is the first. */
@@ -17,6 +17,8 @@ export interface SessionsState {
 }
 
 const pageSize = 200;
+/** The code of an error about params. */
+const invalidParams = -32602;
 /** How long a list that changes often is shown as it was. */
 const frameMs = 50;
 /** Until the list is followed again after it broke off: doubled with each failure, up to the last. */
@@ -191,6 +193,20 @@ export class SessionsStore extends Store<SessionsState> {
     if (!client) return;
     const now = await client.api.session(info.sessionId); // what others have written meanwhile stays
     await client.setMetadata(info.sessionId, withMarks(now, part));
+  }
+
+  /** Gives a session a title, for everybody. A gateway of before keeps it as a mark, which only the page shows. */
+  async rename(info: SessionInfo, title: string): Promise<void> {
+    const client = this.#client;
+    if (!client) return;
+    const { title: marked } = marksOf(await client.api.session(info.sessionId));
+    try {
+      await client.setTitle(info.sessionId, title);
+    } catch (problem) {
+      if (!(problem instanceof AcpRpcError) || problem.code !== invalidParams) throw problem;
+      return this.mark(info, { title });
+    }
+    if (marked !== undefined) await this.mark(info, { title: "" });
   }
 }
 

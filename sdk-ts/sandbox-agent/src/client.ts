@@ -582,6 +582,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     await this.#request("_sandboxagent/session/set_metadata", { sessionId, metadata }, true, options);
   }
 
+  /** Gives a session a title, which its agent's own do not replace. Empty is the agent's own again. */
+  async setTitle(sessionId: string, title: string, options?: RequestOptions): Promise<void> {
+    await this.#request("_sandboxagent/session/set_metadata", { sessionId, title }, true, options);
+  }
+
   getSession(sessionId: string, options?: RequestOptions): ReturnType<Api["session"]> {
     return this.#request("_sandboxagent/session/get", { sessionId }, true, options);
   }

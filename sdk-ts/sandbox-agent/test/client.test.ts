@@ -226,6 +226,8 @@ test("every method of a session", async () => {
   await session.prompt("echo hi");
   await c.setMetadata(session.id, { ticket: 17 });
   expect(await c.getSession(session.id)).toMatchObject({ sessionId: session.id, title: "My session", metadata: { ticket: 17 }, agent: "mock", cwd: "/tmp" });
+  await c.setTitle(session.id, "Renamed");
+  expect(await c.getSession(session.id)).toMatchObject({ title: "Renamed", metadata: { ticket: 17 } });
   const { events } = await c.getEvents(session.id, { limit: 500 });
   expect(events.length).toBeGreaterThan(2);
   expect(events[0]?.seq).toBe(1);
