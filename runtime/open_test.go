@@ -327,15 +327,15 @@ func TestOpen_FromElsewhere(t *testing.T) {
 
 // What cannot be opened there leaves nothing behind, and can be tried again.
 func TestOpen_FromElsewhereFails(t *testing.T) {
-	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`}, &fakeAgent{id: "other"}
+	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`, shared: make(chan sent, 64)}, &fakeAgent{id: "other"}
 	r := newRuntime(t, t.TempDir(), a, cannot)
 	tc := connect(t, r, "")
 	const params = `{"sessionId":"theirs","cwd":"/w"}`
 	for range 2 {
 		id := tc.request("session/resume", params)
-		m := a.conn().next(t, "session/resume")
-		a.conn().chunk("theirs", "lost")
-		a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+		m := a.nextOf(t, "session/resume")
+		m.to.chunk("theirs", "lost")
+		m.to.out <- acp.NewError(m.m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
 		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "no such session") || !strings.Contains(string(res.Err().Data), "session_not_found") {
 			t.Errorf("%s", res.Frame())
 		}
@@ -344,14 +344,14 @@ func TestOpen_FromElsewhereFails(t *testing.T) {
 		}
 	}
 	id := tc.request("session/delete", params)
-	m := a.conn().next(t, "session/delete")
-	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+	m := a.nextOf(t, "session/delete")
+	m.to.out <- acp.NewError(m.m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
 	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(string(res.Err().Data), "session_not_found") {
 		t.Errorf("the delete: %s", res.Frame())
 	}
 	id = tc.request("session/resume", params)
-	m = a.conn().next(t, "session/resume")
-	a.conn().result(m, `{}`)
+	m = a.nextOf(t, "session/resume")
+	a.answer(m, `{}`)
 	if before, res := tc.until(id); texts(before) != "" || member(string(res.Result()), "historyIncomplete") != "true" {
 		t.Errorf("what it was given first: %q, %s", texts(before), res.Frame())
 	}
