@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // version is set when the binary is built.
@@ -19,5 +20,6 @@ func main() {
 	if code, ok := all.RunChild(os.Args[1:]); ok {
 		os.Exit(code)
 	}
+	cmdline.UnsetEmpty("SANDBOX_AGENT_")
 	os.Exit(run(context.Background(), os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }

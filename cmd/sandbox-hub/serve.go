@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -34,7 +33,6 @@ const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
 	flushBound    = 3 * time.Second  // for spans that were not sent yet
 	strangers     = 256              // connections on which nobody has shown a token
-	mostBundles   = "8GiB"           // of what agents keep, unless the flag says otherwise
 )
 
 // serveConfig is what the flags of the serve command say, checked.
@@ -80,7 +78,7 @@ seconds; a second one ends it at once.`,
 			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
 			&cli.StringFlag{Name: "replica-bytes", Usage: "size of all copies, such as 50GiB, beyond which nothing more is copied until sessions are removed; 0 is no bound", Value: "0", EnvVars: env("REPLICA_BYTES")},
 			&cli.BoolFlag{Name: "no-bundles", Usage: "do not keep what agents keep of sessions: they cannot go on without their node then", EnvVars: env("NO_BUNDLES")},
-			&cli.StringFlag{Name: "bundle-bytes", Usage: "size of all that agents keep, beyond which nothing newer is kept until sessions are removed; 0 is no bound", Value: mostBundles, EnvVars: env("BUNDLE_BYTES")},
+			&cli.StringFlag{Name: "bundle-bytes", Usage: "size of all that agents keep, beyond which nothing newer is kept until sessions are removed; 0 is no bound", Value: "8GiB", EnvVars: env("BUNDLE_BYTES")},
 			&cli.StringSliceFlag{Name: "on-node-loss", Usage: "what becomes of sessions whose node is lost: read, or move to the node with the least work; move:NAME=VALUE is for nodes with that label, among each other, with + between several; may be repeated", Value: cli.NewStringSlice("read"), EnvVars: env("ON_NODE_LOSS")},
 			&cli.DurationFlag{Name: "node-loss-after", Usage: "a node that is offline for this long is lost, for --on-node-loss", Value: time.Minute, EnvVars: env("NODE_LOSS_AFTER")},
 			&cli.DurationFlag{Name: "forget-after", Usage: "forget nodes that have been away for this long, such as 720h, and copies of sessions that no connected node has; 0 is never", EnvVars: env("FORGET_AFTER")},
@@ -152,10 +150,10 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	}
 	var err error
 	for _, size := range []struct {
-		flag, preset string // what a variable without a value means
-		to           *int64
-	}{{"replica-bytes", "0", &cfg.copyBytes}, {"bundle-bytes", mostBundles, &cfg.bundleBytes}} {
-		if *size.to, err = cmdline.SizeOrNone(cmp.Or(c.String(size.flag), size.preset)); err != nil {
+		flag string
+		to   *int64
+	}{{"replica-bytes", &cfg.copyBytes}, {"bundle-bytes", &cfg.bundleBytes}} {
+		if *size.to, err = cmdline.SizeOrNone(c.String(size.flag)); err != nil {
 			return cfg, cmdline.Usagef(c, "--%s %s", size.flag, err)
 		}
 	}
