@@ -43,6 +43,7 @@ func sourceNames(s []Source) string {
 // the default.
 type Options struct {
 	DataDir string   // agents are installed into DataDir/agents
+	Temp    string   // where programs have their home while they are tried; "" is the system's folder for such
 	Sources []Source // asked in this order; default [AllSources]
 	// Mirrors replaces prefixes of URLs: from what the maker uses to what is
 	// asked instead. The longest prefix that matches counts.
@@ -65,6 +66,7 @@ type Options struct {
 // also by several processes on one data directory.
 type Installer struct {
 	root             string // the directory of agents
+	temp             string
 	sources          []Source
 	mirrors          map[string]string
 	registryURL      string
@@ -90,6 +92,7 @@ type Installer struct {
 func New(o Options) *Installer {
 	in := &Installer{
 		root:             filepath.Join(o.DataDir, "agents"),
+		temp:             o.Temp,
 		sources:          o.Sources,
 		mirrors:          o.Mirrors,
 		registryURL:      o.RegistryURL,
