@@ -1,13 +1,144 @@
 package main_test
 
 import (
+	"bufio"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
+
+// spawned is a program of which a test has the other ends of its streams.
+type spawned struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	in             io.WriteCloser
+	stdout, stderr *os.File
+	exited         chan struct{}
+}
+
+func spawn(t *testing.T, args ...string) *spawned {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &spawned{t: t, cmd: exec.Command(bin, args...), exited: make(chan struct{})} // no context: signals end it, which is what is tested
+	mark := "left-" + t.Name()
+	s.cmd.Env = append(os.Environ(), markName+"="+mark)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	ends := [2]*os.File{}
+	for i, own := range []**os.File{&s.stdout, &s.stderr} {
+		if *own, ends[i], err = os.Pipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.cmd.Stdout, s.cmd.Stderr = ends[0], ends[1]
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ends[0].Close(), ends[1].Close()
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.exited)
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+		_, _ = s.stdout.Close(), s.stderr.Close()
+		(&gateway{t: t}).awaitNoProcess(mark)
+	})
+	return s
+}
+
+// serving reads the standard error until the gateway says where it is, and no further.
+func (s *spawned) serving() string {
+	s.t.Helper()
+	for line := bufio.NewReaderSize(s.stderr, 16); ; {
+		text, err := line.ReadString('\n')
+		if err != nil {
+			s.t.Fatalf("it does not say where it is: %v", err)
+		}
+		if url := urlPattern.FindString(text); url != "" {
+			return url
+		}
+	}
+}
+
+// ends sends SIGTERM and returns the exit code.
+func (s *spawned) ends() int {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(promptly):
+		s.t.Fatalf("it has not ended %v after SIGTERM", promptly)
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// Who has started a gateway reads of its log where it is, and then no more: it goes on all the same, and ends as ever.
+func TestServer_NobodyReadsItsLog(t *testing.T) {
+	for name, leave := range map[string]func(s *spawned){
+		"the pipe is full":   func(*spawned) {},
+		"the pipe is closed": func(s *spawned) { _ = s.stderr.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := spawn(t, "server", "--port", "0", "--data-dir", t.TempDir(), "--log-requests", "--default-agent", "mock")
+			url := s.serving()
+			leave(s)
+			hc := &http.Client{Timeout: promptly}
+			defer hc.CloseIdleConnections()
+			for n := range 2000 {
+				resp, err := hc.Get(url + "/v2/health")
+				if err != nil {
+					t.Fatalf("request %d: %v", n, err)
+				}
+				_ = resp.Body.Close()
+			}
+			if code := s.ends(); code != 0 {
+				t.Errorf("it has ended with %d", code)
+			}
+		})
+	}
+}
+
+// What the acp command starts has the signal of a broken pipe as any program has.
+func TestEditor_ChildrenHaveTheirSignals(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "status")
+	c := startEditor(t, "editor-"+t.Name(), nil, "--data-dir", t.TempDir(), "--agent", "own", "--agent-command", `own=sh -c 'cat /proc/$$/status >`+file+`; exec "$0" mock-agent' `+bin)
+	c.newSession()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if mask, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			if err != nil || n&(1<<(syscall.SIGPIPE-1)) != 0 {
+				t.Errorf("an agent ignores the signals %x, %v", n, err)
+			}
+			return
+		}
+	}
+	t.Errorf("no signals are in %s", b)
+}
 
 // A program that is tried has its home with the gateway: of one that is killed meanwhile nothing stays.
 func TestInstall_KilledWhileAProgramIsTried(t *testing.T) {

@@ -101,6 +101,7 @@ seconds; a second one ends it at once.`,
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer signal.Stop(signals)
+			cmdline.OutlivePipes() // who reads the log may leave
 			return serve(c.Context, cfg, signals, std)
 		},
 	}
@@ -188,7 +189,8 @@ const leastForgetAfter = time.Hour
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
-	log := cfg.log.To(std.err)
+	log, endLog := cfg.log.Open(std.err)
+	defer endLog()
 	shown, err := certificate.Open(cfg.tlsCert, cfg.tlsKey, log)
 	if err != nil {
 		return err
