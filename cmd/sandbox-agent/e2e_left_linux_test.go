@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"bufio"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -113,6 +115,70 @@ func TestServer_NobodyReadsItsLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An editor that does not read holds up neither the end that a signal asks for nor the one of the input.
+func TestEditor_DoesNotRead(t *testing.T) {
+	for _, kind := range []string{"in process", "remote"} {
+		for how, end := range map[string]func(s *spawned){
+			"SIGTERM": func(s *spawned) { _ = s.cmd.Process.Signal(syscall.SIGTERM) },
+			"input":   func(s *spawned) { _ = s.in.Close() },
+		} {
+			t.Run(kind+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				args := []string{"acp", "--agent", "mock", "--data-dir", t.TempDir()}
+				if kind == "remote" {
+					args = append(args, "--endpoint", startGateway(t).url)
+				}
+				s := spawn(t, args...)
+				out := bufio.NewReader(s.stdout)
+				ask := func(id int, method string, params any) (answer struct{ Result struct{ SessionID string } }) {
+					t.Helper()
+					b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+					if err == nil {
+						_, err = s.in.Write(append(b, '\n'))
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					for method != "session/prompt" {
+						line, err := out.ReadBytes('\n')
+						if err != nil {
+							t.Fatal(err)
+						}
+						if strings.Contains(string(line), fmt.Sprintf(`"id":%d,`, id)) || strings.HasSuffix(string(line), fmt.Sprintf("\"id\":%d}\n", id)) {
+							if err := json.Unmarshal(line, &answer); err != nil {
+								t.Fatal(err)
+							}
+							return answer
+						}
+					}
+					return answer
+				}
+				ask(1, "initialize", map[string]any{"protocolVersion": 1, "clientCapabilities": map[string]any{}})
+				session := ask(2, "session/new", map[string]any{"cwd": t.TempDir(), "mcpServers": []any{}}).Result.SessionID
+				ask(3, "session/prompt", promptParams(session, "stream 100000 100"))
+				(&gateway{t: t}).until("its output is full", func() bool { return s.writes() })
+				end(s)
+				select {
+				case <-s.exited:
+				case <-time.After(promptly):
+					t.Errorf("it has not ended within %v", promptly)
+				}
+			})
+		}
+	}
+}
+
+// writes reports whether some thread of the program waits for room in a pipe.
+func (s *spawned) writes() bool {
+	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/task/*/syscall")
+	for _, task := range tasks {
+		if b, err := os.ReadFile(task); err == nil && strings.HasPrefix(string(b), fmt.Sprint(syscall.SYS_WRITE)+" 0x1 ") {
+			return true
+		}
+	}
+	return false
 }
 
 // What the acp command starts has the signal of a broken pipe as any program has.
