@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,5 +239,34 @@ func TestInstall_KilledWhileAProgramIsTried(t *testing.T) {
 	g.restart()
 	if _, err := os.Stat(home); !os.IsNotExist(err) {
 		t.Errorf("what a killed gateway has left is still there: %v", err)
+	}
+}
+
+// A file that is written for a user is there as a whole or not at all, also when the user leaves meanwhile.
+func TestSave_Interrupted(t *testing.T) {
+	left := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("the beginning"))
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-left:
+		}
+	}))
+	defer srv.Close()
+	defer close(left)
+	for _, what := range []string{"export s1", "show s1 --format markdown", "raw s1"} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := spawn(t, append(strings.Fields("sessions "+what), "--endpoint", srv.URL, "-o", filepath.Join(dir, "file"))...)
+			(&gateway{t: t}).until("it writes", func() bool { return len(entries(t, dir)) > 0 })
+			if code := s.ends(); code != 130 {
+				b, _ := io.ReadAll(s.stderr)
+				t.Errorf("it has ended with %d: %s", code, b)
+			}
+			if there := entries(t, dir); len(there) > 0 {
+				t.Errorf("it has left %q", there)
+			}
+		})
 	}
 }
