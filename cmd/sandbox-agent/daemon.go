@@ -61,6 +61,8 @@ type daemonState struct {
 	URL       string    `json:"url"`  // "" until it has said where it listens
 	StartedAt time.Time `json:"startedAt"`
 
+	Machine string `json:"machine,omitempty"` // on which PID is its number; see machine
+
 	AnyPort bool  `json:"anyPort,omitempty"` // it was told to take any port
 	LogFrom int64 `json:"logFrom,omitempty"` // where the log of this one begins
 }
@@ -99,6 +101,9 @@ func (d *daemon) running() (*daemonState, error) {
 	holder, held := holderOf(d.dataDir)
 	if !held || s.PID != 0 && holder != s.PID {
 		return nil, nil
+	}
+	if here := machine(); s.Machine != "" && here != "" && s.Machine != here { // another process has that number here
+		return nil, fmt.Errorf("the data directory %s is in use by a daemon of another container or machine, process %d there: stop it there, or give another --data-dir", d.dataDir, holder)
 	}
 	if s.URL == "" { // the command that started it has not read it, or was killed before
 		if log, err := os.Open(d.file("log")); err == nil {

@@ -270,3 +270,48 @@ func TestSave_Interrupted(t *testing.T) {
 		})
 	}
 }
+
+// A daemon of another container that has the same folder has a number that is another program's here.
+func TestDaemon_OfAnotherMachine(t *testing.T) {
+	dir := t.TempDir()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
+	if code, out, errOut := c.run("daemon", "start", "--", "--port", "0", "--default-agent", "mock"); code != 0 {
+		t.Fatalf("start: exit %d\n%s%s", code, out, errOut)
+	}
+	file := filepath.Join(dir, "daemon", "state.json")
+	own, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.WriteFile(file, own, 0o600); err != nil {
+			t.Error(err)
+		}
+		if code, _, errOut := c.run("daemon", "stop"); code != 0 {
+			t.Errorf("stop: exit %d, %s", code, errOut)
+		}
+		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
+	}()
+	var state map[string]any
+	if err := json.Unmarshal(own, &state); err != nil {
+		t.Fatal(err)
+	}
+	state["machine"] = "another"
+	theirs, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, theirs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"stop", "start", "restart", "status"} {
+		if code, out, errOut := c.run("daemon", verb); code == 0 || !strings.Contains(errOut, "another container or machine") {
+			t.Errorf("%s: exit %d, %s%s", verb, code, out, errOut)
+		}
+	}
+	resp, err := http.Get(fmt.Sprint(state["url"]) + "/v2/health")
+	if err != nil {
+		t.Fatalf("it was ended: %v", err)
+	}
+	_ = resp.Body.Close()
+}
