@@ -85,6 +85,7 @@ type Installer struct {
 	hooks            struct { // for tests
 		writer     func(io.Writer) io.Writer // before a download's file
 		noExchange bool                      // as on systems that cannot swap directories
+		remove     func(dir string) error    // removes a folder with all that is in it
 	}
 }
 
@@ -109,6 +110,7 @@ func New(o Options) *Installer {
 		idle:             func() {},
 		log:              o.Logger,
 	}
+	in.hooks.remove = os.RemoveAll
 	if abs, err := filepath.Abs(in.root); err == nil {
 		in.root = abs
 	}
@@ -307,7 +309,10 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 		defer unlock()
 		// First out of use, so that nobody finds half of it.
 		if err = os.Remove(filepath.Join(dir, currentName)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = os.RemoveAll(dir)
+			err = in.prune(agent)
+		}
+		if err == nil {
+			err = in.hooks.remove(dir)
 		}
 	}
 	if err != nil {

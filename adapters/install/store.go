@@ -236,12 +236,25 @@ func (in *Installer) prune(agent string, keep ...string) error {
 	}
 	for _, v := range versions {
 		if !slices.Contains(keep, v) {
-			if err := os.RemoveAll(in.dir(agent, v)); err != nil {
+			if err := in.discard(agent, v); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// discard removes a version. One of which a part is gone, because this program was killed, would be taken for one that
+// is there: it loses its name first.
+func (in *Installer) discard(agent, version string) error {
+	gone := in.dir(agent, ".gone-"+version)
+	if err := in.hooks.remove(gone); err != nil { // of one that was killed
+		return err
+	}
+	if err := os.Rename(in.dir(agent, version), gone); err != nil {
+		return err
+	}
+	return in.hooks.remove(gone)
 }
 
 // versions returns the names of an agent's installed versions.

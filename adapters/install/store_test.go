@@ -363,3 +363,42 @@ func TestInstall_CancelDuringDownload(t *testing.T) {
 		t.Errorf("found %+v, %t", i, ok)
 	}
 }
+
+// A version of which a part is gone, as the removal of the rest was cut off, is none that is installed.
+func TestStore_CutOffRemoval(t *testing.T) {
+	m := newMaker(t)
+	for name, remove := range map[string]func(in *Installer){
+		"the agent": func(in *Installer) {
+			if err := in.Remove(t.Context(), "claude"); err == nil {
+				t.Error("it was not cut off")
+			}
+		},
+		"an old version": func(in *Installer) {
+			m.putClaude("3.0.0", program("3.0.0"))
+			mustInstall(t, in, Request{Agent: "claude", Version: Latest})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := m.installer(t, Options{Sources: []Source{Vendor}})
+			for _, v := range []string{"1.0.0", "2.0.0"} {
+				m.putClaude(v, program(v))
+				mustInstall(t, in, Request{Agent: "claude", Version: Latest})
+			}
+			in.hooks.remove = func(dir string) error {
+				if _, err := os.Lstat(dir); err != nil {
+					return nil
+				}
+				return errors.New("cut off")
+			}
+			remove(in)
+			if i, ok := in.Programs().Find("claude", "1.0.0"); ok {
+				t.Errorf("found %+v", i)
+			}
+			in.hooks.remove = os.RemoveAll
+			mustInstall(t, in, Request{Agent: "claude", Version: "1.0.0"})
+			if left, _ := filepath.Glob(filepath.Join(in.root, "claude", ".*")); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
