@@ -148,9 +148,11 @@ type Request struct {
 	// Version is exact, [Latest], or "" for whatever is installed and the newest
 	// if nothing is.
 	Version   string
-	Reinstall bool           // even if it is there
-	Sources   []Source       // instead of the installer's
-	Progress  func(Progress) // called by the installing goroutine; it must not block
+	Reinstall bool // even if it is there
+	// Beside leaves the version in use that is, for who names the one that it wants each time.
+	Beside   bool
+	Sources  []Source       // instead of the installer's
+	Progress func(Progress) // called by the installing goroutine; it must not block
 }
 
 // Result is what an installation came to.
@@ -185,7 +187,7 @@ func (in *Installer) Install(ctx context.Context, req Request) (Result, error) {
 }
 
 func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
-	j := &job{Installer: in, reinstall: req.Reinstall, began: time.Now(), say: &reporter{to: req.Progress, last: Progress{Agent: req.Agent}}}
+	j := &job{Installer: in, reinstall: req.Reinstall, beside: req.Beside, began: time.Now(), say: &reporter{to: req.Progress, last: Progress{Agent: req.Agent}}}
 	sources := req.Sources
 	if len(sources) == 0 {
 		sources = in.sources
@@ -309,7 +311,7 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 		defer unlock()
 		// First out of use, so that nobody finds half of it.
 		if err = os.Remove(filepath.Join(dir, currentName)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = in.prune(agent)
+			err = in.prune(agent, func(string) bool { return false })
 		}
 		if err == nil {
 			err = in.hooks.remove(dir)

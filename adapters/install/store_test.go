@@ -138,7 +138,7 @@ func TestStore_ReplaceWithoutExchange(t *testing.T) {
 	if err := in.land("a", "1.0.0", stage); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(in.root, "a", "current", "new")); err != nil {
+	if _, err := os.Stat(filepath.Join(in.root, "a", "1.0.0", "new")); err != nil {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(in.root, "a", ".*")); len(left) > 0 {
@@ -401,4 +401,28 @@ func TestStore_CutOffRemoval(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A session that names its version leaves the one that others use.
+func TestPrograms_InstallBeside(t *testing.T) {
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	for _, v := range []string{"1.0.0", "2.0.0", "3.0.0"} {
+		m.putClaude(v, program(v))
+	}
+	install := func(version, want string, there ...string) {
+		t.Helper()
+		p, err := in.Programs().Install(t.Context(), "claude", version, nil)
+		if err != nil || p.Version != want || p.Path != filepath.Join(in.root, "claude", want, "claude") {
+			t.Errorf("installed %+v, %v; want %s", p, err, want)
+		}
+		if d := cmp.Diff(there, versionsOf(t, in)); d != "" {
+			t.Errorf("after %q, -want +got:\n%s", version, d)
+		}
+	}
+	install("1.0.0", "1.0.0", "1.0.0*") // there is none in use
+	mustInstall(t, in, Request{Agent: "claude", Version: "3.0.0"})
+	install("2.0.0", "2.0.0", "2.0.0", "3.0.0*", "1.0.0")
+	install("1.0.0", "1.0.0", "2.0.0", "3.0.0*", "1.0.0") // it is there
+	install("", "3.0.0", "2.0.0", "3.0.0*", "1.0.0")
 }
