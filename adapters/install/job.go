@@ -199,7 +199,8 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 		return i, errors.New("the program went away while it was being installed")
 	}
 	if i.Current && before != p.version {
-		keep := func(v string) bool { return v == before || v == p.version }
+		// A program that runs may need more of its files.
+		keep := func(v string) bool { return v == before || v == p.version || running(j.dir(agent, v)) }
 		if err := j.prune(agent, keep); err != nil {
 			j.log.Warn("old versions were not removed", "agent", agent, "err", err)
 		}
