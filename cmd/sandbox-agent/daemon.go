@@ -102,9 +102,6 @@ func (d *daemon) running() (*daemonState, error) {
 	if !held || s.PID != 0 && holder != s.PID {
 		return nil, nil
 	}
-	if here := machine(); s.Machine != "" && here != "" && s.Machine != here { // another process has that number here
-		return nil, fmt.Errorf("the data directory %s is in use by a daemon of another container or machine, process %d there: stop it there, or give another --data-dir", d.dataDir, holder)
-	}
 	if s.URL == "" { // the command that started it has not read it, or was killed before
 		if log, err := os.Open(d.file("log")); err == nil {
 			defer log.Close()
@@ -393,7 +390,7 @@ func (d *daemon) replace(ctx context.Context, s *daemonState, answering bool, st
 	if !answering {
 		why, bound = ", which does not answer", daemonFrozenBound
 	}
-	if err := d.keepArgs(s.Args); err != nil {
+	if err := errors.Join(d.isHere(s), d.keepArgs(s.Args)); err != nil {
 		return err
 	}
 	fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)
@@ -506,9 +503,20 @@ func daemonStopCommand(std stdio) *cli.Command {
 	}
 }
 
+// isHere is the error of a daemon that runs where numbers of processes are others: its own is another process's here.
+func (d *daemon) isHere(s *daemonState) error {
+	if here := machine(); s.Machine == "" || here == "" || s.Machine == here {
+		return nil
+	}
+	return fmt.Errorf("the data directory %s is in use by a daemon of another container or machine, process %d there: stop it there, or give another --data-dir", d.dataDir, s.PID)
+}
+
 // stop ends a daemon and waits until its data directory is free. One that has not
 // ended within the bound is killed. Ctrl-C ends the waiting only.
 func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) error {
+	if err := d.isHere(s); err != nil {
+		return err
+	}
 	p, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", s.PID, err)

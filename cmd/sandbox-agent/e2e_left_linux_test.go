@@ -304,9 +304,15 @@ func TestDaemon_OfAnotherMachine(t *testing.T) {
 	if err := os.WriteFile(file, theirs, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"stop", "start", "restart", "status"} {
-		if code, out, errOut := c.run("daemon", verb); code == 0 || !strings.Contains(errOut, "another container or machine") {
-			t.Errorf("%s: exit %d, %s%s", verb, code, out, errOut)
+	for _, line := range []string{"stop", "restart", "start --port 0"} {
+		if code, out, errOut := c.run(append([]string{"daemon"}, strings.Fields(line)...)...); code == 0 || !strings.Contains(errOut, "another container or machine") {
+			t.Errorf("%s: exit %d, %s%s", line, code, out, errOut)
+		}
+	}
+	// That it can be used from here is another thing.
+	for _, line := range []string{"daemon status", "daemon start", "sessions list"} {
+		if code, out, errOut := c.run(strings.Fields(line)...); code != 0 {
+			t.Errorf("%s: exit %d, %s%s", line, code, out, errOut)
 		}
 	}
 	resp, err := http.Get(fmt.Sprint(state["url"]) + "/v2/health")
