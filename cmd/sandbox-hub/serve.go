@@ -202,13 +202,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	defer cmdline.NoticeSleep()()
 	defer cmdline.GiveBack()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
+	temp := "" // of a hub without a folder of its own
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		o.Dir = filepath.Join(cfg.dataDir, "store")
+		o.Dir, temp = filepath.Join(cfg.dataDir, "store"), filepath.Join(cfg.dataDir, "requests")
+		_ = os.RemoveAll(temp) // of one that was killed; what stays is in nobody's way
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
@@ -242,7 +244,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	if told.Traces() {
 		traces = told
 	}
-	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, ForgetAfter: cfg.forgetAfter, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, ForgetAfter: cfg.forgetAfter, Temp: temp, Version: version, Logger: log})
 	hub.Store(h)
 	running, stopRunning := context.WithCancel(ctx)
 	ran := make(chan struct{})
