@@ -12,6 +12,9 @@ type Travel struct {
 	Options
 	SessionID string // the agent's own id of the session
 	Cwd       string // the session's directory, on this machine
+	// Temp is where folders are that live as long as the call; "" is the system's. What is left there by a program
+	// that was killed is removed.
+	Temp string
 }
 
 // Put takes one file of what an agent keeps. Names are relative paths with slashes. Files

@@ -304,11 +304,13 @@ func (s *Server) getProcessLimits(r processRequest) error { return writeJSON(r, 
 
 // putProcessLimits replaces the limits that the body names.
 func (s *Server) putProcessLimits(r processRequest) error {
-	l := r.all.Limits()
-	if err := readBody(r, &l, 64<<10, "any of the limits that GET shows, which are whole numbers"); err != nil {
-		return err
+	b, err := problem.ReadBody(r.Response(), r.Request(), 64<<10) // first: another request may change others meanwhile
+	if err == nil {
+		err = r.all.ChangeLimits(func(l *process.Limits) error {
+			return decodeBody(r.Request(), b, l, "any of the limits that GET shows, which are whole numbers")
+		})
 	}
-	if err := r.all.SetLimits(l); err != nil {
+	if err != nil {
 		return err
 	}
 	return writeJSON(r, r.all.Limits())

@@ -540,3 +540,32 @@ func FuzzParseFrame(f *testing.F) {
 		}
 	})
 }
+
+// Two who change different limits at one time have both changed them, however slow one is to say which.
+func TestProcesses_LimitsChangedByTwo(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	a := newAPI(t, o)
+	body, say := io.Pipe()
+	slow := httptest.NewRequestWithContext(t.Context(), "PUT", "http://localhost/v2/processes/config", body)
+	slow.Header.Set("Content-Type", "application/json")
+	answered := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, slow)
+		answered <- w
+	}()
+	if _, err := io.WriteString(say, `{"running":`); err != nil { // it is being read
+		t.Fatal(err)
+	}
+	if w := a.send("PUT", "/v2/processes/config", `{"ended":5}`, ""); w.Code != 200 {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	_, err := io.WriteString(say, "7}")
+	_ = say.Close()
+	if w := <-answered; err != nil || w.Code != 200 {
+		t.Fatalf("%d: %s, %v", w.Code, w.Body, err)
+	}
+	if w := a.send("GET", "/v2/processes/config", "", ""); !strings.Contains(w.Body.String(), `"running":7,"ended":5,`) {
+		t.Errorf("the limits are %s", w.Body)
+	}
+}

@@ -47,6 +47,9 @@ type Options struct {
 	// it must have seen itself that a node is away; 0 is an hour.
 	Settled time.Duration
 	Peers   PeerTLS
+	// Temp is where folders are that live for one request, which whoever starts the hub empties; "" is the system's
+	// folder for such.
+	Temp string
 	// Traces is told of requests, nil when no traces are sent.
 	Traces  Traces
 	Version string

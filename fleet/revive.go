@@ -75,7 +75,12 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 
 // packing returns a folder for what an agent keeps, until remove is called.
 func (h *Hub) packing() (dir string, remove func(), err error) {
-	dir, err = os.MkdirTemp("", "sandbox-hub-session-")
+	if h.o.Temp != "" {
+		err = os.MkdirAll(h.o.Temp, 0o700)
+	}
+	if err == nil {
+		dir, err = os.MkdirTemp(h.o.Temp, "sandbox-hub-session-")
+	}
 	if err != nil {
 		return "", nil, problem.Wrap(problem.Unavailable, err, "the hub has no place for what the agent keeps of the session")
 	}

@@ -3,6 +3,7 @@ package fs
 import (
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -66,4 +67,44 @@ func entriesOf(t *testing.T, dir string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// The same of a large file in an archive.
+func TestUnpack_NobodySeesHalfAFile(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		put(t, dir+"/in/old", "old")
+		large := strings.Repeat("x", 3*copySize)
+		b := archive(t, "old="+large, "new="+large)
+		before := []string{"old"}
+		r, w := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Unpack(t.Context(), dir+"/in", r, nil)
+			done <- err
+		}()
+		for _, n := range []int{512 + 2*copySize, copySize + 512 + 2*copySize} { // to the middle of each
+			if _, err := w.Write(b[:n]); err != nil {
+				t.Fatal(err)
+			}
+			b = b[n:]
+			if diff := cmp.Diff(before, entriesOf(t, dir+"/in")); diff != "" {
+				t.Errorf("in the middle of a file, -before +now:\n%s", diff)
+			}
+		}
+		if _, err := w.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"old", "new"} {
+			if got, err := os.ReadFile(dir + "/in/" + name); err != nil || string(got) != large {
+				t.Errorf("%s has %d bytes, %v", name, len(got), err)
+			}
+		}
+		if diff := cmp.Diff([]string{"new", "old"}, entriesOf(t, dir+"/in")); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
 }

@@ -90,7 +90,7 @@ func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed
 	defer dir.Close()
 	buf := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buf)
-	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], came: came, sum: sha256.New(), folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
+	u := unpacking{s: s, path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], came: came, sum: sha256.New(), folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
 	defer u.folders.close()
 	in := &source{r: r}
 	if consumed == nil {
@@ -119,6 +119,7 @@ func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed
 }
 
 type unpacking struct {
+	s        *Service
 	path     string
 	limits   UnpackLimits
 	consumed func() int64
@@ -246,37 +247,34 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 		return explain(err, "make the folders of %s", u.show(name))
 	}
 	perm := os.FileMode(h.Mode).Perm()
-	f, err := dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	temp := ""
-	if errors.Is(err, os.ErrExist) {
-		// What is there keeps its content until the new one is whole.
-		if info, serr := dir.Lstat(base); serr == nil && info.IsDir() {
-			return failf(Exists, "%s is a directory; the archive has a file of this name", u.show(name))
-		}
-		temp = temporaryName()
-		f, err = dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	}
+	f, folder, as, err := u.open(dir, base, name, h.Size, perm)
 	if err != nil {
 		return explain(err, "make %s", u.show(name))
 	}
 	n, err := u.fill(f, r)
+	if err == nil && folder != nil {
+		if err = linkAt(f, folder, as); errors.Is(err, os.ErrExist) { // somebody has put something there
+			as = temporaryName()
+			err = linkAt(f, folder, as)
+		}
+	}
+	unnamed := folder != nil && err != nil
+	_ = folder.Close()
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	switch {
 	case err != nil:
-	case temp != "":
+	case as != base:
 		// It has the time of now: whoever has read the one before can see that it is another.
-		err = dir.Rename(temp, base)
+		err = dir.Rename(as, base)
 	case u.came == nil && h.ModTime.Unix() > 0:
 		_ = dir.Chtimes(base, h.ModTime, h.ModTime) // some file systems keep no times
 	}
 	if err != nil {
-		unfinished := base
-		if temp != "" {
-			unfinished = temp
+		if !unnamed {
+			_ = dir.Remove(as)
 		}
-		_ = dir.Remove(unfinished)
 		return explain(err, "write %s", u.show(name))
 	}
 	if u.came != nil {
@@ -286,6 +284,26 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 	u.done.Bytes += n
 	u.note(name)
 	return nil
+}
+
+// open makes a file, and says as what: what is there keeps its content until the new one is whole. A large one has no
+// name, where that can be, before linkAt gives it that one in the folder: nobody takes a part of it for the file, also
+// when this program is killed.
+func (u *unpacking) open(dir *os.Root, base, name string, size int64, perm os.FileMode) (f, folder *os.File, as string, err error) {
+	info, err := dir.Lstat(base)
+	switch as = base; {
+	case err == nil && info.IsDir():
+		return nil, nil, "", failf(Exists, "%s is a directory; the archive has a file of this name", u.show(name))
+	case err == nil:
+		as = temporaryName()
+	}
+	if size > copySize {
+		if f, folder = u.s.unnamed(dir, perm); f != nil {
+			return f, folder, as, nil
+		}
+	}
+	f, err = dir.OpenFile(as, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	return f, nil, as, err
 }
 
 // fill writes a file's content and looks at the archive's growth on the way.

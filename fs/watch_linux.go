@@ -24,7 +24,6 @@ type watcher struct {
 	emit    func(Change) error
 	name    string // of the folder, for the tree
 	inotify *os.File
-	fd      int
 	folders map[int32]string // by watch descriptor, from where the watch began
 	ids     map[string]int32
 	// left is a name that something was renamed from; where to comes next.
@@ -44,7 +43,7 @@ func (s *Service) watch(ctx context.Context, path, name string, o WatchOptions, 
 	if err != nil {
 		return failf(TooLarge, "the system permits no further watcher (fs.inotify.max_user_instances): %s", err)
 	}
-	w := watcher{s: s, path: path, o: o, emit: emit, name: name, inotify: os.NewFile(uintptr(fd), "inotify"), fd: fd, folders: map[int32]string{}, ids: map[string]int32{}}
+	w := watcher{s: s, path: path, o: o, emit: emit, name: name, inotify: os.NewFile(uintptr(fd), "inotify"), folders: map[int32]string{}, ids: map[string]int32{}}
 	defer w.inotify.Close()
 	// Closing ends the read that waits.
 	defer context.AfterFunc(ctx, func() { _ = w.inotify.Close() })()
@@ -104,7 +103,11 @@ func (w *watcher) observe(dir *os.Root, rel string) error {
 		return nil // removed meanwhile
 	}
 	defer f.Close()
-	id, err := syscall.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched)
+	id := 0
+	err = w.with(func(fd int) (err error) {
+		id, err = syscall.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched)
+		return err
+	})
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return failf(TooLarge, "the system permits no further watched folders (fs.inotify.max_user_watches)")
@@ -121,11 +124,53 @@ func (w *watcher) observe(dir *os.Root, rel string) error {
 func (w *watcher) forget(rel string) {
 	for at, id := range w.ids {
 		if within(at, rel) {
-			_, _ = syscall.InotifyRmWatch(w.fd, uint32(id)) // it may be gone by itself
+			w.leave(id)
 			delete(w.ids, at)
 			delete(w.folders, id)
 		}
 	}
+}
+
+// leave has the kernel watch a folder no more, which may be gone by itself.
+func (w *watcher) leave(id int32) {
+	_ = w.with(func(fd int) error {
+		_, err := syscall.InotifyRmWatch(fd, uint32(id))
+		return err
+	})
+}
+
+// with calls the kernel with the descriptor of the watcher. By its number alone it could be another one's, when this
+// watch is ended meanwhile.
+func (w *watcher) with(call func(fd int) error) error {
+	raw, err := w.inotify.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if ctl := raw.Control(func(fd uintptr) { err = call(int(fd)) }); ctl != nil {
+		return ctl
+	}
+	return err
+}
+
+// anew watches the folders that are there by now. Of those that came, went or were renamed when changes were lost nobody
+// has told.
+func (w *watcher) anew(ctx context.Context) error {
+	before, top := w.folders, w.ids[""]
+	w.folders, w.ids, w.left = map[int32]string{}, map[string]int32{}, nil
+	dir, err := w.s.folder(w.name)
+	if err == nil {
+		err = w.add(ctx, dir, "", false)
+		_ = dir.Close()
+	}
+	for id := range before {
+		if _, ok := w.folders[id]; !ok {
+			w.leave(id)
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) || err == nil && w.ids[""] != top { // it was removed, or replaced
+		return errors.Join(w.tell(Change{Type: Removed, Folder: true}, ""), errGone)
+	}
+	return err
 }
 
 func (w *watcher) hidden(name string) bool {
@@ -182,7 +227,11 @@ func (w *watcher) lost() error {
 
 func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name string) error {
 	if mask&syscall.IN_Q_OVERFLOW != 0 {
-		return errors.Join(w.lost(), w.tell(Change{Type: Overflow}, ""))
+		// Before it is told: what changes from then on is told, too.
+		if err := errors.Join(w.lost(), w.anew(ctx)); err != nil {
+			return err
+		}
+		return w.tell(Change{Type: Overflow}, "")
 	}
 	dir, ok := w.folders[id]
 	if !ok {

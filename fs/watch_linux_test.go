@@ -127,7 +127,8 @@ func TestWatch_TooManyFolders(t *testing.T) {
 	wantCode(t, err, TooLarge, "3 folders")
 }
 
-// Who does not take changes is told that some are lost.
+// Who does not take changes is told that some are lost. What comes then is told, also in a folder of which it was lost that
+// it is there.
 func TestWatch_Overflow(t *testing.T) {
 	t.Parallel()
 	limit, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -143,18 +144,22 @@ func TestWatch_Overflow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ready, busy, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	overflow, ended := make(chan struct{}), make(chan struct{})
+	overflow, late, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		first := true
-		_ = s.Watch(ctx, dir, WatchOptions{Ready: func() { close(ready) }}, func(c Change) error {
+		first, lost := true, false
+		_ = s.Watch(ctx, dir, WatchOptions{Recursive: true, Ready: func() { close(ready) }}, func(c Change) error {
 			if first {
 				first = false
 				close(busy)
 				<-free
 			}
-			if c.Type == Overflow {
+			switch {
+			case c.Type == Overflow && !lost:
+				lost = true
 				close(overflow)
+			case c.Path == dir+"/late/f":
+				close(late)
 				return errStop
 			}
 			return nil
@@ -170,14 +175,36 @@ func TestWatch_Overflow(t *testing.T) {
 		}
 		from, to = to, from
 	}
+	if err := os.Mkdir(dir+"/late", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	close(free)
 	select {
 	case <-overflow:
 	case <-time.After(time.Minute):
-		t.Error("no overflow was told")
+		t.Fatal("no overflow was told")
+	}
+	put(t, dir+"/late/f", "x")
+	select {
+	case <-late:
+	case <-time.After(time.Minute):
+		t.Error("what came into the folder was not told")
 	}
 	cancel()
 	<-ended
+}
+
+// A watch that has ended does not call the kernel with a number that is another file's by now.
+func TestWatch_EndedUsesNoDescriptor(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.Close(), w.Close()
+	ended := watcher{inotify: r}
+	if err := ended.with(func(int) error { t.Error("it was called"); return nil }); err == nil {
+		t.Error("it did not fail")
+	}
 }
 
 // What appears in a new folder while the watch comes to it is told: a folder is watched before it is read.

@@ -140,7 +140,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	}
 	defer remove()
 	if a != nil && a.Traveller() != nil {
-		t := adapters.Travel{Options: o, SessionID: m.AgentSessionID, Cwd: m.Cwd}
+		t := adapters.Travel{Options: o, SessionID: m.AgentSessionID, Cwd: m.Cwd, Temp: filepath.Dir(dir)}
 		err := a.Traveller().Export(ctx, t, func(name string, from io.Reader) error {
 			return create(filepath.Join(dir, filepath.FromSlash(name)), edited(name, from, func(b []byte) []byte { return cleanJSON(b, d.Clean) }, d.Clean))
 		})
@@ -493,7 +493,7 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")
 			}
-			t := adapters.Travel{Options: a.Options(n), SessionID: nativeID, Cwd: cwd}
+			t := adapters.Travel{Options: a.Options(n), SessionID: nativeID, Cwd: cwd, Temp: filepath.Dir(dir)}
 			return placeAgent(ctx, a, t, files, placing, move)
 		},
 	})

@@ -15,7 +15,7 @@ import (
 
 // Relay carries messages between the streams and conn until in ends, ctx ends, or
 // conn does; it closes conn. The answer to initialize is carried also when in has ended
-// meanwhile. As with [Serve], one Read of in may outlive it.
+// meanwhile. As with [Serve], one Read of in and one Write to out may outlive it.
 func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Options) error {
 	if o.MaxLine == 0 {
 		o.MaxLine = standardMaxLine
@@ -41,40 +41,34 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 			}
 		}
 	}()
-	w := bufio.NewWriterSize(out, 64<<10)
-	var err error
-	for err == nil {
-		var m acp.Message
-		select {
-		case m = <-received:
-		case m = <-r.own:
-		case err = <-reader:
-			reader <- err // for below
-			continue
-		case <-ctx.Done():
-			err = ended(ctx)
-			if err == nil {
-				err = errInput
+	to := &moving{Writer: out}
+	err := unlessStuck(ctx, to, func() error {
+		w := bufio.NewWriterSize(to, 64<<10)
+		for {
+			var m acp.Message
+			select {
+			case m = <-received:
+			case m = <-r.own:
+			case err := <-reader:
+				reader <- err // for below
+				return err
+			case <-ctx.Done():
+				return ended(ctx)
 			}
-			continue
+			_, _ = w.Write(m.Frame())
+			_ = w.WriteByte('\n')
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("write to the output: %w", err)
+			}
+			if hello := r.hello.Load(); hello != nil && m.IsResponse() && m.ID() == *hello {
+				r.hello.Store(nil)
+				close(r.greeted)
+			}
 		}
-		_, _ = w.Write(m.Frame())
-		_ = w.WriteByte('\n')
-		if err = w.Flush(); err != nil {
-			err = fmt.Errorf("write to the output: %w", err)
-		}
-		if hello := r.hello.Load(); hello != nil && m.IsResponse() && m.ID() == *hello {
-			r.hello.Store(nil)
-			close(r.greeted)
-		}
-	}
+	})
 	cancel(err)
 	_ = conn.Close()
 	<-reader
-	_ = w.Flush()
-	if errors.Is(err, errInput) {
-		return nil
-	}
 	return err
 }
 

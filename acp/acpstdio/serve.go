@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -31,7 +33,7 @@ type Options struct {
 
 // Serve serves one connection of gw until in ends, ctx ends, or the gateway ends
 // the connection. An input that ended is no error. When it returns because of
-// something else, one Read of in may go on: the caller closes in, or the process
+// something else, one Read of in may go on, and one Write to out that nobody reads any more: the caller closes them, or the process
 // ends.
 func Serve(ctx context.Context, gw acp.Gateway, in io.Reader, out io.Writer, o Options) error {
 	if o.MaxLine == 0 {
@@ -40,7 +42,8 @@ func Serve(ctx context.Context, gw acp.Gateway, in io.Reader, out io.Writer, o O
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &server{gw: gw, o: o, lines: ndjson.NewLines(in, o.MaxLine), out: bufio.NewWriterSize(out, 64<<10), client: make(chan acp.Client, 1)}
+	to := &moving{Writer: out}
+	s := &server{gw: gw, o: o, lines: ndjson.NewLines(in, o.MaxLine), out: bufio.NewWriterSize(to, 64<<10), client: make(chan acp.Client, 1)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(s.read(ctx)) }()
@@ -55,11 +58,49 @@ func Serve(ctx context.Context, gw acp.Gateway, in io.Reader, out io.Writer, o O
 	case client = <-s.client:
 	}
 	defer client.Close()
-	err := s.write(ctx, client)
-	if err != nil {
+	if err := unlessStuck(ctx, to, func() error { return s.write(ctx, client) }); err != nil {
 		return err
 	}
 	return ended(ctx)
+}
+
+// lastWrite is how long an output that takes nothing holds up the end of the connection.
+const lastWrite = 3 * time.Second
+
+// moving counts what an output takes.
+type moving struct {
+	io.Writer
+	taken atomic.Int64
+}
+
+// Write implements io.Writer.
+func (m *moving) Write(p []byte) (int, error) {
+	n, err := m.Writer.Write(p)
+	m.taken.Add(int64(n))
+	return n, err
+}
+
+// unlessStuck returns what write does, which ends with ctx. Where nobody reads what it writes then, it is left behind.
+func unlessStuck(ctx context.Context, to *moving, write func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- write() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	for before := int64(-1); ; {
+		now := to.taken.Load()
+		if now == before {
+			return ended(ctx)
+		}
+		before = now
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(lastWrite):
+		}
+	}
 }
 
 // errInput ends the context when the input has ended.

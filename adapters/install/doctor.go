@@ -258,11 +258,11 @@ func runsOnNode(r recipe, i Installation) bool {
 
 // probe lets the agent's own program tell.
 func (in *Installer) probe(ctx context.Context, p patient, n need, i Installation) (found, remedy string) {
-	home, err := os.MkdirTemp("", "sandbox-agent-doctor-")
+	home, remove, err := in.home()
 	if err != nil {
-		return err.Error(), "make the temporary directory " + os.TempDir() + " writable"
+		return err.Error(), "make the directory " + or(in.temp, os.TempDir()) + " writable"
 	}
-	defer func() { _ = os.RemoveAll(home) }()
+	defer remove()
 	spec := process.Spec{Path: i.Program, Args: slices.Concat(i.Args, n.probe), Dir: home, Env: slices.Concat(environ(), []string{"HOME=" + home, "TERM=dumb", "NO_COLOR=1"}, p.env, i.Env)}
 	said := filepath.Base(i.Program) + " " + strings.Join(n.probe, " ")
 	_, _, err = run(ctx, in.proof, spec, "", nil)

@@ -43,6 +43,7 @@ func sourceNames(s []Source) string {
 // the default.
 type Options struct {
 	DataDir string   // agents are installed into DataDir/agents
+	Temp    string   // where programs have their home while they are tried; "" is the system's folder for such
 	Sources []Source // asked in this order; default [AllSources]
 	// Mirrors replaces prefixes of URLs: from what the maker uses to what is
 	// asked instead. The longest prefix that matches counts.
@@ -65,6 +66,7 @@ type Options struct {
 // also by several processes on one data directory.
 type Installer struct {
 	root             string // the directory of agents
+	temp             string
 	sources          []Source
 	mirrors          map[string]string
 	registryURL      string
@@ -83,6 +85,7 @@ type Installer struct {
 	hooks            struct { // for tests
 		writer     func(io.Writer) io.Writer // before a download's file
 		noExchange bool                      // as on systems that cannot swap directories
+		remove     func(dir string) error    // removes a folder with all that is in it
 	}
 }
 
@@ -90,6 +93,7 @@ type Installer struct {
 func New(o Options) *Installer {
 	in := &Installer{
 		root:             filepath.Join(o.DataDir, "agents"),
+		temp:             o.Temp,
 		sources:          o.Sources,
 		mirrors:          o.Mirrors,
 		registryURL:      o.RegistryURL,
@@ -106,6 +110,7 @@ func New(o Options) *Installer {
 		idle:             func() {},
 		log:              o.Logger,
 	}
+	in.hooks.remove = os.RemoveAll
 	if abs, err := filepath.Abs(in.root); err == nil {
 		in.root = abs
 	}
@@ -143,9 +148,11 @@ type Request struct {
 	// Version is exact, [Latest], or "" for whatever is installed and the newest
 	// if nothing is.
 	Version   string
-	Reinstall bool           // even if it is there
-	Sources   []Source       // instead of the installer's
-	Progress  func(Progress) // called by the installing goroutine; it must not block
+	Reinstall bool // even if it is there
+	// Beside leaves the version in use that is, for who names the one that it wants each time.
+	Beside   bool
+	Sources  []Source       // instead of the installer's
+	Progress func(Progress) // called by the installing goroutine; it must not block
 }
 
 // Result is what an installation came to.
@@ -180,7 +187,7 @@ func (in *Installer) Install(ctx context.Context, req Request) (Result, error) {
 }
 
 func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
-	j := &job{Installer: in, reinstall: req.Reinstall, began: time.Now(), say: &reporter{to: req.Progress, last: Progress{Agent: req.Agent}}}
+	j := &job{Installer: in, reinstall: req.Reinstall, beside: req.Beside, began: time.Now(), say: &reporter{to: req.Progress, last: Progress{Agent: req.Agent}}}
 	sources := req.Sources
 	if len(sources) == 0 {
 		sources = in.sources
@@ -304,7 +311,10 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 		defer unlock()
 		// First out of use, so that nobody finds half of it.
 		if err = os.Remove(filepath.Join(dir, currentName)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = os.RemoveAll(dir)
+			err = in.prune(agent, func(string) bool { return false })
+		}
+		if err == nil {
+			err = in.hooks.remove(dir)
 		}
 	}
 	if err != nil {

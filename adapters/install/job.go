@@ -20,6 +20,7 @@ type job struct {
 	want      string // exact version, "" for the newest
 	newest    bool   // nothing but the newest will do
 	reinstall bool
+	beside    bool // another version that is in use stays so
 	began     time.Time
 	stage     string // directory that becomes the installation
 	say       *reporter
@@ -56,13 +57,13 @@ func (j *job) present() (Installation, bool) {
 	return j.use(j.want)
 }
 
-// use puts an installed version into use.
+// use puts an installed version into use, unless another one is to stay so.
 func (j *job) use(version string) (Installation, bool) {
 	i, err := j.load(j.recipe.agent, version)
-	if err == nil {
+	if _, taken := j.installed(j.recipe.agent); err == nil && !(j.beside && taken) {
 		err = j.activate(j.recipe.agent, version)
 	}
-	i.Current = true
+	i.Current = j.current(j.recipe.agent) == version
 	return i, err == nil
 }
 
@@ -193,14 +194,16 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err := j.land(agent, p.version, j.stage); err != nil {
 		return i, fmt.Errorf("put the program into its place: %w", err)
 	}
-	if before != p.version {
-		if err := j.prune(agent, before, p.version); err != nil {
-			j.log.Warn("old versions were not removed", "agent", agent, "err", err)
-		}
-	}
-	i, ok := j.installed(agent)
+	i, ok := j.use(p.version)
 	if !ok {
 		return i, errors.New("the program went away while it was being installed")
+	}
+	if i.Current && before != p.version {
+		// A program that runs may need more of its files.
+		keep := func(v string) bool { return v == before || v == p.version || running(j.dir(agent, v)) }
+		if err := j.prune(agent, keep); err != nil {
+			j.log.Warn("old versions were not removed", "agent", agent, "err", err)
+		}
 	}
 	return i, nil
 }

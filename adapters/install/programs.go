@@ -26,7 +26,7 @@ func (p programs) Find(agent, version string) (adapters.Program, bool) {
 
 // Install implements adapters.Installer.
 func (p programs) Install(ctx context.Context, agent, version string, progress func(adapters.InstallProgress)) (adapters.Program, error) {
-	req := Request{Agent: agent, Version: version}
+	req := Request{Agent: agent, Version: version, Beside: version != ""}
 	if progress != nil {
 		req.Progress = func(r Progress) {
 			progress(adapters.InstallProgress{Agent: r.Agent, Source: string(r.Source), Step: string(r.Step), Detail: r.Detail, Done: r.Done, Total: r.Total})

@@ -32,11 +32,11 @@ type proof struct {
 //
 // The program sees no home directory, no credentials and no terminal.
 func (in *Installer) prove(ctx context.Context, program string, args, env, acp []string) (proof, error) {
-	home, err := os.MkdirTemp("", "sandbox-agent-prove-")
+	home, remove, err := in.home()
 	if err != nil {
 		return proof{}, fmt.Errorf("make a home directory for the proof: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(home) }()
+	defer remove()
 	spec := process.Spec{
 		Path: program,
 		Args: append(args[:len(args):len(args)], "--version"),
@@ -73,6 +73,17 @@ func (in *Installer) prove(ctx context.Context, program string, args, env, acp [
 		p.reported = name
 	}
 	return p, nil
+}
+
+// home makes a home directory for a program that is tried.
+func (in *Installer) home() (dir string, remove func(), err error) {
+	if in.temp != "" {
+		err = os.MkdirAll(in.temp, 0o700)
+	}
+	if err == nil {
+		dir, err = os.MkdirTemp(in.temp, "sandbox-agent-home-")
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
 
 // proofError says why a program does not run here.

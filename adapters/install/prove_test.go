@@ -72,3 +72,19 @@ func TestProve_SilentAgentEndsWithItsChildren(t *testing.T) {
 		t.Errorf("the agent's child %d is still there: %s", pid, stat)
 	}
 }
+
+// A program has its home where it is said to be, as long as it is tried.
+func TestProve_Home(t *testing.T) {
+	onPath(t, nil)
+	file, temp := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "requests")
+	m := newMaker(t)
+	m.putClaude("1.0.0", fmt.Appendf(nil, "#!/bin/sh\necho \"$HOME\" >%s\necho 1.0.0", file))
+	mustInstall(t, m.installer(t, Options{Sources: []Source{Vendor}, Temp: temp}), Request{Agent: "claude"})
+	home := strings.TrimSpace(readFile(t, file))
+	if filepath.Dir(home) != temp {
+		t.Errorf("its home was %s", home)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}

@@ -170,19 +170,15 @@ func (in *Installer) activate(agent, version string) error {
 	return os.Rename(next, in.dir(agent, currentName))
 }
 
-// land puts a finished stage in the place of a version, and the version into
-// use. Whoever looks at the same time sees the old installation or the new one.
+// land puts a finished stage in the place of a version. Whoever looks at the same time sees the old installation or the
+// new one.
 func (in *Installer) land(agent, version, stage string) error {
 	place := in.dir(agent, version)
 	err := os.Rename(stage, place)
 	if _, serr := os.Lstat(place); err != nil && serr == nil {
-		if err = in.replace(agent, version, stage); err != nil {
-			return err
-		}
-	} else if err != nil {
-		return err
+		err = in.replace(agent, version, stage)
 	}
-	return in.activate(agent, version)
+	return err
 }
 
 // replace swaps stage with the version that is there, and removes that.
@@ -228,20 +224,34 @@ func (in *Installer) tidy(agent string) error {
 	return nil
 }
 
-// prune removes all versions but those to keep.
-func (in *Installer) prune(agent string, keep ...string) error {
+// prune removes the versions that are not to be kept.
+func (in *Installer) prune(agent string, keep func(version string) bool) error {
 	versions, err := in.versions(agent)
 	if err != nil {
 		return err
 	}
 	for _, v := range versions {
-		if !slices.Contains(keep, v) {
-			if err := os.RemoveAll(in.dir(agent, v)); err != nil {
-				return err
-			}
+		if keep(v) {
+			continue
+		}
+		if err := in.discard(agent, v); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// discard removes a version. One of which a part is gone, because this program was killed, would be taken for one that
+// is there: it loses its name first.
+func (in *Installer) discard(agent, version string) error {
+	gone := in.dir(agent, ".gone-"+version)
+	if err := in.hooks.remove(gone); err != nil { // of one that was killed
+		return err
+	}
+	if err := os.Rename(in.dir(agent, version), gone); err != nil {
+		return err
+	}
+	return in.hooks.remove(gone)
 }
 
 // versions returns the names of an agent's installed versions.

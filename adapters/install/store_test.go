@@ -138,7 +138,7 @@ func TestStore_ReplaceWithoutExchange(t *testing.T) {
 	if err := in.land("a", "1.0.0", stage); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(in.root, "a", "current", "new")); err != nil {
+	if _, err := os.Stat(filepath.Join(in.root, "a", "1.0.0", "new")); err != nil {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(in.root, "a", ".*")); len(left) > 0 {
@@ -362,4 +362,67 @@ func TestInstall_CancelDuringDownload(t *testing.T) {
 	if i, ok := in.Find("claude"); !ok || i.Program != r.Program {
 		t.Errorf("found %+v, %t", i, ok)
 	}
+}
+
+// A version of which a part is gone, as the removal of the rest was cut off, is none that is installed.
+func TestStore_CutOffRemoval(t *testing.T) {
+	m := newMaker(t)
+	for name, remove := range map[string]func(in *Installer){
+		"the agent": func(in *Installer) {
+			if err := in.Remove(t.Context(), "claude"); err == nil {
+				t.Error("it was not cut off")
+			}
+		},
+		"an old version": func(in *Installer) {
+			m.putClaude("3.0.0", program("3.0.0"))
+			mustInstall(t, in, Request{Agent: "claude", Version: Latest})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := m.installer(t, Options{Sources: []Source{Vendor}})
+			for _, v := range []string{"1.0.0", "2.0.0"} {
+				m.putClaude(v, program(v))
+				mustInstall(t, in, Request{Agent: "claude", Version: Latest})
+			}
+			in.hooks.remove = func(dir string) error {
+				if _, err := os.Lstat(dir); err != nil {
+					return nil
+				}
+				return errors.New("cut off")
+			}
+			remove(in)
+			if i, ok := in.Programs().Find("claude", "1.0.0"); ok {
+				t.Errorf("found %+v", i)
+			}
+			in.hooks.remove = os.RemoveAll
+			mustInstall(t, in, Request{Agent: "claude", Version: "1.0.0"})
+			if left, _ := filepath.Glob(filepath.Join(in.root, "claude", ".*")); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// A session that names its version leaves the one that others use.
+func TestPrograms_InstallBeside(t *testing.T) {
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	for _, v := range []string{"1.0.0", "2.0.0", "3.0.0"} {
+		m.putClaude(v, program(v))
+	}
+	install := func(version, want string, there ...string) {
+		t.Helper()
+		p, err := in.Programs().Install(t.Context(), "claude", version, nil)
+		if err != nil || p.Version != want || p.Path != filepath.Join(in.root, "claude", want, "claude") {
+			t.Errorf("installed %+v, %v; want %s", p, err, want)
+		}
+		if d := cmp.Diff(there, versionsOf(t, in)); d != "" {
+			t.Errorf("after %q, -want +got:\n%s", version, d)
+		}
+	}
+	install("1.0.0", "1.0.0", "1.0.0*") // there is none in use
+	mustInstall(t, in, Request{Agent: "claude", Version: "3.0.0"})
+	install("2.0.0", "2.0.0", "2.0.0", "3.0.0*", "1.0.0")
+	install("1.0.0", "1.0.0", "2.0.0", "3.0.0*", "1.0.0") // it is there
+	install("", "3.0.0", "2.0.0", "3.0.0*", "1.0.0")
 }

@@ -107,7 +107,7 @@ func (a Adapter) Export(ctx context.Context, t adapters.Travel, put adapters.Put
 	if !native.MatchString(t.SessionID) {
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "opencode-export-")
+	dir, err := os.MkdirTemp(t.Temp, "opencode-export-")
 	if err != nil {
 		return fmt.Errorf("make a folder for opencode's export: %w", err)
 	}
@@ -151,7 +151,7 @@ func (a Adapter) Import(ctx context.Context, t adapters.Travel, files fs.FS) (un
 	if err != nil {
 		return nil, fmt.Errorf("find the session's directory: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "opencode-import-")
+	dir, err := os.MkdirTemp(t.Temp, "opencode-import-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for opencode's import: %w", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -60,7 +59,7 @@ The log goes to the standard error, or to --log-file.`,
 			defer signal.Stop(signals)
 			// An editor that is gone shows as an error of a write, not as a signal
 			// that would leave agents behind.
-			signal.Ignore(syscall.SIGPIPE)
+			cmdline.OutlivePipes()
 			if c.String("endpoint") == "" {
 				return unknownAgent(c, serveEditor(c.Context, cfg, signals, std))
 			}

@@ -61,6 +61,8 @@ type daemonState struct {
 	URL       string    `json:"url"`  // "" until it has said where it listens
 	StartedAt time.Time `json:"startedAt"`
 
+	Machine string `json:"machine,omitempty"` // on which PID is its number; see machine
+
 	AnyPort bool  `json:"anyPort,omitempty"` // it was told to take any port
 	LogFrom int64 `json:"logFrom,omitempty"` // where the log of this one begins
 }
@@ -388,7 +390,7 @@ func (d *daemon) replace(ctx context.Context, s *daemonState, answering bool, st
 	if !answering {
 		why, bound = ", which does not answer", daemonFrozenBound
 	}
-	if err := d.keepArgs(s.Args); err != nil {
+	if err := errors.Join(d.isHere(s), d.keepArgs(s.Args)); err != nil {
 		return err
 	}
 	fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)
@@ -501,9 +503,20 @@ func daemonStopCommand(std stdio) *cli.Command {
 	}
 }
 
+// isHere is the error of a daemon that runs where numbers of processes are others: its own is another process's here.
+func (d *daemon) isHere(s *daemonState) error {
+	if here := machine(); s.Machine == "" || here == "" || s.Machine == here {
+		return nil
+	}
+	return fmt.Errorf("the data directory %s is in use by a daemon of another container or machine, process %d there: stop it there, or give another --data-dir", d.dataDir, s.PID)
+}
+
 // stop ends a daemon and waits until its data directory is free. One that has not
 // ended within the bound is killed. Ctrl-C ends the waiting only.
 func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) error {
+	if err := d.isHere(s); err != nil {
+		return err
+	}
 	p, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", s.PID, err)

@@ -154,7 +154,7 @@ func free(ctx context.Context, host, port string) bool {
 // launch starts the server. One that may take any port takes the one that it had last,
 // if that is free.
 func (d *daemon) launch(ctx context.Context, program string, args []string, cfg serverConfig) (*daemonState, error) {
-	s := &daemonState{Version: version, Build: buildOf(program), Program: program, Args: args, AnyPort: cfg.port == "0"}
+	s := &daemonState{Version: version, Build: buildOf(program), Program: program, Args: args, Machine: machine(), AnyPort: cfg.port == "0"}
 	if port := d.lastPort(); s.AnyPort && port != "" && free(ctx, cfg.host, port) {
 		err := d.launchWith(ctx, s, "--port", port)
 		if err == nil || ctx.Err() != nil || free(ctx, cfg.host, port) {
@@ -254,6 +254,20 @@ func endChild(p *os.Process, exited <-chan error) {
 		_ = p.Kill()
 		<-exited
 	}
+}
+
+// machine tells where numbers of processes mean the same: on this run of the machine, in this container of it; "" when
+// that is not known.
+func machine() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	space, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + " " + space
 }
 
 // alive reports whether there is a process of a number.

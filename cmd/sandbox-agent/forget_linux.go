@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,14 +46,16 @@ func forgetToken(token string) {
 		if _, err := mem.ReadAt(region, from); err != nil {
 			continue
 		}
-		for at := 0; ; {
-			k := bytes.Index(region[at:], []byte(token))
-			if k < 0 {
-				break
+		// Only where it was given: what else has these letters, such as the path of a folder, is read there by this program.
+		at, before := from, ""
+		for entry := range strings.SplitSeq(string(region), "\x00") {
+			if rest, ok := strings.CutSuffix(entry, token); ok && slices.Contains(givesToken, cmp.Or(rest, before)) {
+				_, _ = mem.WriteAt(bytes.Repeat([]byte{'x'}, len(token)), at+int64(len(rest)))
 			}
-			at += k
-			_, _ = mem.WriteAt(bytes.Repeat([]byte{'x'}, len(token)), from+int64(at))
-			at += len(token)
+			at, before = at+int64(len(entry))+1, entry
 		}
 	}
 }
+
+// givesToken is what stands before a token.
+var givesToken = []string{"SANDBOX_AGENT_TOKEN=", "--token=", "-token=", "--token", "-token"}

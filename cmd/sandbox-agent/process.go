@@ -55,9 +55,9 @@ func program(c *cli.Context) (command string, args []string, env map[string]stri
 	return line[0], line[1:], env, err
 }
 
-// onProcesses runs a command with a client and a context that ends with
+// onGateway runs a command with a client and a context that ends with
 // --timeout, where the command has it, and with signals.
-func onProcesses(c *cli.Context, f func(ctx context.Context, api *client.Client) error) error {
+func onGateway(c *cli.Context, f func(ctx context.Context, api *client.Client) error) error {
 	t, err := targetOf(c)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func processListCommand(std stdio) *cli.Command {
 			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
-			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
+			return onGateway(c, func(ctx context.Context, api *client.Client) error {
 				all, err := api.Processes(ctx)
 				if err != nil {
 					return err
@@ -97,7 +97,7 @@ func onProcess(std stdio, name, usage, description string, flags []cli.Flag, f f
 			if err != nil {
 				return err
 			}
-			return onProcesses(c, func(ctx context.Context, api *client.Client) error { return f(ctx, c, api, args[0]) })
+			return onGateway(c, func(ctx context.Context, api *client.Client) error { return f(ctx, c, api, args[0]) })
 		},
 	}
 }
@@ -201,7 +201,7 @@ func processLimitsCommand(std stdio) *cli.Command {
 				}
 				change[name] = n
 			}
-			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
+			return onGateway(c, func(ctx context.Context, api *client.Client) error {
 				l, err := api.ProcessLimits(ctx)
 				for name := range change {
 					if names := limitNames(l); err == nil && !slices.Contains(names, name) {

@@ -49,7 +49,7 @@ ends the program. Of a long output the beginning is printed. With --json the out
 					return fmt.Errorf("read the standard input: %w", err)
 				}
 			}
-			return onProcesses(c, func(ctx context.Context, api *client.Client) error { return processRun(ctx, c, std, api, r) })
+			return onGateway(c, func(ctx context.Context, api *client.Client) error { return processRun(ctx, c, std, api, r) })
 		},
 	}
 }
@@ -107,7 +107,7 @@ func processStartCommand(std stdio) *cli.Command {
 			}
 			attach := c.Bool("attach")
 			var started process.Info
-			err = onProcesses(c, func(ctx context.Context, api *client.Client) (err error) {
+			err = onGateway(c, func(ctx context.Context, api *client.Client) (err error) {
 				if started, err = api.Start(ctx, s); err == nil && !attach {
 					if c.Bool("json") {
 						cmdline.WriteJSON(std.out, started)

@@ -107,7 +107,7 @@ func (w readOutput) Write(b []byte) (int, error) {
 // noticeLeft has signals say once when nobody reads what the command writes. The system's own
 // signal for that would end the program at once, and comes of each broken connection, too.
 func noticeLeft(std *stdio, signals chan<- os.Signal) {
-	signal.Ignore(syscall.SIGPIPE)
+	cmdline.OutlivePipes()
 	left := sync.OnceFunc(func() {
 		select {
 		case signals <- syscall.SIGPIPE:

@@ -56,6 +56,7 @@ too, unless nohup has started it.`,
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer signal.Stop(signals)
+			cmdline.OutlivePipes() // who reads the log may leave
 			if c.Bool("end-with-stdin") {
 				go func() { // a read cannot be ended: it lasts as long as the process
 					_, _ = io.Copy(io.Discard, std.in)
@@ -226,15 +227,16 @@ func (s *silentConns) close() {
 	}
 }
 
-// openLog returns the logger and what closes its file.
+// openLog returns the logger and what ends it.
 func openLog(cfg serverConfig, w io.Writer) (*slog.Logger, func(), error) {
-	closeLog := func() {}
-	if cfg.logFile != "" {
-		f, err := os.OpenFile(cfg.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return nil, nil, fmt.Errorf("open log file: %w: give --log-file a file in a folder that is there, and that this user can write", err)
-		}
-		w, closeLog = f, func() { _ = f.Close() }
+	if cfg.logFile == "" {
+		log, end := cfg.log.Open(w)
+		return log, end, nil
 	}
-	return cfg.log.To(w), closeLog, nil
+	f, err := os.OpenFile(cfg.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open log file: %w: give --log-file a file in a folder that is there, and that this user can write", err)
+	}
+	log, end := cfg.log.Open(f) // it may be a pipe
+	return log, func() { end(); _ = f.Close() }, nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
@@ -37,20 +39,17 @@ func sessionsExportCommand(std stdio) *cli.Command {
 			if _, err := transcript.Patterns(o.Redact); err != nil {
 				return cmdline.Usagef(c, "--redact: %v", err)
 			}
-			ctx, cancel, api, err := controlClient(c)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			var m *meter
-			o.Begun = func(bytes int64) { m = newMeter(std, "export", args[0], bytes) }
-			body, err := api.ExportSession(ctx, args[0], o)
-			if err != nil {
-				return err
-			}
-			defer body.Close()
-			defer m.end()
-			return saveBody(std, parcel.Passing(body, m.at), c.String("output"), "the session")
+			return onGateway(c, func(ctx context.Context, api *client.Client) error {
+				var m *meter
+				o.Begun = func(bytes int64) { m = newMeter(std, "export", args[0], bytes) }
+				body, err := api.ExportSession(ctx, args[0], o)
+				if err != nil {
+					return err
+				}
+				defer body.Close()
+				defer m.end()
+				return saveBody(std, parcel.Passing(body, m.at), c.String("output"), "the session")
+			})
 		},
 	}
 }

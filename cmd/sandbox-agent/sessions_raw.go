@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
 func sessionsRawCommand(std stdio) *cli.Command {
@@ -23,17 +26,14 @@ func sessionsRawCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel, api, err := controlClient(c)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			raw, err := api.Raw(ctx, args[0])
-			if err != nil {
-				return advise(err, problem.NotFound, "traffic is recorded from the start of a session that is made with: sandbox-agent prompt --include-raw TEXT")
-			}
-			defer raw.Close()
-			return saveBody(std, raw, c.String("output"), "the recording")
+			return onGateway(c, func(ctx context.Context, api *client.Client) error {
+				raw, err := api.Raw(ctx, args[0])
+				if err != nil {
+					return advise(err, problem.NotFound, "traffic is recorded from the start of a session that is made with: sandbox-agent prompt --include-raw TEXT")
+				}
+				defer raw.Close()
+				return saveBody(std, raw, c.String("output"), "the recording")
+			})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -127,17 +128,14 @@ func sessionTranscript(c *cli.Context, std stdio, id string) error {
 	if _, err := transcript.Patterns(o.Redact); err != nil {
 		return cmdline.Usagef(c, "--redact: %v", err)
 	}
-	ctx, cancel, api, err := controlClient(c)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	body, err := api.Transcript(ctx, id, o)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	return saveBody(std, body, c.String("output"), "the transcript")
+	return onGateway(c, func(ctx context.Context, api *client.Client) error {
+		body, err := api.Transcript(ctx, id, o)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		return saveBody(std, body, c.String("output"), "the transcript")
+	})
 }
 
 // saveBody writes an answer to a file, or to the standard output.

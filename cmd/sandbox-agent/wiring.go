@@ -66,7 +66,7 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 		}
 	}
 	o := cfg.install
-	o.Logger = log
+	o.Logger, o.Temp = log, temp
 	installer := install.New(o)
 	catalog := all.NewCatalog(installer)
 	var tools *control.HostTools

@@ -137,6 +137,10 @@ func TestRun_WrongUsage(t *testing.T) {
 // A hub cannot be started twice on the same folder, nor without its NATS servers.
 func TestServe_Refuses(t *testing.T) {
 	dir := t.TempDir()
+	left := filepath.Join(dir, "requests", "of-one-that-was-killed")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	begun, end := context.WithCancel(t.Context())
 	done := make(chan int, 1)
 	log := &listens{seen: make(chan struct{})}
@@ -147,6 +151,9 @@ func TestServe_Refuses(t *testing.T) {
 	case <-log.seen:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the hub does not start")
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("what a killed hub has left is still there: %v", err)
 	}
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -101,6 +101,7 @@ seconds; a second one ends it at once.`,
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer signal.Stop(signals)
+			cmdline.OutlivePipes() // who reads the log may leave
 			return serve(c.Context, cfg, signals, std)
 		},
 	}
@@ -192,7 +193,8 @@ const leastForgetAfter = time.Hour
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
-	log := cfg.log.To(std.err)
+	log, endLog := cfg.log.Open(std.err)
+	defer endLog()
 	shown, err := certificate.Open(cfg.tlsCert, cfg.tlsKey, log)
 	if err != nil {
 		return err
@@ -204,13 +206,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	defer cmdline.NoticeSleep()()
 	defer cmdline.GiveBack()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
+	temp := "" // of a hub without a folder of its own
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		o.Dir = filepath.Join(cfg.dataDir, "store")
+		o.Dir, temp = filepath.Join(cfg.dataDir, "store"), filepath.Join(cfg.dataDir, "requests")
+		_ = os.RemoveAll(temp) // of one that was killed; what stays is in nobody's way
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
@@ -244,7 +248,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	if told.Traces() {
 		traces = told
 	}
-	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, ForgetAfter: cfg.forgetAfter, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Peers: fleet.PeerTLS{Only: cfg.tlsCert != "" || cfg.peerCA != "", Authorities: authorities}, Traces: traces, Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, ForgetAfter: cfg.forgetAfter, Temp: temp, Version: version, Logger: log})
 	hub.Store(h)
 	running, stopRunning := context.WithCancel(ctx)
 	ran := make(chan struct{})

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -305,6 +308,9 @@ and what its agent kept when its last turn ended. Nothing is taken out of them.`
 			if c.String("output") == "" {
 				return cmdline.Usagef(c, "name the file with -o FILE, or -o - for the standard output")
 			}
+			// Who leaves meanwhile leaves no part of it behind.
+			ctx, stop := signal.NotifyContext(ctx, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+			defer stop()
 			return cmdline.Save(c.String("output"), "the session", std.out, std.err, func(to io.Writer) error { return hub.ExportSession(ctx, id, to) })
 		}),
 	}

@@ -137,9 +137,13 @@ func spool(r io.Reader) (content io.Reader, size int64, release func(), err erro
 	if err != nil {
 		return nil, 0, nil, err
 	}
+	// Where an open file can lose its name, nothing is left of it when this program is killed.
+	named := os.Remove(f.Name()) != nil
 	release = func() {
 		_ = f.Close()
-		_ = os.Remove(f.Name())
+		if named {
+			_ = os.Remove(f.Name())
+		}
 	}
 	more, err := io.Copy(f, r)
 	if err == nil {

@@ -155,14 +155,33 @@ func startProblem(err error) error {
 	return err
 }
 
-// linger is how long output is awaited of somebody who holds a stream of a
-// process that has ended, and was not found by its mark.
-const linger = 200 * time.Millisecond
+// Somebody who holds a stream of a process that has ended, and was not found by its mark,
+// is heard until nothing comes for a while, and at most for longer.
+const (
+	linger     = 200 * time.Millisecond
+	mostLinger = 2 * time.Second
+)
+
+// output is where a stream goes.
+type output struct {
+	p *Process
+	s Stream
+}
+
+// Write implements io.Writer.
+func (o output) Write(b []byte) (int, error) {
+	switch {
+	case o.p.taken != nil:
+		o.p.taken.write(o.s, b)
+	case len(b) > 0:
+		o.p.output.write(o.s, b)
+	}
+	return len(b), nil
+}
 
 // read puts a stream into the log until all who could write to it are gone.
 func (p *Process) read(s Stream, f *os.File) {
-	// Wakes the reader when the process has ended; from then on it waits only as
-	// long as something comes.
+	// Wakes the reader when the process has ended; from then on it does not wait for long.
 	defer f.Close()
 	woken := make(chan struct{})
 	go func() {
@@ -171,24 +190,22 @@ func (p *Process) read(s Stream, f *os.File) {
 		_ = f.SetReadDeadline(time.Now())
 	}()
 	defer func() { <-woken }() // before the file is closed
+	to := output{p, s}
 	buf := make([]byte, 32<<10)
-	for ended := false; ; {
+	for until := (time.Time{}); ; {
 		n, err := f.Read(buf)
-		if p.taken != nil {
-			p.taken.write(s, buf[:n])
-		} else if n > 0 {
-			p.output.write(s, buf[:n])
-		}
-		if n > 0 && !ended {
-			continue
-		}
+		_, _ = to.Write(buf[:n]) // which never fails
 		switch {
 		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 			return // the end, which a terminal calls an I/O error
-		case err != nil && ended:
+		case until.IsZero() && err == nil:
+			continue
+		case until.IsZero():
+			until = time.Now().Add(mostLinger)
+		case err != nil || time.Now().After(until):
+			process.ReadRest(f, to) // what the process has written is in it, however late it is here
 			return
 		}
-		ended = true
 		_ = f.SetReadDeadline(time.Now().Add(linger))
 	}
 }

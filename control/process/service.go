@@ -61,13 +61,18 @@ func (s *Service) Limits() Limits {
 	return s.limits
 }
 
-// SetLimits replaces the limits. What runs keeps the log that it has.
-func (s *Service) SetLimits(l Limits) error {
+// ChangeLimits has change make other limits of those that there are, which nobody else does meanwhile: it must not wait.
+// What runs keeps the log that it has.
+func (s *Service) ChangeLimits(change func(l *Limits) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.limits
+	if err := change(&l); err != nil {
+		return err
+	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.limits = l
 	s.expireLocked()
 	return nil

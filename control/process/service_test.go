@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	}
 	l := s.Limits()
 	l.Running, l.EndedMs = 3, 50
-	if err := s.SetLimits(l); err != nil {
+	if err := s.ChangeLimits(func(now *Limits) error { *now = l; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	brief := start(t, s, shell("true"))
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 	} {
 		l := DefaultLimits()
 		bad(&l)
-		wantCode(t, s.SetLimits(l), Invalid)
+		wantCode(t, s.ChangeLimits(func(now *Limits) error { *now = l; return nil }), Invalid)
 	}
 	if s.Limits().Running != 3 {
 		t.Error("refused limits are in force")

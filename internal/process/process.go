@@ -173,7 +173,7 @@ func (p *Process) wait(stderr *os.File) {
 	case <-time.After(200 * time.Millisecond): // somebody unmarked holds stderr open, or its reader stands still
 		if stderr != nil && stderr.SetReadDeadline(time.Now()) == nil {
 			<-drained
-			readRest(stderr, p.stderr)
+			ReadRest(stderr, p.stderr)
 		}
 	}
 	if stderr != nil {

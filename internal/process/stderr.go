@@ -97,9 +97,9 @@ func linesOf(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// readRest reads what a pipe has, and does not wait for more of it: no more than a pipe can have. Nobody else
-// reads from it any more.
-func readRest(from *os.File, to io.Writer) {
+// ReadRest reads what a pipe or a terminal has, and does not wait for more of it: no more than a pipe can have. Nobody
+// else reads from it any more.
+func ReadRest(from *os.File, to io.Writer) {
 	raw, err := from.SyscallConn()
 	if err != nil || from.SetReadDeadline(time.Time{}) != nil {
 		return

@@ -31,8 +31,8 @@ func TestReadRest_OfAPipeThatIsHeld(t *testing.T) {
 	if _, err := io.Copy(rest, r); err == nil {
 		t.Error("it is read in spite of its deadline")
 	}
-	readRest(r, rest)
-	readRest(r, rest)
+	ReadRest(r, rest)
+	ReadRest(r, rest)
 	if _, end, _, lines := rest.read(); lines != 2 || !strings.Contains(end, "the reason") {
 		t.Errorf("%d lines, %q", lines, end)
 	}

@@ -695,3 +695,50 @@ func TestNewestTime(t *testing.T) {
 		}
 	})
 }
+
+// fullDisk takes nothing, also not what stands there already: some file systems write to another place.
+type fullDisk struct {
+	osDisk
+	why error
+}
+
+type fullFile struct {
+	file
+	why error
+}
+
+func (d fullDisk) Open(path string) (file, error) {
+	f, err := d.osDisk.Open(path)
+	return fullFile{f, d.why}, err
+}
+
+func (f fullFile) WriteAt([]byte, int64) (int, error) { return 0, f.why }
+
+// What a program that was killed has written can be read where there is no room any more.
+func TestOpen_NoRoom(t *testing.T) {
+	for _, why := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		path := filepath.Join(t.TempDir(), "log")
+		killed, err := Open(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer killed.Close()
+		fill(t, killed, 1, 10)
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path+".left", b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(path+".left", Options{disk: fullDisk{why: why}})
+		if err != nil {
+			t.Errorf("%v: %v", why, err)
+			continue
+		}
+		if n := len(readAll(t, l, 0)); n != 10 {
+			t.Errorf("%v: %d entries", why, n)
+		}
+		_ = l.Close() // which cannot be noted
+	}
+}

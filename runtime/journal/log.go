@@ -192,8 +192,8 @@ func Open(path string, o Options) (*Log, error) {
 	if err == nil && !t.closed && o.Sync != SyncNever {
 		// Whoever wrote it may have been killed before it was durable, and now
 		// readers will see it.
-		if err = rewriteEnd(f, max(0, t.size-reopenTail), t.size); err == nil || errors.Is(err, syscall.ENOSPC) {
-			err = f.Sync() // with a full disk, too, what is there can be read
+		if err = rewriteEnd(f, max(0, t.size-reopenTail), t.size); err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			err = f.Sync() // with a full disk, or quota, too, what is there can be read
 		}
 		if err == nil {
 			err = o.disk.SyncFolder(path)

@@ -11,6 +11,10 @@ import (
 // anything is told of signals, which ends that.
 var outlives = signal.Ignored(syscall.SIGHUP)
 
+// OutlivePipes has a write to an output that nobody reads any more fail, and not end the program. Its children have that
+// signal as ever, which they would not if it were ignored.
+func OutlivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) } // which nobody reads
+
 // Ending returns those of the signals that end the program: not the hang-up of a terminal that it was started to
 // outlive. That one does nothing to the program from here on; its children can have it as ever.
 func Ending(signals ...os.Signal) []os.Signal {
