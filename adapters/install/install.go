@@ -86,6 +86,7 @@ type Installer struct {
 		writer     func(io.Writer) io.Writer // before a download's file
 		noExchange bool                      // as on systems that cannot swap directories
 		remove     func(dir string) error    // removes a folder with all that is in it
+		settle     func(dir string) error    // makes durable what is in it
 	}
 }
 
@@ -110,7 +111,7 @@ func New(o Options) *Installer {
 		idle:             func() {},
 		log:              o.Logger,
 	}
-	in.hooks.remove = os.RemoveAll
+	in.hooks.remove, in.hooks.settle = os.RemoveAll, settle
 	if abs, err := filepath.Abs(in.root); err == nil {
 		in.root = abs
 	}

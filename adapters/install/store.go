@@ -171,8 +171,11 @@ func (in *Installer) activate(agent, version string) error {
 }
 
 // land puts a finished stage in the place of a version. Whoever looks at the same time sees the old installation or the
-// new one.
+// new one, and so does who looks when the machine has lost its power: a name can be durable before the file.
 func (in *Installer) land(agent, version, stage string) error {
+	if err := in.hooks.settle(stage); err != nil {
+		return err
+	}
 	place := in.dir(agent, version)
 	err := os.Rename(stage, place)
 	if _, serr := os.Lstat(place); err != nil && serr == nil {

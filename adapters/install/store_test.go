@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,50 @@ func TestStore_LeftoversOfACrash(t *testing.T) {
 		t.Error("the old version was not found again")
 	}
 	wantOnly(t, in, r.Installation)
+}
+
+// A program whose files are not on the disk must not count as installed when the machine has lost its power.
+func TestStore_IsDurableBeforeItIsSeen(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	full := errors.New("the disk does not take it")
+	in.hooks.settle = func(string) error { return full }
+	if _, err := in.Install(t.Context(), Request{Agent: "claude"}); !errors.Is(err, full) {
+		t.Errorf("installed with %v", err)
+	}
+	if _, there := in.installed("claude"); there {
+		t.Error("a program that cannot be made durable is installed")
+	}
+	var settled []string
+	in.hooks.settle = func(dir string) error {
+		if _, there := in.installed("claude"); there {
+			t.Error("it is there before it is durable")
+		}
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			settled = append(settled, e.Name())
+		}
+		return errors.Join(err, settle(dir))
+	}
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	for _, e := range names(t, r.Dir) {
+		if !slices.Contains(settled, e) {
+			t.Errorf("%s came behind it, in %q", e, settled)
+		}
+	}
+}
+
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
 }
 
 func TestStore_ReplaceWithoutExchange(t *testing.T) {
