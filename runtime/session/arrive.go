@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,7 +111,8 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 		rec.outlives(old.rec)
 		old.mu.Unlock()
 	}
-	rec.LastSeq, rec.NotedSeq = seen.last, seen.last // it was shown where it comes from
+	// It was shown where it comes from. The record is older than the log where the node is lost, and the hub has both.
+	rec.LastSeq, rec.NotedSeq = seen.last, min(cmp.Or(rec.NotedSeq, seen.last), seen.last)
 	if log != nil {
 		log.Confirm(seen.last)
 	}
@@ -293,7 +295,7 @@ var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mo
 
 // arrive makes a record one of this machine, and names what it leaves out.
 func (rec *record) arrive(in Arrival) (leftOut []string) {
-	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.NotedSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, 0, nil, in.Cwd
+	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, nil, in.Cwd
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}

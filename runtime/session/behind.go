@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"math"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -9,41 +10,51 @@ import (
 )
 
 const (
-	// listTail is how many events behind its record are read of a log for a list. A turn that ran for hours when
-	// its gateway was killed has more: they are read when the session is used.
+	// listTail is how many events are read for a list of what a record has not. A turn that ran for hours when its
+	// gateway was killed has more: they are read when the session is used.
 	listTail = 1024
+	// everything has all of them read.
+	everything = math.MaxUint64
 
 	gistBytes   = 16 << 10 // of the log's beginning, in which the first prompt is looked for
 	costEntries = 64       // of its end, in which the cost is
 )
 
-// catchUp has the record say what the log says behind it: it is written a moment after the log, and a gateway that
-// was killed has not written it. Where more than most events are behind it, nothing is done.
+// catchUp gives the record what the log says and the record does not know: it is written a moment after the log, and a
+// gateway that was killed has not written it. Where that are more than most events, nothing is done.
 //
-// It is called before anything is shown of the record, or changes it, and not with the session's lock.
+// It runs before the session's agent can say anything new, and without Session.mu. As long as the log cannot be read,
+// the record goes on to say from which event on it knows nothing.
 func (s *Session) catchUp(most uint64) {
 	if !s.behind.Load() {
 		return
 	}
-	s.catching.Lock()
+	switch {
+	case most == everything:
+		s.catching.Lock()
+	case !s.catching.TryLock(): // a list does not wait for a long log
+		return
+	}
 	defer s.catching.Unlock()
 	if !s.behind.Load() {
 		return
 	}
 	log, err := s.openLog()
 	if err != nil {
-		return // as it was, until it can be read
+		return // who uses the session is told
 	}
+	defer log.Release(0) // a list of sessions opens the logs of all of them
 	s.mu.Lock()
-	cur := log.Whole(max(s.rec.NotedSeq, log.Oldest()-1))
+	noted := s.rec.NotedSeq
 	s.mu.Unlock()
+	cur := log.Whole(max(noted, log.Oldest()-1))
 	if last := log.Saved(); last > cur.After() && last-cur.After() > most {
 		return
 	}
 	for {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil {
-			s.logger().Error("read what the session's record has not", "err", err)
+			s.logger().Error("read the events that the session's record does not know", "err", err)
 			return
 		}
 		if len(batch) == 0 {
@@ -51,20 +62,25 @@ func (s *Session) catchUp(most uint64) {
 		}
 		s.mu.Lock()
 		for _, e := range batch {
-			s.noteAgainLocked(e)
+			s.noteAgainLocked(e, noted > 0)
 		}
+		s.rec.NotedSeq, s.unsaved = cur.After(), true
 		s.mu.Unlock()
 	}
+	first, end := s.lackingOf(log)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recallLocked(log)
+	s.gistLocked(first)
+	if s.rec.Cost == nil && end != nil {
+		s.rec.Cost, s.rec.CostSaid, s.unsaved = end, end.Amount, true
+	}
 	s.behind.Store(false)
 	s.announceLocked()
-	log.Release(0) // a list of sessions opens the logs of all of them
 }
 
-// noteAgainLocked gives the record what an event means for it.
-func (s *Session) noteAgainLocked(e journal.Entry) {
+// noteAgainLocked gives the record what an event means for it. Of an event in the middle of the log it is not known what
+// the calls before it were.
+func (s *Session) noteAgainLocked(e journal.Entry, inMiddle bool) {
 	if !e.Kind.IsUpdate() {
 		return
 	}
@@ -75,43 +91,53 @@ func (s *Session) noteAgainLocked(e journal.Entry) {
 	switch string(m.UpdateKind()) {
 	case "tool_call", "tool_call_update":
 		s.noteSubagentLocked(&m)
-		s.unsure = s.unsure || bytes.Contains(m.Update(), []byte(acp.MetaKey))
+		s.rec.Unsure = s.rec.Unsure || inMiddle && bytes.Contains(m.Update(), []byte(acp.MetaKey))
 	case "usage_update":
-		s.noteCostLocked(m.Update(), e.Time())
-	case "session_info_update", "current_mode_update", "config_option_update":
+		if !s.costsNoted {
+			s.noteCostLocked(m.Update(), e.Time())
+		}
+	case "session_info_update":
+		if own, left := s.untitledLocked(&m); left {
+			s.noteSettingsLocked(own)
+		}
+	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(&m)
 	}
 }
 
-// recallLocked looks in the log for what the records of earlier versions do not say.
-func (s *Session) recallLocked(log *journal.Log) {
-	if s.rec.Gist == "" {
+// lackingOf looks in the log for what records of earlier versions do not say: how the first prompt begins, and what the
+// session has cost. They are empty where the record knows it.
+func (s *Session) lackingOf(log *journal.Log) (gist string, cost *Cost) {
+	s.mu.Lock()
+	told, costs := s.rec.Gist != "", s.rec.Cost != nil
+	s.mu.Unlock()
+	if !told {
 		first, _ := log.Whole(log.Oldest()-1).Next(nil, gistBytes)
 		for _, e := range first {
-			if m, err := acp.Parse(e.Frame); err == nil {
+			if m, err := acp.Parse(e.Frame); err == nil && gist == "" {
 				switch {
 				case e.Kind == journal.Client && m.Method() == acp.MethodSessionPrompt:
 					blocks, _ := rawjson.Member(m.Params(), "prompt")
-					s.gistLocked(gistOf(blocks))
+					gist = gistOf(blocks)
 				case string(m.UpdateKind()) == "user_message_chunk":
-					s.noteGistLocked(m.Update())
+					gist = gistOfChunk(m.Update())
 				}
 			}
 		}
 	}
-	if s.rec.Cost != nil {
-		return
+	if costs {
+		return gist, nil
 	}
 	end := log.Whole(max(log.Oldest()-1, log.Saved()-min(log.Saved(), costEntries)))
 	for {
 		batch, err := end.Next(nil, gistBytes)
 		if err != nil || len(batch) == 0 {
-			return
+			return gist, cost
 		}
 		for _, e := range batch {
 			if m, err := acp.Parse(e.Frame); err == nil && e.Kind.IsUpdate() && string(m.UpdateKind()) == "usage_update" {
 				if amount, currency, ok := costIn(m.Update()); ok {
-					s.rec.Cost, s.rec.CostSaid, s.unsaved = &Cost{amount, currency}, amount, true
+					cost = &Cost{amount, currency}
 				}
 			}
 		}

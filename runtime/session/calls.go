@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -145,9 +144,9 @@ func (s *Session) EndLostCalls() {
 		if s.Process() != nil {
 			return
 		}
-		s.catchUp(math.MaxUint64)
+		s.catchUp(everything)
 		s.mu.Lock()
-		unsure := s.unsure
+		unsure := s.rec.Unsure
 		s.mu.Unlock()
 		if !unsure && s.endsClean() {
 			s.restSubagents()
@@ -192,6 +191,7 @@ func (s *Session) EndLostCalls() {
 		}
 		var x after
 		s.mu.Lock()
+		s.rec.Unsure, s.unsaved = false, s.unsaved || unsure
 		s.calls.open, s.calls.second = append(lost.open, s.calls.open...), lost.second
 		s.failCallsLocked("the gateway was ended while the call ran", &x)
 		if turns.Running() && s.m.turn == nil {

@@ -26,24 +26,24 @@ type Child struct {
 	State  State  `json:"state"` // running, waiting or idle
 }
 
-// noteSubagentLocked takes an update of a call, which may show a subagent.
-func (s *Session) noteSubagentLocked(m *acp.Message) {
+// noteSubagentLocked takes an update of a call, which may show a subagent, and reports whether it shows a new one.
+func (s *Session) noteSubagentLocked(m *acp.Message) (isNew bool) {
 	if s.subagents == nil {
 		if len(s.rec.Subagents) == 0 && !version.SaysSubagent(m.Update()) {
-			return
+			return false
 		}
 		s.subagents = version.NewSubagents(s.id, s.rec.Subagents)
 	}
 	if !s.subagents.Note(m) {
-		return
+		return false
 	}
 	list := s.subagents.List()
 	list = list[max(0, len(list)-maxListed):]
-	if n := len(list); n > 0 && s.subagentLocked(list[n-1].ID) == nil { // what it does is in the log, too
-		s.saveSoon()
-	}
+	n := len(list)
+	isNew = n > 0 && s.subagentLocked(list[n-1].ID) == nil
 	s.rec.Subagents, s.unsaved = list, true
 	s.announceLocked()
+	return isNew
 }
 
 // restSubagents notes that no subagent works: the log shows that all have ended, and the

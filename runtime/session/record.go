@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -45,8 +44,10 @@ type record struct {
 	Cost       *Cost           `json:"cost,omitempty"`
 	CostSaid   float64         `json:"costSaid,omitempty"` // the sum that the agent said last
 	Usage      []Use           `json:"usage,omitempty"`    // by day and model, the newest last; at most maxUse
-	// Subagents are the newest subagents of the session; at most maxListed.
+	// Subagents are the newest subagents of the session; at most maxListed. Unsure says that some may be missing, whose
+	// calls begin before the events that a catch-up has read.
 	Subagents []version.Subagent `json:"subagents,omitempty"`
+	Unsure    bool               `json:"unsure,omitempty"`
 	// Servers are the MCP servers that the agent tells of, as they were last. The list is
 	// replaced and never changed in place.
 	Servers []acp.MCPServer `json:"mcpServers,omitempty"`
@@ -55,8 +56,8 @@ type record struct {
 	// LastSeq is the newest event of the log when the record was written: a log that ends
 	// before it has lost some.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
-	// NotedSeq is the newest event of which the record has what it means for it. A gateway that was killed
-	// wrote more into the log; see catchUp. It is 0 in records of earlier versions, in which LastSeq stands for it.
+	// NotedSeq is the newest event that the record knows. A gateway that was killed wrote more into the log; see
+	// catchUp. It is 0 in records of earlier versions, in which LastSeq stands for it.
 	NotedSeq uint64 `json:"notedSeq,omitempty"`
 	// BoundSeq is the number up to which the log may have given numbers since, 0 when it
 	// was closed in good order.
@@ -183,9 +184,6 @@ func (s *Session) edit(change func(rec *record) (undo func(rec *record))) error 
 // save writes the record when it changed. An error is for who has something to tell of what is
 // written; the gateway's own log says it now and then, however many sessions try again each second.
 func (s *Session) save() error {
-	if s.logp.Load() != nil {
-		s.catchUp(math.MaxUint64)
-	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()

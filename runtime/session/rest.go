@@ -1,7 +1,6 @@
 package session
 
 import (
-	"math"
 	"os"
 	"time"
 
@@ -64,14 +63,10 @@ func (s *Session) endOf(l *journal.Log) *logEnd {
 
 // noteEnd has the record know how far the log goes, and what only the log had.
 func (s *Session) noteEnd() error {
-	l := s.logp.Load()
-	if l != nil {
-		s.catchUp(math.MaxUint64)
-	}
 	s.mu.Lock()
-	if l != nil {
+	if l := s.logp.Load(); l != nil {
 		end := s.endOf(l)
-		if s.rec.LastSeq < l.Last() || s.rec.BoundSeq != l.Reserved() || end != nil && (s.rec.LogEnd == nil || *s.rec.LogEnd != *end) {
+		if s.rec.LastSeq < l.Last() && !s.behind.Load() || s.rec.BoundSeq != l.Reserved() || end != nil && (s.rec.LogEnd == nil || *s.rec.LogEnd != *end) {
 			s.unsaved = true
 		}
 		s.noteLogLocked(l, end)
@@ -82,5 +77,8 @@ func (s *Session) noteEnd() error {
 
 // noteLogLocked writes into the record what is known of the log.
 func (s *Session) noteLogLocked(l *journal.Log, end *logEnd) {
-	s.rec.LastSeq, s.rec.NotedSeq, s.rec.BoundSeq, s.rec.LogEnd = max(s.rec.LastSeq, l.Last()), l.Appended(), l.Reserved(), end
+	s.rec.BoundSeq, s.rec.LogEnd = l.Reserved(), end
+	if !s.behind.Load() {
+		s.rec.LastSeq, s.rec.NotedSeq = max(s.rec.LastSeq, l.Last()), l.Appended()
+	}
 }

@@ -109,6 +109,7 @@ func (s *Session) logSize() int64 {
 
 // trim lets events go that need not be kept, and returns the bytes that were freed.
 func (s *Session) trim(keep journal.Keep) int64 {
+	s.catchUp(everything) // before what the record does not know is gone
 	log := s.Log()
 	s.mu.Lock()
 	last := log.Last()

@@ -39,15 +39,16 @@ type Session struct {
 	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
-	lostCalls sync.Once              // of EndLostCalls
-	catching  sync.Mutex             // held by catchUp
-	behind    atomic.Bool            // the log may have what the record has not
-	madeHere  bool                   // by this gateway, since it started
-	recall    sync.Once              // of prompts that an earlier gateway has taken
-	born      atomic.Pointer[record] // of a session that was just made, until its record is on disk
-	reached   uint64                 // the newest event of the log when the gateway started, as the record knows it
-	bound     uint64                 // and up to which number more may have been given
-	storing   *storing               // nil unless the session's durability is Sync
+	lostCalls  sync.Once              // of EndLostCalls
+	catching   sync.Mutex             // held by catchUp
+	behind     atomic.Bool            // the log may say what the record does not know
+	costsNoted bool                   // the record knows all costs: an earlier version has not said up to which event
+	madeHere   bool                   // by this gateway, since it started
+	recall     sync.Once              // of prompts that an earlier gateway has taken
+	born       atomic.Pointer[record] // of a session that was just made, until its record is on disk
+	reached    uint64                 // the newest event of the log when the gateway started, as the record knows it
+	bound      uint64                 // and up to which number more may have been given
+	storing    *storing               // nil unless the session's durability is Sync
 
 	mu         sync.Mutex
 	m          machine
@@ -64,7 +65,6 @@ type Session struct {
 	asks       map[int64]*ask              // open, by the id that clients know; at most maxAsks
 	calls      calls
 	notedAlone bool // as the log has it: the agent works alone
-	unsure     bool // whether rec has all subagents: the log had calls behind it
 	cost       cost
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
@@ -111,6 +111,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.behind.Store(h == dormant)
+	s.costsNoted = rec.NotedSeq == 0 && rec.LastSeq > 0
 	s.rec.NotedSeq = cmp.Or(rec.NotedSeq, rec.LastSeq)
 	s.active.Store(rec.CreatedAt.UnixMilli())
 	if rec.LogEnd != nil {
@@ -286,7 +287,9 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.showsWorkLocked()
 		s.calls.note(m.Update())
 		s.m.calls = len(s.calls.open)
-		s.noteSubagentLocked(m)
+		if s.noteSubagentLocked(m) {
+			s.saveSoon() // not at the end of the turn, which may be far behind it
+		}
 	case "user_message_chunk":
 		s.noteGistLocked(m.Update())
 	case "usage_update":
@@ -301,7 +304,10 @@ func (l *link) Receive(m *acp.Message) bool {
 			return false
 		}
 		m = own
-		s.noteSettingsLocked(m)
+		was := s.rec.Title
+		if s.noteSettingsLocked(m); s.rec.Title != was {
+			s.saveSoon() // likewise
+		}
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m)
 	}

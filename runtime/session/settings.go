@@ -381,10 +381,12 @@ func (s *Session) saveSoon() { s.set.o.Tasks.Go(func() { _ = s.save() }) }
 // has given the session another one, and whether anything is left of it.
 func (s *Session) untitledLocked(m *acp.Message) (_ *acp.Message, left bool) {
 	title, given := rawjson.Member(m.Update(), "title")
-	if !s.rec.Titled || !given || textOf(title) == s.rec.Title {
+	if !s.rec.Titled || !given {
 		return m, true
 	}
-	s.rec.AgentTitle, s.unsaved = textOf(title), true
+	if s.rec.AgentTitle, s.unsaved = textOf(title), true; s.rec.AgentTitle == s.rec.Title {
+		return m, true
+	}
 	rest := rawjson.DeleteMember(m.Params(), "update", "title")
 	update, _ := rawjson.Member(rest, "update")
 	if len(members(update)) <= 1 {
@@ -409,7 +411,6 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 	case "session_info_update":
 		if t := rawjson.MemberString(u, "title"); t != "" && t != s.rec.Title {
 			s.rec.Title = t
-			s.saveSoon() // not at the end of the turn: lists show it
 		}
 	}
 	s.unsaved = true

@@ -72,6 +72,9 @@ func (s *Session) Resting() (newest uint64, err error) {
 func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) {
 	s.mu.Lock()
 	rec := s.rec
+	if !s.behind.Load() {
+		rec.NotedSeq = s.Log().Appended()
+	}
 	s.mu.Unlock()
 	if len(rec.OwnCredentials) > 0 {
 		for _, name := range rec.OwnCredentials {
@@ -79,7 +82,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 		}
 	}
 	rec.Earlier = nil // of this machine
-	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.NotedSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, 0, nil
+	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, nil
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the session's setup: %w", err)
