@@ -303,6 +303,10 @@ func (u *unpacking) open(dir *os.Root, base, name string, size int64, perm os.Fi
 		}
 	}
 	f, err = dir.OpenFile(as, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if errors.Is(err, os.ErrExist) && as == base { // somebody has put something there
+		as = temporaryName()
+		f, err = dir.OpenFile(as, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	}
 	return f, nil, as, err
 }
 

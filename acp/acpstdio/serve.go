@@ -67,6 +67,9 @@ func Serve(ctx context.Context, gw acp.Gateway, in io.Reader, out io.Writer, o O
 // lastWrite is how long an output that takes nothing holds up the end of the connection.
 const lastWrite = 3 * time.Second
 
+// onePiece is how much an output is given at a time, so that it is seen when somebody reads a large message slowly.
+const onePiece = 32 << 10
+
 // moving counts what an output takes.
 type moving struct {
 	io.Writer
@@ -75,9 +78,14 @@ type moving struct {
 
 // Write implements io.Writer.
 func (m *moving) Write(p []byte) (int, error) {
-	n, err := m.Writer.Write(p)
-	m.taken.Add(int64(n))
-	return n, err
+	for n := 0; ; {
+		k, err := m.Writer.Write(p[n:min(n+onePiece, len(p))])
+		n += k
+		m.taken.Add(int64(k))
+		if err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 // unlessStuck returns what write does, which ends with ctx. Where nobody reads what it writes then, it is left behind.

@@ -83,10 +83,10 @@ type Installer struct {
 	idle             func() // closes connections that nobody uses
 	log              *slog.Logger
 	hooks            struct { // for tests
-		writer     func(io.Writer) io.Writer // before a download's file
-		noExchange bool                      // as on systems that cannot swap directories
-		remove     func(dir string) error    // removes a folder with all that is in it
-		settle     func(dir string) error    // makes durable what is in it
+		writer      func(io.Writer) io.Writer // before a download's file
+		noExchange  bool                      // as on systems that cannot swap directories
+		remove      func(dir string) error    // removes a folder with all that is in it
+		makeDurable func(dir string) error    // what is in it
 	}
 }
 
@@ -111,7 +111,7 @@ func New(o Options) *Installer {
 		idle:             func() {},
 		log:              o.Logger,
 	}
-	in.hooks.remove, in.hooks.settle = os.RemoveAll, settle
+	in.hooks.remove, in.hooks.makeDurable = os.RemoveAll, makeDurable
 	if abs, err := filepath.Abs(in.root); err == nil {
 		in.root = abs
 	}

@@ -198,9 +198,15 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if !ok {
 		return i, errors.New("the program went away while it was being installed")
 	}
-	if i.Current && before != p.version {
+	if before != p.version {
+		var beside []string
+		if !i.Current {
+			beside = j.installedLast(agent, keptBeside)
+		}
 		// A program that runs may need more of its files.
-		keep := func(v string) bool { return v == before || v == p.version || running(j.dir(agent, v)) }
+		keep := func(v string) bool {
+			return v == before || v == p.version || slices.Contains(beside, v) || running(j.dir(agent, v))
+		}
 		if err := j.prune(agent, keep); err != nil {
 			j.log.Warn("old versions were not removed", "agent", agent, "err", err)
 		}

@@ -173,7 +173,7 @@ func (in *Installer) activate(agent, version string) error {
 // land puts a finished stage in the place of a version. Whoever looks at the same time sees the old installation or the
 // new one, and so does who looks when the machine has lost its power: a name can be durable before the file.
 func (in *Installer) land(agent, version, stage string) error {
-	if err := in.hooks.settle(stage); err != nil {
+	if err := in.hooks.makeDurable(stage); err != nil {
 		return err
 	}
 	place := in.dir(agent, version)
@@ -225,6 +225,21 @@ func (in *Installer) tidy(agent string) error {
 		}
 	}
 	return nil
+}
+
+// keptBeside is how many versions stay that clients name each time: the newest. Others are fetched again.
+const keptBeside = 4
+
+// installedLast returns the n versions that were installed last.
+func (in *Installer) installedLast(agent string, n int) (versions []string) {
+	names, _ := in.versions(agent)
+	at := map[string]time.Time{}
+	for _, v := range names {
+		i, _ := in.load(agent, v) // one that is broken is of the beginning of time
+		at[v] = i.InstalledAt
+	}
+	slices.SortFunc(names, func(a, b string) int { return at[b].Compare(at[a]) })
+	return names[:min(n, len(names))]
 }
 
 // prune removes the versions that are not to be kept.

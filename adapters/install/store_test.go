@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -130,28 +131,28 @@ func TestStore_IsDurableBeforeItIsSeen(t *testing.T) {
 	m.putClaude("1.0.0", program("1.0.0"))
 	in := m.installer(t, Options{Sources: []Source{Vendor}})
 	full := errors.New("the disk does not take it")
-	in.hooks.settle = func(string) error { return full }
+	in.hooks.makeDurable = func(string) error { return full }
 	if _, err := in.Install(t.Context(), Request{Agent: "claude"}); !errors.Is(err, full) {
 		t.Errorf("installed with %v", err)
 	}
 	if _, there := in.installed("claude"); there {
 		t.Error("a program that cannot be made durable is installed")
 	}
-	var settled []string
-	in.hooks.settle = func(dir string) error {
+	var durable []string
+	in.hooks.makeDurable = func(dir string) error {
 		if _, there := in.installed("claude"); there {
 			t.Error("it is there before it is durable")
 		}
 		entries, err := os.ReadDir(dir)
 		for _, e := range entries {
-			settled = append(settled, e.Name())
+			durable = append(durable, e.Name())
 		}
-		return errors.Join(err, settle(dir))
+		return errors.Join(err, makeDurable(dir))
 	}
 	r := mustInstall(t, in, Request{Agent: "claude"})
 	for _, e := range names(t, r.Dir) {
-		if !slices.Contains(settled, e) {
-			t.Errorf("%s came behind it, in %q", e, settled)
+		if !slices.Contains(durable, e) {
+			t.Errorf("%s came behind it, in %q", e, durable)
 		}
 	}
 }
@@ -470,4 +471,14 @@ func TestPrograms_InstallBeside(t *testing.T) {
 	install("2.0.0", "2.0.0", "2.0.0", "3.0.0*", "1.0.0")
 	install("1.0.0", "1.0.0", "2.0.0", "3.0.0*", "1.0.0") // it is there
 	install("", "3.0.0", "2.0.0", "3.0.0*", "1.0.0")
+	for i := range keptBeside + 2 {
+		v := fmt.Sprintf("4.0.%d", i)
+		m.putClaude(v, program(v))
+		if _, err := in.Programs().Install(t.Context(), "claude", v, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]string{"4.0.5", "4.0.4", "4.0.3", "4.0.2", "3.0.0*"}, versionsOf(t, in)); d != "" {
+		t.Errorf("after many, -want +got:\n%s", d)
+	}
 }

@@ -390,7 +390,10 @@ func (d *daemon) replace(ctx context.Context, s *daemonState, answering bool, st
 	if !answering {
 		why, bound = ", which does not answer", daemonFrozenBound
 	}
-	if err := errors.Join(d.isHere(s), d.keepArgs(s.Args)); err != nil {
+	if err := d.isHere(s); err != nil {
+		return err
+	}
+	if err := d.keepArgs(s.Args); err != nil {
 		return err
 	}
 	fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)

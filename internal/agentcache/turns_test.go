@@ -224,13 +224,17 @@ func TestServe_AnotherRunTakesOver(t *testing.T) {
 	if first, err := Serve(t.Context()); err != nil || first {
 		t.Fatalf("both serve: %v", err)
 	}
-	if _, err := ask(t.Context(), seats()); err != nil {
+	leave, err := ask(t.Context(), seats()) // what nobody holds is closed by the garbage collector, and the seats are free
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer leave()
 	// It waits in the queue of the run that ends, and is given seats in the next one's.
 	got := make(chan error, 1)
+	next := func() {}
 	go func() {
-		_, err := seat(t.Context(), seats())
+		var err error
+		next, err = seat(t.Context(), seats())
 		got <- err
 	}()
 	waits := func() bool {
@@ -245,6 +249,7 @@ func TestServe_AnotherRunTakesOver(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
+	defer next()
 	if free := own().free; free != seats() {
 		t.Errorf("it sits in its program's own queue, which has %d free seats of %d", free, seats())
 	}

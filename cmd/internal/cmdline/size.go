@@ -2,6 +2,7 @@ package cmdline
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -34,8 +35,11 @@ func Size(s string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseFloat(num, 64)
-	if n *= factor; err != nil || !(n >= 1) || n > 1<<60 {
+	if n *= factor; err != nil || !(n >= 1) || n > 1<<63 {
 		return 0, fmt.Errorf("%q is not a size: use for example 32MiB", s)
+	}
+	if n == 1<<63 { // the largest number of all, as a float is
+		return math.MaxInt64, nil
 	}
 	return int64(n), nil
 }

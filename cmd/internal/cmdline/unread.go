@@ -68,8 +68,13 @@ func (u *unread) pass(w io.Writer, log *slog.Logger) {
 		u.mu.Unlock()
 		_, _ = w.Write(lines)
 		if lost > 0 {
-			log.Warn("lines of the log are lost, as nobody has read it", "lines", lost)
-		} else if ended {
+			log.Error("lines of the log are lost, as nobody has read it", "lines", lost) // whatever the level is
+			u.mu.Lock()
+			lines, u.waits = u.waits, nil
+			u.mu.Unlock()
+			_, _ = w.Write(lines)
+		}
+		if ended {
 			return
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle makes durable what a folder has, in one step for all of its files: some packages have ten thousand.
-func settle(dir string) error {
+// makeDurable makes durable what a folder has, in one step for all of its files: some packages have ten thousand.
+func makeDurable(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
