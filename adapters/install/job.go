@@ -63,7 +63,9 @@ func (j *job) use(version string) (Installation, bool) {
 	if _, taken := j.installed(j.recipe.agent); err == nil && !(j.beside && taken) {
 		err = j.activate(j.recipe.agent, version)
 	}
-	i.Current = j.current(j.recipe.agent) == version
+	if i.Current = j.current(j.recipe.agent) == version; err == nil && !i.Current {
+		j.noteUse(j.recipe.agent, version)
+	}
 	return i, err == nil
 }
 
@@ -201,7 +203,7 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if before != p.version {
 		var beside []string
 		if !i.Current {
-			beside = j.installedLast(agent, keptBeside)
+			beside = j.usedLast(agent)
 		}
 		// A program that runs may need more of its files.
 		keep := func(v string) bool {

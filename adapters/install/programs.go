@@ -18,7 +18,9 @@ func (p programs) Find(agent, version string) (adapters.Program, bool) {
 	if ok && version != "" && i.Version != version && agentID.MatchString(agent) && checkVersion(version) == nil {
 		// An older version that is still there does not have to be in use.
 		var err error
-		i, err = p.in.load(agent, version)
+		if i, err = p.in.load(agent, version); err == nil {
+			p.in.noteUse(agent, version)
+		}
 		ok = err == nil
 	}
 	return programOf(i), ok && (version == "" || i.Version == version)

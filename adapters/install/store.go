@@ -227,19 +227,37 @@ func (in *Installer) tidy(agent string) error {
 	return nil
 }
 
-// keptBeside is how many versions stay that clients name each time: the newest. Others are fetched again.
-const keptBeside = 4
+const (
+	// keptBeside is how many versions stay that clients name each time: those that were used last. Others are fetched
+	// again.
+	keptBeside = 4
+	// justUsed is how long one stays in any case: it may be about to be started.
+	justUsed = 10 * time.Minute
+)
 
-// installedLast returns the n versions that were installed last.
-func (in *Installer) installedLast(agent string, n int) (versions []string) {
+// noteUse notes that a version is used, in the time of its folder.
+func (in *Installer) noteUse(agent, version string) {
+	now := time.Now()
+	_ = os.Chtimes(in.dir(agent, version), now, now) // one that is not noted is fetched again
+}
+
+// usedLast returns the versions that were used last, but for the current one.
+func (in *Installer) usedLast(agent string) []string {
+	current, at := in.current(agent), map[string]time.Time{}
 	names, _ := in.versions(agent)
-	at := map[string]time.Time{}
+	names = slices.DeleteFunc(names, func(v string) bool { return v == current })
 	for _, v := range names {
-		i, _ := in.load(agent, v) // one that is broken is of the beginning of time
-		at[v] = i.InstalledAt
+		if info, err := os.Stat(in.dir(agent, v)); err == nil {
+			at[v] = info.ModTime()
+		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return at[b].Compare(at[a]) })
-	return names[:min(n, len(names))]
+	for i, v := range names {
+		if i >= keptBeside && time.Since(at[v]) > justUsed {
+			return names[:i]
+		}
+	}
+	return names
 }
 
 // prune removes the versions that are not to be kept.

@@ -471,6 +471,22 @@ func TestPrograms_InstallBeside(t *testing.T) {
 	install("2.0.0", "2.0.0", "2.0.0", "3.0.0*", "1.0.0")
 	install("1.0.0", "1.0.0", "2.0.0", "3.0.0*", "1.0.0") // it is there
 	install("", "3.0.0", "2.0.0", "3.0.0*", "1.0.0")
+	// Of many those stay that were used last, and all that were used just now.
+	ago := func(v string, minutes int) {
+		t.Helper()
+		at := time.Now().Add(-time.Duration(minutes) * time.Minute)
+		if err := os.Chtimes(filepath.Join(in.root, "claude", v), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stay := func(want ...string) {
+		t.Helper()
+		have := versionsOf(t, in)
+		slices.Sort(have)
+		if d := cmp.Diff(want, have); d != "" {
+			t.Errorf("after many, -want +got:\n%s", d)
+		}
+	}
 	for i := range keptBeside + 2 {
 		v := fmt.Sprintf("4.0.%d", i)
 		m.putClaude(v, program(v))
@@ -478,7 +494,17 @@ func TestPrograms_InstallBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d := cmp.Diff([]string{"4.0.5", "4.0.4", "4.0.3", "4.0.2", "3.0.0*"}, versionsOf(t, in)); d != "" {
-		t.Errorf("after many, -want +got:\n%s", d)
+	stay("1.0.0", "2.0.0", "3.0.0*", "4.0.0", "4.0.1", "4.0.2", "4.0.3", "4.0.4", "4.0.5")
+	for i, v := range []string{"4.0.5", "4.0.4", "4.0.3", "4.0.2", "4.0.1", "4.0.0", "2.0.0", "1.0.0"} {
+		ago(v, 60+i)
 	}
+	if _, ok := in.Programs().Find("claude", "1.0.0"); !ok {
+		t.Error("1.0.0 is not there")
+	}
+	ago("1.0.0", 50)
+	m.putClaude("4.0.6", program("4.0.6"))
+	if _, err := in.Programs().Install(t.Context(), "claude", "4.0.6", nil); err != nil {
+		t.Fatal(err)
+	}
+	stay("1.0.0", "3.0.0*", "4.0.4", "4.0.5", "4.0.6")
 }

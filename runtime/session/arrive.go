@@ -135,6 +135,10 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 	if err := set.admit(s, old, stage); err != nil {
 		return nil, nil, errors.Join(err, undo())
 	}
+	if rec.NotedSeq < seen.last {
+		s.catchUp(everything)
+		s.change(func(now *record) { now.CostSaid = rec.CostSaid }) // what the agent has goes no further, and it counts from there
+	}
 	return s, leftOut, nil
 }
 
@@ -281,8 +285,8 @@ func (set *Set) admit(s, old *Session, stage store) error {
 func (set *Set) readmit(old *Session) error {
 	old.mu.Lock()
 	s := newSession(set, old.rec, dormant)
-	old.mu.Unlock()
 	s.behind.Store(old.behind.Load())
+	old.mu.Unlock()
 	s.list()
 	set.mu.Lock()
 	defer set.mu.Unlock()

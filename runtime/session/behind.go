@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -10,27 +11,28 @@ import (
 )
 
 const (
-	// listTail is how many events are read for a list of what a record has not. A turn that ran for hours when its
-	// gateway was killed has more: they are read when the session is used.
-	listTail = 1024
-	// everything has all of them read.
-	everything = math.MaxUint64
+	// partBytes is how much of a log is read at one time.
+	partBytes = 256 << 10
+	// listParts is how many parts are read for a list. A turn that ran for hours when its gateway was killed has more:
+	// they are read for the next list, and all of them when the session is used.
+	listParts  = 4
+	everything = math.MaxInt
 
 	gistBytes   = 16 << 10 // of the log's beginning, in which the first prompt is looked for
 	costEntries = 64       // of its end, in which the cost is
 )
 
-// catchUp gives the record what the log says and the record does not know: it is written a moment after the log, and a
-// gateway that was killed has not written it. Where that are more than most events, nothing is done.
+// catchUp gives the record what the log says and the record does not know, so many parts of it at most: it is written a
+// moment after the log, and a gateway that was killed has not written it.
 //
 // It runs before the session's agent can say anything new, and without Session.mu. As long as the log cannot be read,
 // the record goes on to say from which event on it knows nothing.
-func (s *Session) catchUp(most uint64) {
+func (s *Session) catchUp(parts int) {
 	if !s.behind.Load() {
 		return
 	}
 	switch {
-	case most == everything:
+	case parts == everything:
 		s.catching.Lock()
 	case !s.catching.TryLock(): // a list does not wait for a long log
 		return
@@ -45,14 +47,15 @@ func (s *Session) catchUp(most uint64) {
 	}
 	defer log.Release(0) // a list of sessions opens the logs of all of them
 	s.mu.Lock()
-	noted := s.rec.NotedSeq
+	noted := cmp.Or(s.rec.NotedSeq, s.rec.LastSeq)
+	earlier := s.rec.NotedSeq == 0 && noted > 0 // version: it knows more of the costs than it says
 	s.mu.Unlock()
 	cur := log.Whole(max(noted, log.Oldest()-1))
-	if last := log.Saved(); last > cur.After() && last-cur.After() > most {
-		return
-	}
-	for {
-		batch, err := cur.Next(nil, 256<<10)
+	for ; ; parts-- {
+		if parts == 0 {
+			return
+		}
+		batch, err := cur.Next(nil, partBytes)
 		if err != nil {
 			s.logger().Error("read the events that the session's record does not know", "err", err)
 			return
@@ -62,7 +65,7 @@ func (s *Session) catchUp(most uint64) {
 		}
 		s.mu.Lock()
 		for _, e := range batch {
-			s.noteAgainLocked(e, noted > 0)
+			s.noteAgainLocked(e, noted > 0, !earlier)
 		}
 		s.rec.NotedSeq, s.unsaved = cur.After(), true
 		s.mu.Unlock()
@@ -71,21 +74,47 @@ func (s *Session) catchUp(most uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gistLocked(first)
-	if s.rec.Cost == nil && end != nil {
+	if earlier && s.rec.Cost == nil && end != nil {
 		s.rec.Cost, s.rec.CostSaid, s.unsaved = end, end.Amount, true
 	}
 	s.behind.Store(false)
 	s.announceLocked()
 }
 
+// caughtUp has the record know the log from here on: the agent goes on now, and what could not be read is not counted
+// behind what it says.
+func (s *Session) caughtUp() {
+	s.EndLostCalls()
+	s.catching.Lock()
+	defer s.catching.Unlock()
+	if !s.behind.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rec.Unsure = true
+	s.behind.Store(false)
+}
+
 // noteAgainLocked gives the record what an event means for it. Of an event in the middle of the log it is not known what
 // the calls before it were.
-func (s *Session) noteAgainLocked(e journal.Entry, inMiddle bool) {
-	if !e.Kind.IsUpdate() {
+func (s *Session) noteAgainLocked(e journal.Entry, inMiddle, costs bool) {
+	if !e.Kind.IsUpdate() && e.Kind != journal.Notice {
 		return
 	}
 	m, err := acp.Parse(e.Frame)
 	if err != nil {
+		return
+	}
+	switch given, _ := rawjson.Member(m.Update(), "_meta", acp.MetaKey, givenTitle); string(given) {
+	case "true":
+		s.rec.noteTitle(rawjson.MemberString(m.Update(), "title"))
+		return
+	case "false":
+		s.rec.noteTitle("")
+		return
+	}
+	if !e.Kind.IsUpdate() {
 		return
 	}
 	switch string(m.UpdateKind()) {
@@ -93,7 +122,7 @@ func (s *Session) noteAgainLocked(e journal.Entry, inMiddle bool) {
 		s.noteSubagentLocked(&m)
 		s.rec.Unsure = s.rec.Unsure || inMiddle && bytes.Contains(m.Update(), []byte(acp.MetaKey))
 	case "usage_update":
-		if !s.costsNoted {
+		if costs {
 			s.noteCostLocked(m.Update(), e.Time())
 		}
 	case "session_info_update":

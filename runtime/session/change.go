@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -328,13 +329,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 func (s *Session) Rename(title string, told func(err error)) {
 	s.mu.Lock()
 	was, titled, agents := s.rec.Title, s.rec.Titled, s.rec.AgentTitle
-	own := agents
-	if !titled {
-		own = was
-	}
-	if s.rec.Title, s.rec.Titled, s.rec.AgentTitle = title, true, own; title == "" {
-		s.rec.Title, s.rec.Titled, s.rec.AgentTitle = own, false, ""
-	}
+	s.rec.noteTitle(title)
 	is := s.rec.Title
 	s.editedLocked(edit{
 		undo: func(rec *record) { rec.Title, rec.Titled, rec.AgentTitle = was, titled, agents },
@@ -346,13 +341,29 @@ func (s *Session) Rename(title string, told func(err error)) {
 				} else {
 					update = update.String("title", is)
 				}
-				s.tell(update.End())
+				given := rawjson.Object{}.Raw(givenTitle, strconv.AppendBool(nil, title != "")).End()
+				s.tell(update.Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, given).End()).End())
 			}
 			told(err)
 		},
 	})
 	s.mu.Unlock()
 	s.saveSoon()
+}
+
+// givenTitle is the member of our part of _meta that says, with the update of a title, whether a client has given it, or
+// has taken away that which it had given.
+const givenTitle = "given"
+
+// noteTitle gives the session a title of a client's, or with "" that of its agent.
+func (rec *record) noteTitle(title string) {
+	own := rec.AgentTitle
+	if !rec.Titled {
+		own = rec.Title
+	}
+	if rec.Title, rec.Titled, rec.AgentTitle = title, true, own; title == "" {
+		rec.Title, rec.Titled, rec.AgentTitle = own, false, ""
+	}
 }
 
 // SetTitle is Rename, and waits for it.

@@ -122,13 +122,15 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 				if e.Kind == journal.Second && !own {
 					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
 				}
+				s.mu.Lock()
 				s.append(e.Kind, journal.Except(maker), &m)
 				if isCall(&m) {
 					running.note(m.Update())
 				}
 				if isCall(&m) && e.Kind.IsUpdate() {
-					s.noteSubagent(&m)
+					s.noteSubagentLocked(&m)
 				}
+				s.mu.Unlock()
 			}
 		}
 		s.Flush()
@@ -142,6 +144,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	}
 	s.endTerminals(running.second, journal.Except(maker))
 	s.Flush()
+	_ = s.noteEnd() // what the log says so far is of the other session, and its costs are
 }
 
 // Needs returns what a process needs to be for the session's sake.
@@ -180,6 +183,8 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		return nil, nil, 0, err
 	}
 	kept := s.Log().Saved()
+	s.behind.Store(kept > 0)
+	s.catchUp(everything)
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
 	if l.replaying && p.Agent().Info().Record {
 		l.merge = s.newMerge(true)

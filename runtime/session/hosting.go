@@ -60,8 +60,7 @@ func (s *Session) startLocked(e effect) {
 // start gives a dormant session a process, with the agent's own memory of it where
 // the agent has one.
 func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*link, error) {
-	s.catchUp(everything)
-	s.behind.Store(false) // what cannot be read now is not counted behind what the agent says from here on
+	s.caughtUp()
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()

@@ -38,7 +38,7 @@ func (s *Session) span() (last, oldest uint64) {
 	if end := s.resting(); end != nil {
 		return end.Last, end.Oldest
 	}
-	s.catchUp(listTail)
+	s.catchUp(listParts)
 	l := s.Log()
 	return l.Last(), l.Oldest()
 }
@@ -46,16 +46,16 @@ func (s *Session) span() (last, oldest uint64) {
 // Active returns when the last message of the session came.
 func (s *Session) Active() time.Time {
 	if s.resting() == nil {
-		s.catchUp(listTail)
+		s.catchUp(listParts)
 		s.Log() // knows it
 	}
 	return time.UnixMilli(s.active.Load()).UTC()
 }
 
-// endOf returns what the record is to say of a log, nil while it is in use.
+// endOf returns what the record is to say of a log, nil while it is in use or says more than the record knows.
 func (s *Session) endOf(l *journal.Log) *logEnd {
 	end, ok := l.AtRest()
-	if !ok {
+	if !ok || s.behind.Load() {
 		return nil
 	}
 	return &logEnd{end, s.active.Load()}

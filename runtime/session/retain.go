@@ -109,7 +109,9 @@ func (s *Session) logSize() int64 {
 
 // trim lets events go that need not be kept, and returns the bytes that were freed.
 func (s *Session) trim(keep journal.Keep) int64 {
-	s.catchUp(everything) // before what the record does not know is gone
+	if s.catchUp(everything); s.behind.Load() {
+		return 0 // what the record does not know would be gone
+	}
 	log := s.Log()
 	s.mu.Lock()
 	last := log.Last()

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,16 +38,15 @@ type Session struct {
 	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
-	lostCalls  sync.Once              // of EndLostCalls
-	catching   sync.Mutex             // held by catchUp
-	behind     atomic.Bool            // the log may say what the record does not know
-	costsNoted bool                   // the record knows all costs: an earlier version has not said up to which event
-	madeHere   bool                   // by this gateway, since it started
-	recall     sync.Once              // of prompts that an earlier gateway has taken
-	born       atomic.Pointer[record] // of a session that was just made, until its record is on disk
-	reached    uint64                 // the newest event of the log when the gateway started, as the record knows it
-	bound      uint64                 // and up to which number more may have been given
-	storing    *storing               // nil unless the session's durability is Sync
+	lostCalls sync.Once              // of EndLostCalls
+	catching  sync.Mutex             // held by catchUp
+	behind    atomic.Bool            // the log may say what the record does not know
+	madeHere  bool                   // by this gateway, since it started
+	recall    sync.Once              // of prompts that an earlier gateway has taken
+	born      atomic.Pointer[record] // of a session that was just made, until its record is on disk
+	reached   uint64                 // the newest event of the log when the gateway started, as the record knows it
+	bound     uint64                 // and up to which number more may have been given
+	storing   *storing               // nil unless the session's durability is Sync
 
 	mu         sync.Mutex
 	m          machine
@@ -111,8 +109,6 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.behind.Store(h == dormant)
-	s.costsNoted = rec.NotedSeq == 0 && rec.LastSeq > 0
-	s.rec.NotedSeq = cmp.Or(rec.NotedSeq, rec.LastSeq)
 	s.active.Store(rec.CreatedAt.UnixMilli())
 	if rec.LogEnd != nil {
 		s.end.Store(rec.LogEnd)

@@ -2,7 +2,6 @@ package cmdline
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -38,10 +37,7 @@ func Size(s string) (int64, error) {
 	if n *= factor; err != nil || !(n >= 1) || n > 1<<63 {
 		return 0, fmt.Errorf("%q is not a size: use for example 32MiB", s)
 	}
-	if n == 1<<63 { // the largest number of all, as a float is
-		return math.MaxInt64, nil
-	}
-	return int64(n), nil
+	return int64(min(n, 1<<62)), nil // to which one can be added
 }
 
 // SizeOrNone is Size for what may also be 0, which is no bound.

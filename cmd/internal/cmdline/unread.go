@@ -24,7 +24,7 @@ func (l Log) Open(w io.Writer) (log *slog.Logger, end func()) {
 	}
 	u := &unread{more: make(chan struct{}, 1), done: make(chan struct{})}
 	log = l.To(u)
-	go u.pass(w, log)
+	go u.pass(w, l.To(w))
 	return log, u.end
 }
 
@@ -58,24 +58,27 @@ func (u *unread) wakeLocked() {
 	}
 }
 
-// pass writes what there is until the end. Nobody can be told that something cannot be written.
-func (u *unread) pass(w io.Writer, log *slog.Logger) {
+// pass writes what there is until the end, and to direct how much there is not. Nobody can be told that something cannot
+// be written.
+func (u *unread) pass(w io.Writer, direct *slog.Logger) {
 	defer close(u.done)
 	for range u.more {
-		u.mu.Lock()
-		lines, lost, ended := u.waits, u.lost, u.ended
-		u.waits, u.lost = nil, 0
-		u.mu.Unlock()
-		_, _ = w.Write(lines)
-		if lost > 0 {
-			log.Error("lines of the log are lost, as nobody has read it", "lines", lost) // whatever the level is
+		for {
 			u.mu.Lock()
-			lines, u.waits = u.waits, nil
+			lines, lost, ended := u.waits, u.lost, u.ended
+			u.waits, u.lost = nil, 0
 			u.mu.Unlock()
 			_, _ = w.Write(lines)
-		}
-		if ended {
-			return
+			if lost > 0 {
+				direct.Error("lines of the log are lost, as nobody has read it", "lines", lost) // whatever the level is
+			}
+			if len(lines) > 0 || lost > 0 {
+				continue
+			}
+			if ended {
+				return
+			}
+			break
 		}
 	}
 }

@@ -283,6 +283,8 @@ export class Conversation extends Store<ConversationState> {
     }
   }
 
+  #saidMoved = false; // by the node that the session has left
+
   /** What came while history was read and is newer goes behind it. */
   #caughtUp(): void {
     const waited = this.#reading ?? [];
@@ -315,9 +317,20 @@ export class Conversation extends Store<ConversationState> {
         if (!mine(ended)) return;
         this.#inOrder(ended, () => {
           noteEnd(this.#transcript, ended.data as never, Date.now());
+          this.#saidMoved = ended.data.reason === "moved";
           this.#changed();
           if (ended.data.reason === "deleted") this.#deleted();
           else void this.refresh();
+        });
+      }),
+      // What the node before it says of that may not come any more: the hub follows the session to the other one.
+      client.onSessionMoved((moved) => {
+        if (!mine(moved)) return;
+        this.#inOrder(moved, () => {
+          if (!this.#saidMoved) noteEnd(this.#transcript, { reason: "moved", message: `it goes on at the node ${moved.node} of the same hub` }, Date.now());
+          this.#saidMoved = false;
+          this.#changed();
+          void this.refresh();
         });
       }),
     ];

@@ -7,7 +7,7 @@ import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
-import { ENDED, MCP_SERVERS, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionStorage, type Unparsed } from "./extensions.js";
+import { ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
@@ -85,6 +85,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
   readonly #activities = new Listeners<Activity>();
   readonly #endings = new Listeners<SessionEnded>();
+  readonly #moves = new Listeners<SessionMoved>();
   readonly #storages = new Listeners<SessionStorage>();
   readonly #mcpServers = new Listeners<SessionMcpServers>();
   readonly #turnEndings = new Listeners<TurnEnded>();
@@ -637,6 +638,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#endings.add(listener);
   }
 
+  /** Tells when a session goes on at another node of a hub. */
+  onSessionMoved(listener: (moved: SessionMoved) => void): () => void {
+    return this.#moves.add(listener);
+  }
+
   /** Tells when the gateway cannot write a session, as with a full disk, and when it can again. */
   onSessionStorage(listener: (storage: SessionStorage) => void): () => void {
     return this.#storages.add(listener);
@@ -708,6 +714,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     switch (method) {
       case ENDED:
         this.#endings.emit(params as SessionEnded);
+        break;
+      case MOVED:
+        this.#moves.emit(params as SessionMoved);
         break;
       case STORAGE:
         this.#storages.emit(params as SessionStorage);

@@ -32,6 +32,16 @@ export interface SessionEnded {
   readonly data: components["schemas"]["End"];
 }
 
+/** At a hub: a session goes on at another node. Requests go there by themselves. */
+export interface SessionMoved {
+  readonly sessionId: string;
+  /** The node that it left. */
+  readonly from: string;
+  readonly node: string;
+  /** How many events the node before it has taken with it, when it was lost. */
+  readonly missing: number;
+}
+
 /** The gateway cannot write a session, or can again: nothing of it is shown meanwhile. */
 export interface SessionStorage {
   readonly sessionId: string;
@@ -85,6 +95,7 @@ export type Answer<T> = T | undefined | Promise<T | undefined>;
 
 export const QUESTION = "_sandboxagent/session/request_question";
 export const ENDED = "_sandboxagent/session/ended";
+export const MOVED = "_sandboxagent/session/moved";
 export const STORAGE = "_sandboxagent/session/storage";
 export const MCP_SERVERS = "_sandboxagent/session/mcp_servers";
 export const TURN_ENDED = "_sandboxagent/session/turn_ended";
