@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -281,4 +282,68 @@ func about(t *testing.T, r *Runtime, s string) []string {
 		cost = fmt.Sprint(info.Cost.Amount, " ", info.Cost.Currency)
 	}
 	return append([]string{info.Title, info.Model, cost}, children(t, r, s)...)
+}
+
+// A hub has what the record was when a turn ended, and all events. A session that it brings back has both, and its agent
+// goes on, and counts, from where that turn ended.
+func TestImport_RecordOfBefore(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	costs := func(tc *testClient, c *fakeConn, opened bool, amount float64, title string) {
+		t.Helper()
+		id := tc.request("session/prompt", prompt(s, "hi"))
+		if !opened {
+			c.result(c.next(t, "session/resume"), "{}")
+		}
+		p := c.next(t, "session/prompt")
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%q,"update":{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":%v,"currency":"USD"}}}}`, p.Session(), amount))
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%q,"update":{"sessionUpdate":"session_info_update","title":%q}}}`, p.Session(), title))
+		c.result(p, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	export := func(open bool) (m Manifest, files map[string][]byte) {
+		t.Helper()
+		files = map[string][]byte{}
+		err := r.ExportSession(t.Context(), s, &Departure{
+			Open: open, WithoutLog: open,
+			Begin: func(of Manifest) error { m = of; return nil },
+			Put: func(name string, from io.Reader) (err error) {
+				files[name], err = io.ReadAll(from)
+				return err
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, files
+	}
+	costs(tc, a.conn(), true, 10, "Of the bundle")
+	_, bundle := export(true)
+	costs(tc, a.conn(), true, 10.5, "Of the log")
+	tc.close()
+	m, files := export(false)
+	files[TravelRecord] = bundle[TravelRecord]
+	dir := t.TempDir()
+	for name, b := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, b, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r = newRuntime(t, t.TempDir(), b)
+	if _, err := r.ImportSession(t.Context(), m, dir, ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := about(t, r, s); got[0] != "Of the log" || got[2] != "10.5 USD" {
+		t.Errorf("it came with %q", got)
+	}
+	tc = connect(t, r, "")
+	tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	costs(tc, b.conn(), false, 10.1, "Here")
+	if got := about(t, r, s); got[0] != "Here" || got[2] != "10.6 USD" {
+		t.Errorf("it went on with %q", got)
+	}
 }
