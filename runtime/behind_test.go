@@ -347,3 +347,37 @@ func TestImport_RecordOfBefore(t *testing.T) {
 		t.Errorf("it went on with %q", got)
 	}
 }
+
+// What a fork has of the session that it was made from is none of its own, also when its gateway is killed before the
+// fork has said anything.
+func TestFork_CostsOfItsOrigin(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"fork":{}}}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "hi"))
+	p := a.conn().next(t, "session/prompt")
+	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":5,"currency":"USD"}}}}`)
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	id = tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	a.conn().result(a.conn().next(t, "session/fork"), `{"sessionId":"fork"}`)
+	tc.until(id)
+	record := filepath.Join(dir, "sessions", "fork", "session.json")
+	left, err := os.ReadFile(record) // the answer is out: this is what a kill leaves
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.close()
+	if err := errors.Join(r.Shutdown(t.Context()), os.WriteFile(record, left, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, &fakeAgent{})
+	if got := about(t, r, "fork"); got[2] != "" {
+		t.Errorf("it costs %s", got[2])
+	}
+	if got := about(t, r, s); got[2] != "5 USD" {
+		t.Errorf("its origin costs %s", got[2])
+	}
+}
