@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os/signal"
 	"slices"
 	"strings"
 
@@ -121,8 +120,7 @@ func localInstaller(c *cli.Context) (in *install.Installer, end func(), err erro
 // untilSignal returns a context that ends with --timeout and with signals.
 // explain makes the error of what a signal ended say so.
 func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error, cancel context.CancelFunc) {
-	signalled, stop := signal.NotifyContext(c.Context, leaving...)
-	context.AfterFunc(signalled, stop) // the second one ends the program at once
+	signalled, stop := cmdline.UntilSignal(c.Context, leaving...)
 	ctx, cancelTimeout := withTimeout(signalled, c.Duration("timeout"))
 	explain = func(err error) error {
 		switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path"
 	"regexp"
 	"strconv"
@@ -309,9 +308,8 @@ and what its agent kept when its last turn ended. Nothing is taken out of them.`
 				return cmdline.Usagef(c, "name the file with -o FILE, or -o - for the standard output")
 			}
 			// Who leaves meanwhile leaves no part of it behind.
-			ctx, stop := signal.NotifyContext(ctx, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+			ctx, stop := cmdline.UntilSignal(ctx, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 			defer stop()
-			context.AfterFunc(ctx, stop) // the second one ends the program at once
 			return cmdline.Save(c.String("output"), "the session", std.out, std.err, func(to io.Writer) error { return hub.ExportSession(ctx, id, to) })
 		}),
 	}
