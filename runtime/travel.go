@@ -127,7 +127,9 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	var o adapters.Options
 	a := r.agents.Find(m.Agent)
 	if a != nil {
-		o = a.Options(s.Needs(agents.Needs{}, a))
+		if o, err = a.Options(s.Needs(agents.Needs{}, a)); err != nil {
+			return err
+		}
 		m.AgentVersion = o.Program.Version
 	}
 	if d.Clean != nil {
@@ -493,7 +495,11 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")
 			}
-			t := adapters.Travel{Options: a.Options(n), SessionID: nativeID, Cwd: cwd, Temp: filepath.Dir(dir)}
+			o, err := a.Options(n)
+			if err != nil {
+				return nil, err
+			}
+			t := adapters.Travel{Options: o, SessionID: nativeID, Cwd: cwd, Temp: filepath.Dir(dir)}
 			return placeAgent(ctx, a, t, files, placing, move)
 		},
 	})

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -224,15 +223,13 @@ func (p *Process) start(ctx context.Context) {
 }
 
 // options are what a process for the needs is opened with, but for its program.
-func (a *Agent) options(n *Needs) adapters.Options {
-	o := adapters.Options{Logger: a.log, Env: n.Env, Credentials: n.Credentials}
+func (a *Agent) options(n *Needs) (o adapters.Options, err error) {
+	o = adapters.Options{Logger: a.log, Env: n.Env, Credentials: n.Credentials}
 	if n.Alone {
 		o.Dir = existing(n.Dir)
 	}
-	if a.set.o.StateDir != "" {
-		o.StateDir = filepath.Join(a.set.o.StateDir, a.id)
-	}
-	return o
+	o.StateDir, err = a.set.folder.of(a.id)
+	return o, err
 }
 
 // Recorded looks at the agent's own record of a session. It starts nothing.
@@ -241,7 +238,12 @@ func (a *Agent) Recorded(n Needs, session string) adapters.Recorded {
 	if !ok {
 		return adapters.Recorded{}
 	}
-	return r.Recorded(a.options(&n), session)
+	o, err := a.options(&n)
+	if err != nil {
+		a.log.Warn("the agent's own records are not looked at", "err", err)
+		return adapters.Recorded{}
+	}
+	return r.Recorded(o, session)
 }
 
 // open finds the agent's program, starts it and asks it to initialize.
@@ -253,7 +255,10 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	}
 	ctx, cancel := context.WithTimeout(observe.Within(ctx, span.Context()), startTimeout)
 	defer cancel()
-	o := a.options(n)
+	o, err := a.options(n)
+	if err != nil {
+		return problem.Wrap(problem.Unavailable, err, "cannot start agent %s", a.id)
+	}
 	o.Program = program
 	if n.Raw {
 		p.raw = traffic.New(n.Cleaner())

@@ -32,7 +32,7 @@ type Options struct {
 
 	RequestTimeout time.Duration // for the answer to initialize
 
-	StateDir string // agents' own state lives below it; "" for none
+	StateDir string // agents' own state lives below it; "" for a temporary one, which ends with the Set
 	Observer observe.Observer
 	Logger   *slog.Logger
 	Tasks    *Tasks        // run the work that nobody waits for
@@ -64,6 +64,7 @@ type Set struct {
 	ctx     context.Context // ends with Close; that of starts
 	stop    context.CancelCauseFunc
 	closing atomic.Bool
+	folder  folder
 
 	mu     sync.Mutex
 	agents map[string]*Agent // those of the catalog are added when they are used
@@ -71,7 +72,7 @@ type Set struct {
 
 // NewSet returns the agents of the adapters. It starts none.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, agents: map[string]*Agent{}}
+	set := &Set{o: o, agents: map[string]*Agent{}, folder: folder{dir: o.StateDir}}
 	for _, a := range o.Adapters {
 		id := a.Info().ID
 		if set.agents[id] != nil {
@@ -191,7 +192,8 @@ func (set *Set) EndUnused() {
 }
 
 // Close ends every process and every start, and takes no more. It waits until
-// nothing of them is left; the error says what did not end before ctx.
+// nothing of them is left; the error says what did not end before ctx. Then a temporary
+// folder of theirs stays, too.
 func (set *Set) Close(ctx context.Context) error {
 	set.closing.Store(true)
 	set.stop(ErrShutdown)
@@ -216,7 +218,7 @@ func (set *Set) Close(ctx context.Context) error {
 		}
 	}
 	if len(left) == 0 {
-		return nil
+		return set.folder.close()
 	}
 	var names []string
 	for _, id := range slices.Sorted(maps.Keys(left)) {

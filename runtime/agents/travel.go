@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -13,8 +14,11 @@ func (a *Agent) Traveller() adapters.Traveller {
 
 // Options returns what a process with these needs would be opened with. It installs
 // nothing: the program is the zero one when there is none.
-func (a *Agent) Options(n Needs) adapters.Options {
-	o := a.options(&n)
+func (a *Agent) Options(n Needs) (adapters.Options, error) {
+	o, err := a.options(&n)
+	if err != nil {
+		return o, problem.Wrap(problem.Unavailable, err, "agent %s cannot be asked for what it keeps", a.id)
+	}
 	o.Program, _ = a.locate(n.Version)
-	return o
+	return o, nil
 }

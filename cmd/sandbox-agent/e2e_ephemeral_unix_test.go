@@ -1,0 +1,63 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// briefAmp plays the program: it begins, and ends each turn at once.
+const briefAmp = `#!/bin/sh
+case "$1" in --help|--version) exit 0;; esac
+echo '{"type":"system","subtype":"init","session_id":"T-01a1ff59-511e-77f1-8249-a632ffe175a2"}'
+while read line; do
+	echo '{"type":"assistant","message":{"content":[{"type":"text","text":"done"}],"stop_reason":"end_turn"}}'
+done
+`
+
+// A gateway that keeps nothing on the disk has no data directory for what agents keep beside their sessions. That
+// is not the folder in which it was started: what is there is somebody's, whatever its name.
+func TestEphemeral_LeavesItsFolderAlone(t *testing.T) {
+	home, programs, temp := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(programs, "amp"), []byte(briefAmp), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	theirs := []string{filepath.Join(home, "run", "theirs"), filepath.Join(home, "sessions", "theirs.json")}
+	for _, file := range theirs {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := newGateway(t, "--ephemeral")
+	g.env = []string{"HOME=" + t.TempDir(), "TMPDIR=" + temp, "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "AMP_API_KEY=sgamp_somebody"}
+	g.wrap = []string{"/bin/sh", "-c", `cd "$0" && exec "$@"`, home}
+	g.start()
+	c := connect(t, g, wsocket, options{agent: "amp", cwd: t.TempDir()})
+	session := c.newSession()
+	if reason := c.prompt(session, "say done"); reason != "end_turn" {
+		t.Errorf("the turn ended with %s", reason)
+	}
+	found := func(dir string) []string {
+		all, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if got := found(home); len(got) != len(theirs) || got[0] != theirs[0] || got[1] != theirs[1] {
+		t.Errorf("the folder in which it was started has %q, want %q", got, theirs)
+	}
+	if len(found(temp)) == 0 {
+		t.Error("nothing among the temporary files, so that this test sees nothing")
+	}
+	g.kill(syscall.SIGTERM)
+	if left, _ := os.ReadDir(temp); len(left) != 0 {
+		t.Errorf("it has left %v among the temporary files", left)
+	}
+}

@@ -1,0 +1,51 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// folder is where agents keep what is their own. A gateway without a folder for it has a
+// private one among the temporary files, made with the first agent that needs it: an
+// adapter that is given none would use the folder in which the gateway was started.
+type folder struct {
+	mu   sync.Mutex
+	dir  string // "" until there is one
+	temp bool   // it goes with the Set
+	over bool
+}
+
+// of returns an agent's folder. It need not exist.
+func (f *folder) of(agent string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dir == "" {
+		if f.over {
+			return "", errors.New("make a folder for agents: the gateway is ending")
+		}
+		dir, err := os.MkdirTemp("", "sandbox-agent-state-")
+		if err != nil {
+			return "", fmt.Errorf("make a folder for agents: %w", err)
+		}
+		f.dir, f.temp = dir, true
+	}
+	return filepath.Join(f.dir, agent), nil
+}
+
+// close removes what goes with the Set. No agent runs any more.
+func (f *folder) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	if !f.temp {
+		return nil
+	}
+	if err := os.RemoveAll(f.dir); err != nil {
+		return fmt.Errorf("remove the folder of agents: %w", err)
+	}
+	f.dir, f.temp = "", false
+	return nil
+}
