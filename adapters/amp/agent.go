@@ -37,7 +37,7 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*session).end)}
-	runs.sweep(filepath.Join(o.StateDir, "run"), a.log)
+	runs.Sweep(filepath.Join(o.StateDir, "run"), a.log)
 	return a
 }
 

@@ -19,6 +19,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
+// runs are the folders of all sessions.
+var runs bridge.Folders
+
 // session is a session and the process that serves it now.
 type session struct {
 	a   *agent
@@ -54,7 +57,7 @@ type session struct {
 func (a *agent) newSession(id schema.SessionID, l *launch) *session {
 	s := &session{
 		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
-		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
+		dir: filepath.Join(a.o.StateDir, "run", runs.Name()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)
@@ -294,6 +297,6 @@ func (s *session) end() {
 			s.desk.close()
 		}
 		s.work.Wait()
-		runs.remove(s.dir, s.log)
+		runs.Remove(s.dir, s.log)
 	})
 }

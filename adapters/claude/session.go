@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,9 @@ import (
 
 // startBound limits how long the program may take to say that it is ready.
 const startBound = 90 * time.Second
+
+// runs are the folders of all sessions.
+var runs bridge.Folders
 
 // session is a session and the process that serves it.
 type session struct {
@@ -76,7 +78,7 @@ func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 // start starts the program and returns its answer to initialize. On an error
 // nothing is left.
 func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *greeting, err error) {
-	s.dir = filepath.Join(s.a.o.StateDir, "run", string(s.id))
+	s.dir = filepath.Join(s.a.o.StateDir, "run", runs.Name())
 	defer func() {
 		if err != nil {
 			s.end()
@@ -278,11 +280,8 @@ func (s *session) end() {
 		s.stop()
 		s.looking.Stop()
 		s.work.Wait()
-		if s.dir == "" {
-			return
-		}
-		if err := os.RemoveAll(s.dir); err != nil {
-			s.log.Warn("remove a session's files", "session", s.id, "err", err)
+		if s.dir != "" {
+			runs.Remove(s.dir, s.log)
 		}
 	})
 }

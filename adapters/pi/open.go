@@ -121,6 +121,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	s.allowed(known)
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
+			s.end()
 			return nil, err
 		}
 	}

@@ -23,6 +23,9 @@ import (
 // maxEarly bounds the updates that wait for the session's id.
 const maxEarly = 256
 
+// runs are the folders of all sessions.
+var runs bridge.Folders
+
 // session is a session and the process that serves it.
 type session struct {
 	a      *agent
@@ -68,7 +71,7 @@ func (a *agent) newSession(l *launch) *session {
 		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
 		calls: map[string]string{}, always: map[string]bool{},
 	}
-	s.dir = filepath.Join(a.o.StateDir, "run", rand.Text())
+	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)
@@ -380,9 +383,7 @@ func (s *session) end() {
 			p.end()
 		}
 		s.work.Wait()
-		if err := os.RemoveAll(s.dir); err != nil {
-			s.log.Warn("remove a session's files", "session", s.id, "err", err)
-		}
+		runs.Remove(s.dir, s.log)
 	})
 }
 
