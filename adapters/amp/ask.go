@@ -12,7 +12,8 @@ import (
 // decide answers a delegate: by what was allowed before, by the session's mode,
 // or as the client says. It runs on a goroutine of the delegate's.
 func (s *session) decide(ctx context.Context, r *request) reply {
-	if t := s.turns.Current(); t == nil || t.Stopping() {
+	t := s.turns.Current()
+	if t == nil || t.Stopping() {
 		return reply{Reason: saidCancel}
 	}
 	ctx, done, ok := s.asks.Begin(ctx, r.ID)
@@ -30,7 +31,10 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 		return out
 	})
 	s.keep()
-	a := s.answer(ctx, r, &c)
+	a, stop := s.answer(ctx, r, &c)
+	if stop {
+		t.Stop() // it may be over by now, and another one run
+	}
 	s.emit(func(t *translator) []schema.SessionUpdate {
 		if a.Allow {
 			return t.allowed(r.ID)
@@ -69,27 +73,25 @@ func (s *session) announced(ctx context.Context, id string) {
 	}
 }
 
-func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
+// answer finds the answer; stop says that the client wants the turn to end.
+func (s *session) answer(ctx context.Context, r *request, c *tool) (a reply, stop bool) {
 	key, _ := grant(s.cwd, r)
 	s.mu.Lock()
 	known := key != "" && s.granted[key]
 	id := s.id
 	s.mu.Unlock()
 	if known || s.l.permit == permitWrite && slices.Contains(edits, r.Tool) && key != "" {
-		return reply{Allow: true}
+		return reply{Allow: true}, false
 	}
 	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, s.cwd, r, c), &resp); err != nil {
-		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}
+		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}, false
 	}
 	a, always, stop := chosen(&resp)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if always && key != "" {
+		s.mu.Lock()
 		s.granted[key] = true
+		s.mu.Unlock()
 	}
-	if t := s.turns.Current(); stop && t != nil {
-		t.Stop()
-	}
-	return a
+	return a, stop
 }

@@ -1,6 +1,8 @@
 package amp
 
 import (
+	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -135,4 +137,50 @@ func TestRuns_Sweep(t *testing.T) {
 		t.Errorf("the session that runs has %q", now)
 	}
 	other.Close()
+}
+
+// A question may be answered when its turn is over and another one runs, which nobody wants to end.
+func TestStuck_LateAnswerEndsNoOtherTurn(t *testing.T) {
+	say := func(text, stop string) string {
+		return `echo '{"type":"assistant","message":{"content":[{"type":"text","text":"` + text + `"}],"stop_reason":"` + stop + `"}}'` + "\n"
+	}
+	w := program(t, help+initLine+"\nn=0\nwhile read line; do n=$((n+1))\n"+say("'$n' begun", "tool_use")+"while [ ! -e \"$HOME/end$n\" ]; do sleep 0.05; done\n"+say("over", "end_turn")+"done\n")
+	c := w.open(nil)
+	id := c.New("")
+	begun := func(n string) {
+		t.Helper()
+		c.Await("turn "+n, 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), n+" begun") })
+	}
+	first := c.Prompt(id, "say one")
+	begun("1")
+	desks, _ := filepath.Glob(filepath.Join(w.State, "run", "*", socketName))
+	if len(desks) != 1 {
+		t.Fatalf("delegates ask at %q", desks)
+	}
+	delegate, err := (&net.Dialer{}).DialContext(t.Context(), "unix", desks[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = delegate.Close() }()
+	if _, err := delegate.Write([]byte(`{"tool":"Bash","id":"toolu_1","input":{"command":"true"}}` + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	_, ask := c.Await("the question", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionRequestPermission })
+	w.Write("end1", "", 0o600)
+	if r, e := c.Result(first); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
+		t.Errorf("the first turn: %s, %v", r, e)
+	}
+	second := c.Prompt(id, "say two")
+	begun("2")
+	if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), []byte(`{"outcome":{"outcome":"cancelled"}}`))); err != nil {
+		t.Fatal(err)
+	}
+	var answered reply
+	if err := json.NewDecoder(delegate).Decode(&answered); err != nil || answered.Allow {
+		t.Errorf("the delegate is told %+v, %v", answered, err)
+	}
+	w.Write("end2", "", 0o600)
+	if r, e := c.Result(second); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
+		t.Errorf("the second turn: %s, %v", r, e)
+	}
 }

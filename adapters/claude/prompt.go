@@ -121,21 +121,22 @@ func (s *session) observe(e *event) {
 		}
 	case begins && t.Stopping():
 		// The interrupt came before the turn had begun.
-		s.nudge()
+		s.nudge(t)
 	case e.Subtype == "api_retry" && e.Error == errAuth && e.Attempt < s.tries:
 	default:
 		had := t.Work.failure
 		t.Work.note(e)
 		if t.Work.failure == errAuth && had != errAuth && e.Subtype == "api_retry" {
-			s.nudge() // further attempts would fail as well
+			s.nudge(t) // further attempts would fail as well
 		}
 	}
 }
 
-// nudge interrupts without waiting for it: the reader must not write.
-func (s *session) nudge() {
-	s.work.Go(func() {
-		if _, err := s.control(s.ctx, map[string]string{"subtype": "interrupt"}); err != nil {
+// nudge interrupts a turn without waiting for it: the reader must not write. Behind the
+// turn it would interrupt the next one.
+func (s *session) nudge(t *turn.Turn[work]) {
+	t.Go(func(ctx context.Context) {
+		if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
 			s.log.Debug("interrupt claude", "session", s.id, "err", err)
 		}
 	})

@@ -20,7 +20,8 @@ const maxAsks = turn.MaxAsks
 // asked is a question that is open.
 type asked struct {
 	*ask
-	native  string // the session that asks, which may be a subagent's
+	native  string           // the session that asks, which may be a subagent's
+	of      *turn.Turn[work] // that ran then; nil for none
 	cancel  context.CancelFunc
 	decided bool          // guarded by the session's mu
 	done    chan struct{} // closed when decided is set
@@ -29,7 +30,7 @@ type asked struct {
 // asked takes a question. It runs on the goroutine that reads, which must not
 // wait: the answer is found, and given, by a goroutine of its own.
 func (s *session) asked(e *event) {
-	q := &asked{ask: &e.ask, native: e.Session, done: make(chan struct{})}
+	q := &asked{ask: &e.ask, native: e.Session, of: s.turns.Current(), done: make(chan struct{})}
 	var ctx context.Context
 	ctx, q.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
@@ -172,7 +173,7 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 		s.decided(q)
 		s.reply(ctx, q, "reject", "")
 	case resp.Outcome.Cancelled != nil:
-		s.breakOff()
+		q.breakOff()
 	default:
 		s.log.Warn("the client chose what was not offered", "option", option)
 		s.refuse(ctx, q, rejected)
@@ -244,7 +245,7 @@ func (s *session) inquire(ctx context.Context, q *asked) {
 	case ctx.Err() != nil:
 		return
 	case err == nil && resp.Outcome == acp.QuestionCancelled:
-		s.breakOff()
+		q.breakOff()
 		return
 	case err == nil && resp.Outcome == acp.QuestionAnswered:
 		path, body = path+"/reply", map[string]any{"answers": answers(q.Questions, resp.Answers)}

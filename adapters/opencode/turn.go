@@ -112,10 +112,10 @@ func (t *work) completeLocked() {
 	close(t.shown)
 }
 
-// breakOff ends the turn because of the client's answer to a question.
-func (s *session) breakOff() {
-	if t := s.turns.Current(); t != nil {
-		t.Stop()
+// breakOff ends the turn of a question because of the client's answer. Another one may run by now.
+func (q *asked) breakOff() {
+	if q.of != nil {
+		q.of.Stop()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // dialog takes what an extension shows or asks. It is called by the reader, which
@@ -30,6 +31,7 @@ func (s *session) dialog(p *program, e *event) {
 		return // what only a terminal shows
 	}
 	q, gate := asked(e, s.mark)
+	t := s.turns.Current() // the answer may come when another one runs
 	s.mu.Lock()
 	served := s.served // before there is a session nobody can be asked
 	s.mu.Unlock()
@@ -52,7 +54,7 @@ func (s *session) dialog(p *program, e *event) {
 		case !served:
 			s.answer(p, e.ID, nil)
 		case gate:
-			s.answerGate(ctx, p, e.ID, q)
+			s.answerGate(ctx, p, t, e.ID, q)
 		default:
 			s.answer(p, e.ID, s.question(ctx, e))
 		}
@@ -64,19 +66,35 @@ func (s *session) dialog(p *program, e *event) {
 	})
 }
 
-// answerGate decides on a call.
-func (s *session) answerGate(ctx context.Context, p *program, id string, q *gateQuestion) {
+// answerGate decides on a call of turn t, nil for one that nobody prompted.
+func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work], id string, q *gateQuestion) {
 	said, end := s.decide(ctx, q)
 	if end {
-		if t := s.turns.Current(); t != nil {
-			t.Stop()
-		}
-		s.abort() // before Pi has the answer and goes on
+		s.give(t) // before Pi has the answer and goes on
 	}
 	if said == gateAllow {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(q.Call) })
 	}
 	s.answer(p, id, map[string]any{"value": said})
+}
+
+// give gives up turn t, or what Pi does by itself, and returns when Pi was told. When that
+// is over the prompt that Pi works on by now goes on.
+func (s *session) give(t *turn.Turn[work]) {
+	if t == nil {
+		if s.turns.Alone() {
+			s.abort()
+		}
+		return
+	}
+	t.Stop()
+	told := make(chan struct{})
+	if t.Go(func(context.Context) {
+		defer close(told)
+		s.abort()
+	}) {
+		<-told
+	}
 }
 
 // answer answers a dialog; nil cancels it.

@@ -156,13 +156,14 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 		s.log.Debug("ask for a permission", "session", s.id, "err", err)
 		return saidNothing, false
 	}
-	if resp.Outcome.Selected == nil {
+	switch {
+	case ctx.Err() != nil: // it is of no turn any more
+		return saidCancel, false
+	case resp.Outcome.Selected == nil:
 		return saidCancel, true
 	}
 	one, tool := q.rules()
 	switch option := string(resp.Outcome.Selected.OptionID); {
-	case ctx.Err() != nil:
-		return saidCancel, false
 	case option == optionAllow:
 		return gateAllow, false
 	case option == optionAlways:

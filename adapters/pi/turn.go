@@ -176,7 +176,7 @@ func (s *session) observe(e *event) {
 	}
 	s.mu.Unlock()
 	if again {
-		s.work.Go(s.abort)
+		t.Go(func(context.Context) { s.abort() }) // and not behind it: it would end the next
 	}
 }
 

@@ -162,13 +162,16 @@ func (t *Turn[W]) Stopping() bool {
 	}
 }
 
-// Go runs f beside the turn, unless that is over. Its context ends with the turn.
-func (t *Turn[W]) Go(f func(ctx context.Context)) {
+// Go runs f beside the turn, unless that is over, and reports whether it does. Its
+// context ends with the turn.
+func (t *Turn[W]) Go(f func(ctx context.Context)) bool {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
-	if !t.finished {
-		t.work.Go(func() { f(t.ctx) })
+	if t.finished {
+		return false
 	}
+	t.work.Go(func() { f(t.ctx) })
+	return true
 }
 
 // Current returns the turn that the agent works on, nil when there is none or it
