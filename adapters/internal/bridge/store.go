@@ -42,26 +42,45 @@ func (s *Store[R]) valid(id string) bool {
 
 // Load returns the record of a session; one that is not known has none.
 func (s *Store[R]) Load(id string) (R, bool) {
-	var r, none R
+	var none R
 	if !s.valid(id) {
 		return none, false
 	}
-	b, err := os.ReadFile(s.path(id))
-	if err != nil || json.Unmarshal(b, &r) != nil {
+	r, err := s.read(id)
+	if err != nil {
 		return none, false
 	}
 	return r, true
 }
 
+// errNone says that a session has no record: none was written, or not all of it before a power cut.
+var errNone = errors.New("it has none")
+
+func (s *Store[R]) read(id string) (r R, err error) {
+	b, err := os.ReadFile(s.path(id))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !json.Valid(b) {
+		return r, errNone
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	return r, err
+}
+
 // Change edits a session's record, and saves it when it is another one then. A
-// session that has none gets the record that edit makes of the zero value.
+// session that has none gets the record that edit makes of the zero value. One that cannot be
+// read now, or not by this version, stays as it is.
 func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	if !s.valid(id) {
 		return fmt.Errorf("remember session %q: its id cannot be a file's name", id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.Load(id)
+	r, err := s.read(id)
+	ok := err == nil
+	if !ok && !errors.Is(err, errNone) {
+		return fmt.Errorf("remember session %s: read what is remembered: %w", id, err)
+	}
 	before, err := schema.Encode(r)
 	if err != nil {
 		return fmt.Errorf("remember session %s: %w", id, err)
