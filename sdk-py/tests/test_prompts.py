@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import asynchronous
+from sandbox_agent._backoff import Backoff, Retry
 from sandbox_agent._prompts import Prompts
 from sandbox_agent.errors import ConnectionLostError, NotConnectedError
 from sandbox_agent.versions import AcpVersion
@@ -30,6 +31,9 @@ class Gateway:
 
     def _goes_on(self) -> bool:
         return True
+
+    def _backoff(self) -> Backoff:
+        return Backoff(Retry())
 
     def _after(self, session_id: str) -> int | None:
         return 0

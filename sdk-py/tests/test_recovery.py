@@ -4,6 +4,7 @@ import asyncio
 import json
 import pathlib
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -464,3 +465,96 @@ async def test_who_waits_for_a_connection_that_is_ended_as_it_opens_opens_no_oth
             await client.connect()
         await asyncio.gather(*ended)
         assert client.state == "idle" and len(ended) == 1
+
+
+class Between:
+    """Stands before a gateway. `look` is given each message of the client, and says whether it is passed on."""
+
+    def __init__(self, gateway: Gateway, look: Callable[[Any, dict[str, Any]], Awaitable[bool]]) -> None:
+        self._far, self._look = gateway.url.replace("http", "ws", 1) + "/v2/rpc", look
+        self.near: Any = None  # the newest connection
+
+    async def __aenter__(self) -> Between:
+        self._server = await getattr(websockets, "serve")(self._pass_on, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"])
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _pass_on(self, near: Any) -> None:
+        self.near = near
+        async with getattr(websockets, "connect")(self._far, subprotocols=["acp.sandboxagent.dev"]) as far:
+
+            async def back() -> None:
+                async for frame in far:
+                    await near.send(frame)
+
+            task = asyncio.ensure_future(back())
+            async for frame in near:
+                if await self._look(near, json.loads(frame)):
+                    await far.send(frame)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def refusal(request: dict[str, Any]) -> str:
+    """As of a gateway whose node is away for a moment."""
+    data = {"type": "urn:sandbox-agent:error:unavailable", "title": "Service unavailable", "status": 503}
+    return json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "not now", "data": data}})
+
+
+@SPOKEN
+@pytest.mark.parametrize("lost", ["its prompt", "both"])
+@asynchronous
+async def test_a_cancel_comes_behind_a_prompt_that_is_sent_again(gateway: Gateway, version: Any, agent: str, lost: str) -> None:
+    swallowed: list[str] = []
+
+    async def look(near: Any, message: dict[str, Any]) -> bool:
+        method = str(message.get("method"))
+        if method not in ("session/prompt", "session/cancel") or method in swallowed or (method == "session/cancel" and lost != "both"):
+            return True
+        swallowed.append(method)
+        if lost != "both" or method == "session/cancel":
+            await near.close()
+        return False
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        away = asyncio.Event()
+        client.on_state(lambda state: away.set() if state == "reconnecting" else None)
+        turn = session.prompt("slow")
+        if lost != "both":
+            await away.wait()
+        await turn.cancel()
+        assert (await turn).stop_reason == "cancelled"
+
+
+@SPOKEN
+@pytest.mark.parametrize("method", ["_sandboxagent/session/pending", "_sandboxagent/session/get", "_sandboxagent/session/events"])
+@asynchronous
+async def test_a_turn_and_its_question_are_asked_about_until_there_is_an_answer(gateway: Gateway, version: Any, agent: str, method: str) -> None:
+    refusals = 0
+
+    async def look(near: Any, message: dict[str, Any]) -> bool:
+        nonlocal refusals
+        if refusals == 0 or message.get("method") != method:
+            return True
+        refusals -= 1
+        await near.send(refusal(message))
+        return False
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        turn = session.prompt("permission")
+        ask = await client.requests().__anext__()
+        refusals = 2
+        away = asyncio.Event()
+        client.on_state(lambda state: away.set() if state == "reconnecting" else None)
+        await between.near.close()
+        await away.wait()
+        await client.request("session/list", {})  # on the next connection
+        await ask.allow()
+        assert "allow" in (await turn).text
+        assert refusals == 0

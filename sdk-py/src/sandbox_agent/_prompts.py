@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from ._backoff import Backoff
 from ._wire import Wire
 from .errors import ConnectionLostError, NotConnectedError, RpcError, TurnInterruptedError
 from .session import META, meta_of
@@ -33,6 +34,9 @@ class Host(Protocol):
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         """Runs something until the client is closed."""
 
+    def _backoff(self) -> Backoff:
+        """How what was refused for a reason that goes away is asked again."""
+
 
 @dataclass(eq=False)
 class Prompt:
@@ -43,7 +47,8 @@ class Prompt:
     start_after: int  # the newest event of the session before it
     phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
     sight: Literal["all", "anew", "left"] = "all"  # see Prompts
-    sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more
+    sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
+    cancelled: bool = False  # a cancel was sent behind it
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
@@ -130,10 +135,30 @@ class Prompts:
         for prompt in list(self._order.get(session_id, [])):
             self._finish(prompt, error)
 
-    async def sent(self, session_id: str) -> None:
-        """Waits until the session's prompts are on their way."""
-        for prompt in list(self._order.get(session_id, [])):
-            await prompt.sent.wait()
+    async def cancel(self, session_id: str) -> None:
+        """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
+        prompts = list(self._order.get(session_id, []))
+        while True:
+            for prompt in prompts:
+                await prompt.sent.wait()
+            wire = await self._host._connected()
+            if all(prompt.sent.is_set() for prompt in prompts):  # else they went with a connection, and are sent again
+                break
+        await wire.notify("session/cancel", {"sessionId": session_id})
+        for prompt in prompts:
+            prompt.cancelled = True
+
+    def _found(self, prompt: Prompt) -> None:
+        """The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it."""
+        prompt.sent.set()
+        if prompt.lost and prompt.cancelled and self._order.get(prompt.session_id, [])[-1:] == [prompt]:
+            self._host._spawn(self._cancel_again(prompt))
+
+    async def _cancel_again(self, prompt: Prompt) -> None:
+        try:
+            await self.cancel(prompt.session_id)
+        except (ConnectionLostError, NotConnectedError):
+            pass  # the next connection does it
 
     def _tell(self, prompt: Prompt, outcome: dict[str, Any]) -> None:
         prompt.outcome = outcome
@@ -248,7 +273,7 @@ class Prompts:
             if prompt.phase == "over":
                 raise _interrupted()  # it failed meanwhile, and nobody wants it any more
             try:
-                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=prompt.sent.set)
+                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=lambda: self._found(prompt))
                 if self._version == 1:
                     return _end_of(response, response)
                 prompt.response = response
@@ -281,6 +306,8 @@ class Prompts:
     async def _after_loss(self, prompt: Prompt) -> dict[str, Any] | None:
         """Finds out, on a later connection or when the session was opened anew, how the prompt ended; None when it is to be sent again."""
         prompt.lost = True
+        prompt.sent.clear()
+        backoff = self._host._backoff()
         while True:
             wire = await self._host._connected()
             look = asyncio.ensure_future(self._look(prompt, wire))
@@ -291,6 +318,9 @@ class Prompts:
                 return look.result()
             except ConnectionLostError:
                 await wire.closed.wait()  # with the next connection the gateway can be asked
+            except RpcError as e:
+                if not e.passes or not await backoff.next():
+                    raise
 
     async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
         while True:
@@ -311,6 +341,9 @@ class Prompts:
                         return None
                     if ended is None and state not in ("running", "waiting"):
                         raise _interrupted()
+                    if ended is None:
+                        self._found(prompt)
+            prompt.sent.set()
             # What the stream has not brought yet it will bring, behind the turn's updates, unless the session is opened anew.
             outcome = await self._outcome(prompt)
             if outcome is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -241,29 +241,34 @@ class SandboxAgent:
         return wire
 
     async def _reattach(self, wire: Wire, session_id: str) -> None:
-        attached = self._attached.get(session_id)
-        if attached is None:
+        known = self._attached.get(session_id)
+        if known is None:
             return
+        attached: _Attached = known
         asked = [ask for ask in self._asks.open() if self._of(ask.session_id) is attached]  # its subagents' too
         own = meta_of(attached.params)
-        backoff = Backoff(self._retry)
+
         try:
-            while True:
-                try:
-                    resumed = await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
-                    self._attached_to(session_id, meta_of(resumed))
-                    break
-                except RpcError as e:
-                    if not e.passes or not await backoff.next():
-                        raise
+            resumed = await self._patiently(lambda: wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)})))
+            self._attached_to(session_id, meta_of(resumed))
             if asked:
-                page = await wire.request("_sandboxagent/session/pending", {"sessionId": session_id})
+                page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
         except ConnectionLostError:
             pass  # the next connection does it
         except RpcError as e:
             self._left(session_id)  # it was deleted, or has ended, meanwhile
             self._prompts.fail_of(session_id, e)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Asks again what was refused for a reason that goes away."""
+        backoff = self._backoff()
+        while True:
+            try:
+                return await ask()
+            except RpcError as e:
+                if not e.passes or not await backoff.next():
+                    raise
 
     async def _connected(self) -> Wire:
         """The connection, when there is one that lives."""
@@ -291,6 +296,9 @@ class SandboxAgent:
     def _patience(self) -> Backoff:
         """For connections that end, and were of no use."""
         return Backoff(replace(self._retry, give_up=math.inf))
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._retry)
 
     def _goes_on(self) -> bool:
         return self._connection is not None
@@ -483,8 +491,7 @@ class SandboxAgent:
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
-        await self._prompts.sent(session_id)  # a cancel that comes before its prompt cancels nothing
-        await (await self._connected()).notify("session/cancel", {"sessionId": session_id})
+        await self._prompts.cancel(session_id)
 
     async def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
         """Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`."""

@@ -280,7 +280,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { retry } = this.#options;
     if (lost.used() || performance.now() - lost.since > (retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
-    else if (!(await (this.#useless ??= new Backoff({ ...retry, giveUpAfterMs: Infinity }, this.#attempts.signal)).next())) throw new NotConnectedError();
+    else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
     const connection = await this.#openAgain();
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
@@ -288,7 +288,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         const result = await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
         this.#attachedTo(sessionId, metaOf(result));
         if (asked.length > 0) {
-          const { pending } = await connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId });
+          const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
           const open = new Set(pending.map((one) => one.seq));
           this.#asks.end(asked.filter((one) => !open.has(one.seq))); // somebody has answered, or the agent is gone
         }
@@ -299,6 +299,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       }
     })).catch(() => {}); // the connection was lost again, and is opened again
     return connection;
+  }
+
+  /** For what is tried as long as it takes. */
+  #patience(): Backoff {
+    return new Backoff({ ...this.#options.retry, giveUpAfterMs: Infinity }, this.#attempts.signal);
   }
 
   /** Opens a connection on a network that may break in the middle of it. */
@@ -522,6 +527,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       },
       connected: async () => void (await this.#connected()),
       lost: async () => void (await (await this.#connected()).stream.closed),
+      patience: () => this.#patience(),
       state: async () => (await this.api.session(rest.sessionId)).state,
       events: (after) => this.api.sessionEvents(rest.sessionId, { after, limit: 1000 }),
     });
@@ -539,9 +545,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
-    await this.#prompts.settleBeforeCancel(sessionId);
-    const connection = await this.#connected();
-    await connection.agent.notify("session/cancel", { sessionId });
+    await this.#prompts.cancel(sessionId, async () => {
+      const { agent } = await this.#connected();
+      return () => agent.notify("session/cancel", { sessionId });
+    });
   }
 
   /** Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`. */

@@ -1,4 +1,5 @@
 import type { PromptResponse } from "@agentclientprotocol/sdk/unstable";
+import type { Backoff } from "acp-http-client";
 import type { components } from "./api.gen.js";
 import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
@@ -39,6 +40,8 @@ interface Wire {
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
   lost(): Promise<void>;
+  /** How the gateway is asked again what it could not be asked. */
+  patience(): Backoff;
   state(): Promise<components["schemas"]["Session"]["state"]>;
   events(after: number): Promise<EventPage>;
 }
@@ -61,7 +64,10 @@ interface Prompt {
   readonly turn: Turn<AcpVersion>;
   phase: Phase;
   sight: Sight;
-  readonly sent: Promise<void>; // or not to be sent any more
+  onItsWay: boolean; // or not to be sent any more; not while it may have been lost with its connection
+  sent: Promise<void>; // resolves when it is
+  onSent: () => void;
+  cancelled: boolean; // a cancel was sent behind it
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard: boolean; // of version 1: its turn has had an update
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
@@ -87,17 +93,17 @@ export class Prompts {
   #count = 0;
 
   add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn<AcpVersion> {
-    let onSent = () => {};
     const queue = this.#order.get(sessionId) ?? [];
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", sent: new Promise((resolve) => (onSent = resolve)), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, sent: Promise.resolve(), onSent: () => {}, cancelled: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
+    this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
     queue.push(prompt);
     this.#order.set(sessionId, queue);
-    void this.#run(prompt, wire, before, onSent).finally(onSent).then(
+    void this.#run(prompt, wire, before).finally(() => this.#sent(prompt)).then(
       (end) => this.#finish(prompt, () => prompt.turn.end(end)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
@@ -229,20 +235,46 @@ export class Prompts {
     for (const prompt of [...(this.#order.get(sessionId) ?? [])]) this.#finish(prompt, () => prompt.turn.fail(error));
   }
 
-  /** Resolves when the session's prompts are on their way; those that wait for others are withdrawn. */
-  async settleBeforeCancel(sessionId: string): Promise<void> {
+  /**
+   * Sends a cancel behind the session's prompts, where it does not come before one of them; those that wait for others are
+   * withdrawn. `connected` resolves with what sends it on the present connection.
+   */
+  async cancel(sessionId: string, connected: () => Promise<() => Promise<void>>): Promise<void> {
     const queue = this.#order.get(sessionId) ?? [];
     for (const prompt of queue) if (prompt.phase === "waits") prompt.phase = "withdrawn";
-    await Promise.all(queue.filter((p) => p.phase !== "withdrawn").map((p) => p.sent));
+    const asked = queue.filter((p) => p.phase !== "withdrawn");
+    let send: () => Promise<void>;
+    do {
+      await Promise.all(asked.map((p) => p.sent));
+      send = await connected();
+    } while (!asked.every((p) => p.onItsWay)); // else they went with a connection, and are sent again
+    await send();
+    for (const prompt of asked) prompt.cancelled = true;
   }
 
-  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined, onSent: () => void): Promise<TurnEnd> {
+  #unsent(prompt: Prompt): void {
+    prompt.onItsWay = false;
+    prompt.sent = new Promise((resolve) => (prompt.onSent = resolve));
+  }
+
+  #sent(prompt: Prompt): void {
+    prompt.onItsWay = true;
+    prompt.onSent();
+  }
+
+  /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
+  #found(prompt: Prompt): void {
+    this.#sent(prompt);
+    if (prompt.lost && prompt.cancelled && this.#order.get(prompt.sessionId)?.at(-1) === prompt) void prompt.turn.cancel().catch(() => {}); // the next connection does it
+  }
+
+  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<TurnEnd> {
     if (before) await before.turn.then(() => {}, () => {});
     if (prompt.phase === "withdrawn") return endOf({ stopReason: "cancelled" });
     if (prompt.phase === "waits") prompt.phase = "sent";
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
-      onSent();
+      this.#found(prompt);
     };
     for (;;) {
       const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
@@ -277,11 +309,16 @@ export class Prompts {
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again"> {
     prompt.lost = true;
+    this.#unsent(prompt);
+    const patience = wire.patience();
     for (;;) {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
-        if (prompt.outcome || prompt.ending) return this.#outcome(prompt);
+        if (prompt.outcome || prompt.ending) {
+          this.#sent(prompt);
+          return this.#outcome(prompt);
+        }
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
@@ -291,18 +328,22 @@ export class Prompts {
         }
         if (found.ended && prompt.sight === "left") return found.ended;
         if (found.ended) {
+          this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
           return found.seq <= wire.after() && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
         }
         if (!found.received) return "send again" as const;
-        if (state === "running" || state === "waiting") return this.#outcome(prompt);
+        if (state === "running" || state === "waiting") {
+          this.#found(prompt);
+          return this.#outcome(prompt);
+        }
         throw new TurnInterruptedError(prompt.sessionId);
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        // The gateway could not be asked: with the next connection it can.
-        return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const)]);
+        // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
+        return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
       });
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (verdict !== "lost" && verdict !== "ask again") return verdict;

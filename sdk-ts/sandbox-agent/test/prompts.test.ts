@@ -1,4 +1,5 @@
 // Whose turn an update is of, and what ends a prompt, when others have prompts in the session too.
+import { Backoff } from "acp-http-client";
 import { expect, test } from "vitest";
 import { NotConnectedError } from "../src/errors.js";
 import { Prompts } from "../src/prompts.js";
@@ -13,6 +14,7 @@ function client(version: 1 | 2 = 1) {
   const lost = new Promise<void>((resolve) => (lose = resolve));
   const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
     oneByOne: false, startAfter: 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
+    patience: () => new Backoff({}, new AbortController().signal),
     send: (promptId, onSent) => {
       id = promptId;
       onSent();

@@ -339,3 +339,95 @@ test.each([
   expect(refusals).toBe(0);
   await own.stop();
 });
+
+const overWebSocket = variants.filter((options) => options.transport === "websocket");
+
+/** A WebSocket of which `look` is given each message that is sent, and says whether it goes out. */
+function watched(look: (message: { id?: number; method?: string }, socket: WebSocket) => boolean) {
+  return class extends WebSocket {
+    override send(data: string): void {
+      if (look(JSON.parse(data) as { id?: number; method?: string }, this)) super.send(data);
+    }
+  } as never;
+}
+
+// A cancel that comes before its prompt cancels nothing.
+describe.each(overWebSocket)("a cancel of a prompt that is sent again: version $acpVersion, $agent", (options) => {
+  test.each(["its prompt is", "both are"])("%s lost", async (lost) => {
+    const both = lost === "both are";
+    const swallowed: unknown[] = [];
+    await using c = new SandboxAgentClient({
+      baseUrl: gateway.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+      WebSocket: watched(({ method }, socket) => {
+        if (method !== "session/prompt" && method !== "session/cancel" || swallowed.includes(method) || method === "session/cancel" && !both) return true;
+        swallowed.push(method);
+        if (!both || method === "session/cancel") socket.terminate();
+        return false;
+      }),
+    });
+    const session = await c.newSession({ cwd: "/tmp" });
+    const away = new Promise<void>((resolve) => c.onState((state) => void (state === "reconnecting" && resolve())));
+    const turn = session.prompt("slow");
+    if (!both) await away;
+    await turn.cancel();
+    expect((await turn).stopReason).toBe("cancelled");
+  });
+});
+
+test.each(overWebSocket)("what became of a prompt is asked until there is an answer: version $acpVersion, $agent", async (options) => {
+  let lost = false;
+  let failures = 3;
+  await using c = new SandboxAgentClient({
+    baseUrl: gateway.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+    WebSocket: watched(({ method }, socket) => {
+      if (method !== "session/prompt" || lost) return true;
+      lost = true;
+      socket.terminate();
+      return false;
+    }),
+    fetch: async (input, init) => {
+      if (lost && failures > 0) {
+        failures--;
+        throw new TypeError("the network failed");
+      }
+      return globalThis.fetch(input, init);
+    },
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  expect((await session.prompt("echo there")).text).toBe("there");
+  expect(failures).toBe(0);
+});
+
+test.each(overWebSocket)("a question stays open while the gateway cannot be asked about it: version $acpVersion, $agent", async (options) => {
+  const refused = { type: "urn:sandbox-agent:error:unavailable", title: "Service unavailable", status: 503 };
+  const shown = later<AbortSignal>();
+  const answer = later<string>();
+  let refusals = 0;
+  let cut = () => {};
+  await using c = new SandboxAgentClient({
+    baseUrl: gateway.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+    WebSocket: watched(({ id, method }, socket) => {
+      cut = () => socket.terminate();
+      if (refusals === 0 || method !== "_sandboxagent/session/pending") return true;
+      refusals--;
+      queueMicrotask(() => socket.emit("message", Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, error: { code: -32603, message: "not now", data: refused } })), false));
+      return false;
+    }),
+  });
+  c.onPermission((_request, { signal }) => {
+    shown.resolve(signal);
+    return answer.promise;
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("permission");
+  const signal = await shown.promise;
+  refusals = 2;
+  const away = new Promise<void>((resolve) => c.onState((state) => void (state === "reconnecting" && resolve())));
+  cut();
+  await away;
+  await c.listSessions(); // on the next connection
+  expect(refusals).toBe(0);
+  expect(signal.aborted).toBe(false);
+  answer.resolve("allow_once");
+  expect((await turn).text).toContain("allow");
+});
