@@ -114,7 +114,7 @@ def initializer(item: ast.FunctionDef, name: str, module: str) -> str:
             f"    def __init__(self, {parameters(item)}) -> None:\n{doc(item, 8)}"
             f"        self._loop = Loop()\n        try:\n            self._it = self._loop.call(lambda: _{module}.{name}({arguments(item)}))\n        except BaseException:\n            self._loop.stop()\n            raise\n\n"
             "    def close(self) -> None:\n        \"\"\"Ends the connection and lets go of everything.\"\"\"\n"
-            "        if not self._loop.stopped:\n            self._loop.run(self._it.aclose())\n            self._loop.stop()\n\n"
+            "        self._loop.close(lambda: self._it.aclose())\n\n"
         )
     return f"    def __init__(self, loop: Loop, it: _{module}.{name}) -> None:\n        self._loop, self._it = loop, it\n\n"
 

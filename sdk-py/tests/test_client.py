@@ -508,3 +508,13 @@ async def test_one_string_is_no_list_of_them(gateway: Gateway) -> None:
                 await work
         with pytest.raises(TypeError, match="an id is a string, not None"):
             await client.api.session(None)  # type: ignore[arg-type]
+
+
+@asynchronous
+async def test_the_inbox_ends_with_the_client(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        reading = asyncio.ensure_future(client.requests().__anext__())
+        await client.connect()
+    with pytest.raises(StopAsyncIteration):
+        await reading
+    assert [ask async for ask in client.requests()] == []

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from conftest import Gateway
+from conftest import PATIENCE, Gateway
 from sandbox_agent import NotConnectedError, ProblemError, RpcError, sync
 
 
@@ -83,6 +84,31 @@ def test_a_client_that_was_closed_says_so_and_leaves_no_thread(gateway: Gateway)
         with pytest.raises(NotConnectedError, match="the client was closed"):
             use()
     assert threading.active_count() == before
+
+
+def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gateway) -> None:
+    client = sync.SandboxAgent(gateway.url, agent="mock")
+    process = client.processes.start("sleep", ["600"])
+    failed: list[str] = []
+
+    def wait(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except NotConnectedError:
+            pass  # as of what begins when the client is closed already
+        except Exception as e:
+            failed.append(repr(e))
+
+    ways: list[Callable[[], object]] = [lambda: list(client.requests()), lambda: list(client.processes.follow(process["id"])), client.close, client.close]
+    threads = [threading.Thread(target=wait, args=[way], daemon=True) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failed == []
+    with sync.SandboxAgent(gateway.url) as other:
+        other.processes.delete(process["id"])
 
 
 @pytest.mark.parametrize("content", [None, 5])

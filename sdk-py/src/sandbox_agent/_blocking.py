@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .errors import NotConnectedError
 
 T = TypeVar("T")
+
+CLOSED = "the client was closed: make another one"
 
 
 class Loop:
@@ -20,27 +24,36 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-agent", daemon=True)
         self._thread.start()
+        self._closing = threading.Lock()  # held by who closes
+        self._begins = threading.Lock()  # of what follows: the loop ends behind what has begun
+        self._over = False
 
     def run(self, work: Awaitable[T]) -> T:
         """Waits for something asynchronous. Ctrl-C gives it up."""
         if threading.current_thread() is self._thread:
             if inspect.iscoroutine(work):
                 work.close()
-            raise RuntimeError("a listener must not wait for the client that calls it: hand the work to another thread")
-        if self._loop.is_closed():
-            if inspect.iscoroutine(work):
-                work.close()
-            raise NotConnectedError("the client was closed: make another one")
+            raise self._waits()
 
         async def wait() -> T:
             return await work
 
-        future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+        with self._begins:
+            if self._over:
+                if inspect.iscoroutine(work):
+                    work.close()
+                raise NotConnectedError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise NotConnectedError(CLOSED) from None  # by another thread
         except BaseException:
             future.cancel()
             raise
+
+    def _waits(self) -> RuntimeError:
+        return RuntimeError("a listener must not wait for the client that calls it: hand the work to another thread")
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls a function in the loop's thread."""
@@ -63,8 +76,9 @@ class Loop:
                     return
         finally:
             close = getattr(iterator, "aclose", None)
-            if close is not None and not self._loop.is_closed():
-                self.run(close())
+            if close is not None and not self._over:
+                with suppress(NotConnectedError):  # it has ended with the loop
+                    self.run(close())
 
     def feed(self, content: Any) -> Any:
         """Content that is iterated, as the client takes it; text, bytes and what is no content are left alone."""
@@ -93,11 +107,27 @@ class Loop:
 
         return run
 
-    @property
-    def stopped(self) -> bool:
-        return self._loop.is_closed()
+    def close(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Does the last thing and ends the loop, once: who comes second waits for that."""
+        if threading.current_thread() is self._thread:
+            raise self._waits()
+        with self._closing:
+            if not self._over:
+                self.run(last())
+                self.stop()
 
     def stop(self) -> None:
+        """Ends the loop, and with it what other threads still wait for."""
+        with self._begins:
+            self._over = True
+
+        async def end() -> None:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

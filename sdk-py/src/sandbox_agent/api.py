@@ -237,6 +237,10 @@ class Api:
             raise ConnectionLostError(f"{method} {path} at {self.base_url}: nothing was heard for {self._silence:g} s") from e
         except httpx.RequestError as e:
             raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
+        except RuntimeError as e:
+            if not self._http.is_closed:
+                raise
+            raise NotConnectedError("the client was closed: make another one") from e
 
     async def _heard(self, work: Coroutine[Any, Any, T]) -> T:
         """Does what waits for the gateway. When nothing comes of it for a while, the gateway is asked now and then for what it answers at once, and given up when it says nothing to that, either."""

@@ -145,8 +145,9 @@ class Asks:
         self._known: dict[tuple[str, Any], Ask] = {}
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Ask, asyncio.Task[Any]] = {}
-        self._inboxes: set[asyncio.Queue[Ask]] = set()
+        self._inboxes: set[asyncio.Queue[Ask | None]] = set()  # None is the end
         self._count = 0
+        self._closed = False
 
     def handle(self, kind: str, handler: Handler | None) -> None:
         """Sets who answers a kind of request; those that are open are shown to it."""
@@ -161,18 +162,25 @@ class Asks:
         return [ask for ask in self._known.values() if ask.open]
 
     async def inbox(self) -> AsyncIterator[Ask]:
-        """The requests that are open, then those that come."""
-        queue: asyncio.Queue[Ask] = asyncio.Queue()
-        for ask in self.open():
-            queue.put_nowait(ask)
+        """The requests that are open, then those that come, until the client is closed."""
+        queue: asyncio.Queue[Ask | None] = asyncio.Queue()
+        for one in self.open():
+            queue.put_nowait(one)
+        if self._closed:
+            queue.put_nowait(None)
         self._inboxes.add(queue)
         try:
-            while True:
-                ask = await queue.get()
+            while (ask := await queue.get()) is not None:
                 if ask.open:
                     yield ask
         finally:
             self._inboxes.discard(queue)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._closed = True
+        for queue in self._inboxes:
+            queue.put_nowait(None)
 
     def take(self, wire: Wire, message: dict[str, Any], seq: Any) -> None:
         """A request that came on a connection, perhaps not for the first time."""

@@ -77,6 +77,7 @@ class SandboxAgent:
         self._info = dict(client_info or {"name": "sandbox-agent-python", "version": "0.1.0"})
         self._capabilities = dict(capabilities or {})
         self._useless = self._patience()
+        self._ending: asyncio.Future[None] | None = None  # of the client
         self._state: State = "idle"
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
@@ -120,9 +121,18 @@ class SandboxAgent:
             await live.close()
 
     async def aclose(self) -> None:
-        """Ends the connection and lets go of everything. What is asked of the client then fails."""
+        """Ends the connection and lets go of everything. What is asked of the client then fails.
+
+        Who calls it again waits for the same end. It comes also when the call is cancelled.
+        """
         self._closed = True
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end_all())
+        await asyncio.shield(self._ending)
+
+    async def _end_all(self) -> None:
         await self.disconnect()
+        self._asks.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -519,7 +529,7 @@ class SandboxAgent:
         self._asks.handle("form", handler)
 
     def requests(self) -> AsyncIterator[Ask]:
-        """The inbox: what agents ask, first what is open, then what comes. Each request is seen once."""
+        """The inbox: what agents ask, first what is open, then what comes until the client is closed. Each request is seen once."""
         return self._asks.inbox()
 
     def pending(self) -> list[Ask]:

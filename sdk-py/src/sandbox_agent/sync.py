@@ -490,9 +490,7 @@ class SandboxAgent:
 
     def close(self) -> None:
         """Ends the connection and lets go of everything."""
-        if not self._loop.stopped:
-            self._loop.run(self._it.aclose())
-            self._loop.stop()
+        self._loop.close(lambda: self._it.aclose())
 
     @property
     def acp_version(self) -> AcpVersion:
@@ -604,7 +602,7 @@ class SandboxAgent:
         return self._loop.call(lambda: self._it.on_form(self._loop.handler(handler, lambda one: Ask(self._loop, one))))
 
     def requests(self) -> Iterator[Ask]:
-        """The inbox: what agents ask, first what is open, then what comes. Each request is seen once."""
+        """The inbox: what agents ask, first what is open, then what comes until the client is closed. Each request is seen once."""
         for one in self._loop.iterate(lambda: self._it.requests()):
             yield Ask(self._loop, one)
 
