@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pathlib
 import shlex
@@ -106,6 +107,8 @@ async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_pa
             session = await second.new_session(cwd=str(tmp_path))
             assert (await session.prompt("echo together")).text == "together"
         assert [s["sessionId"] for s in (await first.api.sessions())["sessions"]] == [session.id]  # it is the first one's, and still there
+        said = json.loads((shared / "started.json").read_text())
+        (shared / "started.json").write_text(json.dumps({**said, "more": "of a later version"}))
         for args in (["--data-dir", str(shared)], [f"--data-dir={shared}"]):
             async with await start(args=args) as third:
                 assert third.pid == first.pid
@@ -149,3 +152,16 @@ async def test_a_log_listener_that_fails_does_not_hold_the_gateway_up(tmp_path: 
     async with await start(agent="mock", data_dir=str(tmp_path / "data"), on_log=fails) as client:
         assert (await (await client.new_session(cwd=str(tmp_path))).prompt("echo fine")).text == "fine"
     assert set(told) == {"on_log of sandbox_agent failed"}
+
+
+@asynchronous
+async def test_a_gateway_is_told_once_to_end_however_often_its_client_is_closed(tmp_path: pathlib.Path) -> None:
+    ending = asyncio.Event()
+    client = await start(agent="mock", data_dir=str(tmp_path / "data"), on_log=lambda line: ending.set() if "shutting down" in line else None)
+    session = await client.new_session(cwd=str(tmp_path))
+    async for _ in session.prompt("slow"):
+        break
+    closing = asyncio.ensure_future(client.aclose())
+    await ending.wait()
+    await asyncio.gather(closing, client.aclose())
+    assert client._own is not None and client._own.process.returncode == 0  # a second signal would have ended it at once

@@ -12,7 +12,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,9 @@ class Left:
     @classmethod
     def find(cls, data_dir: Path) -> Left | None:
         try:
-            return cls(**json.loads(cls.file(data_dir).read_text()))
-        except (OSError, ValueError, TypeError):
+            said = json.loads(cls.file(data_dir).read_text())
+            return cls(**{f.name: said[f.name] for f in fields(cls)})  # a later version may say more
+        except (OSError, ValueError, TypeError, KeyError):
             return None  # it has not come so far, or was not started by this package
 
     def leave(self, data_dir: Path) -> None:
@@ -158,9 +159,9 @@ class LocalSandboxAgent(SandboxAgent):
         self.pid: int = pid
         self._own = own
 
-    async def aclose(self) -> None:
-        """Ends the connection, and the gateway with its agents if this client has started it."""
-        await super().aclose()
+    async def _end_all(self) -> None:
+        """Ends the gateway with its agents, too, if this client has started it."""
+        await super()._end_all()
         if self._own:
             await self._own.end()
 
