@@ -88,7 +88,7 @@ func (h *Hub) forgetOld(ctx context.Context, away []store.Node) {
 // forgetOwners forgets who has sessions of which nothing is left: their nodes are forgotten, or they were deleted.
 func (h *Hub) forgetOwners(ctx context.Context) {
 	for _, o := range h.o.Store.Owners() {
-		if _, known := h.o.Store.Node(o.Node); known && o.Deleted == nil {
+		if h.o.Store.Knows(o.Node) && o.Deleted == nil {
 			continue
 		}
 		if err := h.o.Store.ForgetOwner(ctx, o.Line); err != nil {
@@ -110,6 +110,8 @@ func (h *Hub) isOver(s *store.Session, away bool) bool {
 	}
 	n, known := h.o.Store.Node(s.Node)
 	switch {
+	case !known && h.o.Store.Knows(s.Node):
+		return false // a newer hub knows its node
 	case !known || !s.Of(n):
 		return true // its node is forgotten, or another one has the name
 	case !h.online(n):

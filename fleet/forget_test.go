@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -83,6 +85,41 @@ func TestForget_NodesThatAreAway(t *testing.T) {
 	// It is known as any other when it comes back.
 	h.join("goes", h.joinToken(), nil, goes)
 	h.copied("left", 3)
+}
+
+// A hub of an earlier version than another one of its store cannot read all that this has written. What it cannot read is
+// not what nobody has come back for.
+func TestForget_NodesOfNewerHub(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	one := startHubThat(t, "one", shared, fleet.Options{Replicate: true})
+	for _, name := range []string{"newer", "goes"} {
+		g := newGateway()
+		g.put("in-"+name, begun, some(2, nil)...)
+		n := one.join(name, one.joinToken(), nil, g)
+		one.copied("in-"+name, 2)
+		n.leave()
+		<-n.done
+		one.await(name+" is away", func() bool { n, _ := one.store.Node(name); return !n.Connected })
+	}
+	conn, err := nats.Connect(shared.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := js.KeyValue(t.Context(), "sa_nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nodes.PutString(t.Context(), "newer", `{"name":{"of":"another form"}}`); err != nil {
+		t.Fatal(err)
+	}
+	two := startHubThat(t, "two", shared, fleet.Options{Replicate: true, ForgetAfter: 400 * time.Millisecond})
+	two.keeps("in-newer of newer")
 }
 
 // Two hubs forget the same at the same time. A node that comes back, to the other one, is known again with what it has, and

@@ -16,6 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// errUnreadable is why nothing is written in the place of some records.
+var errUnreadable = errors.New("it is there already, written by a newer version of the hub, which this one cannot read: use that one")
+
 // errChanged is returned when somebody else wrote a record first.
 var errChanged = errors.New("the record was changed by another at the same time")
 
@@ -23,7 +26,9 @@ var errChanged = errors.New("the record was changed by another at the same time"
 type record[T any] struct {
 	value    T
 	revision uint64
-	gone     bool // this hub has removed it, and the store has not told of that yet
+	gone     bool // this hub has removed it, and the store has not told of that yet; or cannot read it
+	// unreadable says that it is there, and was written by a newer version.
+	unreadable bool
 }
 
 const (
@@ -132,7 +137,7 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 			continue
 		}
 		var v T
-		has := e.Operation() == jetstream.KeyValuePut
+		has, unreadable := e.Operation() == jetstream.KeyValuePut, false
 		if !has {
 			b.marked(mark{e.Key(), e.Revision()})
 		}
@@ -141,10 +146,10 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 				// One that a newer version wrote counts as none: what cannot be read
 				// allows nothing.
 				b.log.Error("a record of the store cannot be read", "bucket", e.Bucket(), "key", e.Key(), "err", err)
-				has = false
+				unreadable, has = true, false
 			}
 		}
-		b.take(e.Key(), record[T]{v, e.Revision(), !has})
+		b.take(e.Key(), record[T]{v, e.Revision(), !has, unreadable})
 	}
 }
 
@@ -194,7 +199,7 @@ func (b *bucket[T]) take(key string, r record[T]) {
 	if b.changed != nil && !(r.gone && known.gone) {
 		b.changed(key, !r.gone, r.value)
 	}
-	b.enter(key, known, r, r.gone && !own)
+	b.enter(key, known, r, r.gone && !own && !r.unreadable)
 	if b.taken != nil && !(r.gone && known.gone) {
 		b.taken(known.value, r.value)
 	}
@@ -242,6 +247,12 @@ func (b *bucket[T]) get(key string) (record[T], bool) {
 	return r, ok
 }
 
+func (b *bucket[T]) isUnreadable(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.records[key].unreadable
+}
+
 // told is get once who is told of changes was told of all that the copy has, and of no more.
 func (b *bucket[T]) told(key string) (record[T], bool) {
 	b.taking.Lock()
@@ -280,6 +291,9 @@ func (b *bucket[T]) put(ctx context.Context, key string, v T, had uint64) (uint6
 	text, err := json.Marshal(v)
 	if err != nil {
 		return 0, fmt.Errorf("encode record: %w", err)
+	}
+	if had == 0 && b.isUnreadable(key) { // who finds none would try to make it again and again
+		return 0, errUnreadable
 	}
 	revision, err := untilTaken(ctx, func() (uint64, error) {
 		if had == 0 {

@@ -49,6 +49,12 @@ func (s *Store) Node(name string) (Node, bool) {
 	return r.value, ok
 }
 
+// Knows reports whether there is a record of a node, also one that only a newer version of the hub can read.
+func (s *Store) Knows(name string) bool {
+	_, ok := s.Node(name)
+	return ok || s.nodes.isUnreadable(nodeKey(name))
+}
+
 // Nodes returns all nodes in order of their names.
 func (s *Store) Nodes() []Node {
 	all := s.nodes.all()
