@@ -112,6 +112,7 @@ type request struct {
 	attached bool   // to a session that the client was attached to before
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it
+	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
 }
 
 // session is one that the client is attached to.
@@ -130,8 +131,9 @@ type session struct {
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was
 // not told. The zero value is none: a session has one at a time.
 type turn struct {
-	name  string // of its prompt
-	after uint64 // the session's newest event before that
+	name   string // of its prompt
+	after  uint64 // the session's newest event before that
+	cancel bool   // one was sent behind it, perhaps in vain
 }
 
 // ask is a request of the agent, by the place in the session's log.

@@ -175,6 +175,8 @@ func (c *Conn) next() (outgoing, bool) {
 		switch {
 		case out.request != nil:
 			out.request.sent = true
+		case out.m.Method() == acp.MethodSessionCancel:
+			c.cancelsLocked(out.m.Session())
 		case out.ask != nil:
 			out.m = renamed(out.m, out.ask.id)
 		case out.m.IsResponse() && c.offeredLocked(out.m.ID()):

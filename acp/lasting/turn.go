@@ -49,7 +49,7 @@ func (c *Conn) showsLocked(m *acp.Message) {
 func (c *Conn) beginsLocked(r *request, result []byte) {
 	_, begun := rawjson.Member(result, "messageId")
 	if s := c.sessions[r.session]; s != nil && c.two && begun {
-		s.turn = turn{r.name, r.after}
+		s.turn = turn{r.name, r.after, r.cancel}
 	}
 }
 
@@ -100,14 +100,54 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 	return f, nil, nil
 }
 
+// cancelsLocked notes that a cancel is sent behind the prompts of a session.
+func (c *Conn) cancelsLocked(session string) {
+	for _, r := range c.requests {
+		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent {
+			r.cancel = true
+		}
+	}
+	if s := c.sessions[session]; s != nil && s.turn.name != "" {
+		s.turn.cancel = true
+	}
+}
+
+// cancelAgain sends a cancel that may have gone with a connection, behind prompt n of the session's,
+// which goes on. It would end what was sent behind that one, too, and is then left to the last of those.
+func (c *Conn) cancelAgain(live *link, session string, n int) error {
+	c.mu.Lock()
+	later := false
+	for _, r := range c.requests {
+		later = later || r.method == acp.MethodSessionPrompt && r.session == session && r.sent && r.n > n
+	}
+	c.mu.Unlock()
+	if later {
+		return nil
+	}
+	return live.Write(live.ctx, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", session).End()))
+}
+
 // recoverPrompt finds out what became of a prompt that was not answered.
 func (c *Conn) recoverPrompt(live *link, r *request) error {
-	f, failure, err := c.findPrompt(live, r.session, turn{r.name, r.after})
+	on, err := c.recovered(live, r)
+	c.mu.Lock()
+	cancel := r.cancel
+	c.mu.Unlock()
+	if err == nil && on && cancel {
+		err = c.cancelAgain(live, r.session, r.n)
+	}
+	return err
+}
+
+// recovered is recoverPrompt without its cancel. It reports whether the prompt goes on.
+func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
+	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case failure != nil:
 		c.answer(acp.NewError(r.id, failure))
+		return false, nil
 	case c.isTwo() && f.begun > 0: // there the answer is that it has begun
 		c.order.Lock()
 		defer c.order.Unlock()
@@ -115,7 +155,7 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 		if f.end == nil || !c.told(r.session, f.ended) {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil {
-				s.turn = turn{r.name, r.after}
+				s.turn = turn{r.name, r.after, r.cancel}
 			}
 			c.mu.Unlock()
 		}
@@ -129,11 +169,11 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 			c.answer(outcome(r.id, f.end))
 		} // else it comes on the stream, behind the turn's updates
 	case f.begun == 0:
-		return c.again(live, r, r.frame)
+		return true, c.again(live, r, r.frame)
 	case !f.active: // else its end will be told
 		c.answer(acp.NewError(r.id, errAnew))
 	}
-	return nil
+	return f.end == nil && f.active, nil
 }
 
 // recoverTurn finds out whether the turn in a session goes on: the client's, whose prompt was answered,
@@ -155,12 +195,15 @@ func (c *Conn) recoverTurn(live *link, id string) error {
 		return err
 	}
 	c.order.Lock()
-	defer c.order.Unlock()
 	if failure != nil { // nothing can be learned of it any more
 		c.giveAll(c.Interrupt(id, failure))
-		return nil
+	} else {
+		c.settle(id, f)
 	}
-	c.settle(id, f)
+	c.order.Unlock()
+	if t.cancel && f.end == nil && f.active {
+		return c.cancelAgain(live, id, 0)
+	}
 	return nil
 }
 
