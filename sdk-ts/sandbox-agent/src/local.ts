@@ -144,8 +144,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
     const key = dataDirOf(options);
     const how = JSON.stringify([binary, port || 0, host, args ?? [], env]);
     const used = await gatewayFor(options, key, how);
-    if (used.child && used.how !== how) throw new StartError(`a gateway of this process uses the data directory ${key} already, with other options: give both the same, or another dataDir`, "");
-    used.users++;
     let left = false;
     const leave = async () => {
       if (!left && --used.users === 0) used.leaving = end(used);
@@ -174,19 +172,28 @@ export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
 
 /**
  * The gateway that runs for a data directory, or a new one, which others find from
- * that moment on. One that ends is waited for.
+ * that moment on. One that ends is waited for. Who asks is counted as one of its users
+ * in the same moment, so that it does not end before they know of it.
  */
 async function gatewayFor(options: GatewayOptions, key: string | undefined, how: string): Promise<Shared> {
-  if (key === undefined) return spawnGateway(options, how);
+  if (key === undefined) return counted(await spawnGateway(options, how));
   for (let other = running.get(key); other; other = running.get(key)) {
     const found = await other.catch(() => undefined); // why it failed is told to who started it
     await found?.leaving;
-    if (found && !found.leaving && (found.child ? found.child.exitCode === null && found.child.signalCode === null : await answers(found))) return found;
+    if (found && !found.leaving && (found.child ? found.child.exitCode === null && found.child.signalCode === null : await answers(found))) {
+      if (found.child && found.how !== how) throw new StartError(`a gateway of this process uses the data directory ${key} already, with other options: give both the same, or another dataDir`, "");
+      return counted(found);
+    }
     if (running.get(key) === other) running.delete(key);
   }
-  const begun = ownOrOther(options, how, key);
+  const begun = ownOrOther(options, how, key).then(counted);
   running.set(key, begun); // nothing is awaited between the look and this
   return begun;
+}
+
+function counted(used: Shared): Shared {
+  used.users++;
+  return used;
 }
 
 /** What a process that has started a gateway leaves in its data directory, for others of the same user. */

@@ -85,6 +85,20 @@ test("a second start on one data directory attaches to the first", async () => {
   await d.stop();
 });
 
+test("a start beside the stop of the last client has a gateway that goes on", async () => {
+  const passes = async (ticks: number) => {
+    for (let i = 0; i < ticks; i++) await null;
+  };
+  for (let ticks = 0; ticks < 6; ticks++) {
+    const options = { dataDir: join(dir, `beside-${ticks}`), agent: "mock", autoConnect: false };
+    const last = await SandboxAgentClient.start(options);
+    const [next] = await Promise.all([passes(0).then(() => SandboxAgentClient.start(options)), passes(ticks).then(() => last.stop())]);
+    expect((await next.health()).status, `${ticks} ticks later`).toBe("ok");
+    await next.stop();
+    await gone(next.gateway.pid);
+  }
+});
+
 test("gateways without a directory of their own are not shared", async () => {
   const options = { args: ["--ephemeral"], agent: "mock" };
   const [a, b] = await Promise.all([SandboxAgentClient.start(options), SandboxAgentClient.start(options)]);
