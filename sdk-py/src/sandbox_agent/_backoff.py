@@ -7,6 +7,8 @@ import random
 import time
 from dataclasses import dataclass
 
+BUSY = 5.0  # seconds by which a wait may be late on a machine that is only busy
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -17,7 +19,7 @@ class Retry:
     longest: float = 10.0
     """The longest wait between two tries."""
     give_up: float = 60.0
-    """After so long without success the connection is given up."""
+    """After so long without success the connection is given up; the time in which the machine was suspended does not count."""
 
 
 class Backoff:
@@ -40,5 +42,9 @@ class Backoff:
             return False
         delay = self._delay * random.uniform(0.5, 1)
         self._delay = min(self._delay * 2, self._retry.longest)
-        await asyncio.sleep(min(delay, left))
+        wait = min(delay, left)
+        await asyncio.sleep(wait)
+        slept = time.monotonic() - now - wait
+        if slept > BUSY:  # the machine, or this program, was suspended meanwhile, and could not try
+            self._since += slept
         return True

@@ -4,7 +4,7 @@ export interface RetryOptions {
   readonly firstDelayMs?: number;
   /** The longest wait between two tries. Default 10 s. */
   readonly maxDelayMs?: number;
-  /** After so long without success the connection is given up. Default 60 s. */
+  /** After so long without success the connection is given up; the time in which the machine was suspended does not count. Default 60 s. */
   readonly giveUpAfterMs?: number;
 }
 
@@ -34,9 +34,16 @@ export class Backoff {
     if (left <= 0 || this.signal.aborted) return false;
     const delay = Math.max(atLeastMs, this.#delay * (0.5 + Math.random() / 2));
     this.#delay = Math.min(this.#delay * 2, this.options.maxDelayMs ?? 10_000);
-    return sleep(Math.min(delay, left), this.signal);
+    const wait = Math.min(delay, left);
+    const goesOn = await sleep(wait, this.signal);
+    const slept = ticks() - now - wait;
+    if (slept > busyMs) this.#since += slept; // the machine, or this program, was suspended meanwhile, and could not try
+    return goesOn;
   }
 }
+
+/** How late a wait may end on a machine that is only busy. */
+const busyMs = 5_000;
 
 /** Resolves after the time; false when the signal came first. */
 export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {

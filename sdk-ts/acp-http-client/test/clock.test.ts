@@ -1,0 +1,26 @@
+import { afterEach, expect, test, vi } from "vitest";
+import { Backoff } from "../src/clock.js";
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.useRealTimers();
+});
+
+test.each([0, 3_600_000])("the time in which nobody could try is not counted: suspended for %i ms", async (suspended) => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  let now = 1_000;
+  vi.spyOn(performance, "now").mockImplementation(() => now);
+  const backoff = new Backoff({ firstDelayMs: 1_000, maxDelayMs: 8_000, giveUpAfterMs: 20_000 }, new AbortController().signal);
+  let tries = 0;
+  for (let goesOn = true; goesOn && tries < 50; ) {
+    const timers = vi.getTimerCount();
+    const next = backoff.next();
+    const wait = vi.getTimerCount() > timers ? 4_000 : 0; // about
+    now += wait + (wait > 0 ? suspended : 0);
+    await vi.advanceTimersByTimeAsync(8_000);
+    goesOn = await next;
+    if (goesOn) tries++;
+  }
+  expect(tries).toBeGreaterThan(3);
+  expect(tries).toBeLessThan(50);
+});
