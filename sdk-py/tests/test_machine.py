@@ -6,12 +6,13 @@ import pathlib
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from conftest import Gateway, Proxy, asynchronous
-from sandbox_agent import ProblemError, Retry, SandboxAgent, SandboxAgentError
+from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
 
 
 @asynchronous
@@ -101,6 +102,44 @@ async def test_output_is_followed_over_a_network_that_breaks(gateway: Gateway) -
                 proxy.cut()
         assert text.decode().split("\n") == [*(f"line {n}" for n in range(1, 301)), ""]
         assert missed == 0 and proxy.cuts > 3
+
+
+@asynchronous
+async def test_output_is_followed_through_a_hub_that_does_not_have_the_gateway_for_a_moment(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SandboxAgent(gateway.url, retry=Retry(first=0.001, longest=0.02)) as client:
+        process = await client.processes.start("cat")
+        await client.processes.write(process["id"], "one ")
+        away = ProblemError(503, {"type": "urn:sandbox-agent:error:node_offline"})
+        refusals, events = 0, client.api._events
+
+        @asynccontextmanager
+        async def through(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise away
+
+            async def until_broken(stream: Any) -> AsyncIterator[Any]:
+                async for event in stream:
+                    yield event
+                    if refusals:
+                        raise ConnectionLostError("broken")
+
+            async with events(*args, **kwargs) as stream:
+                yield until_broken(stream)
+
+        monkeypatch.setattr(client.api, "_events", through)
+        text = b""
+        async for out in client.processes.follow(process["id"]):
+            text += out.data
+            if text == b"one ":
+                refusals = 2
+                await client.processes.write(process["id"], "two", close=True)
+        assert text == b"one two" and refusals == 0
+        refusals = 1
+        with pytest.raises(ProblemError):
+            await client.processes.follow(process["id"]).__anext__()
+        await client.processes.delete(process["id"])
 
 
 @asynchronous

@@ -20,6 +20,11 @@ class ProblemError(SandboxAgentError):
         self.extensions = {k: v for k, v in document.items() if k not in ("type", "title", "status", "detail")}
         super().__init__(f"{self.title}: {self.detail}" if self.detail else self.title)
 
+    @property
+    def passes(self) -> bool:
+        """Whether it goes away by itself, as that of a hub whose node is about to come."""
+        return self.type in _PASSING
+
 
 class RpcError(SandboxAgentError):
     """An ACP request was answered with an error."""

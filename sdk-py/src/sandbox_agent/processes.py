@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from ._backoff import Backoff, Retry
 from .api import Api, content_of, segment, strings
 from .api_types import HostProcess, ProcessLimits, ProcessLimitsChange, ProcessResult
-from .errors import ConnectionLostError, SandboxAgentError
+from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 from .terminal import Terminal
 
 
@@ -77,8 +77,9 @@ class Processes:
                             missed += int(json.loads(event.data).get("bytes", 0))
                         elif event.event == "exit":
                             return
-            except ConnectionLostError:
-                if not await backoff.next():
+            except (ConnectionLostError, ProblemError) as e:
+                # Behind a break a hub may not have the gateway yet.
+                if isinstance(e, ProblemError) and not (last and e.passes) or not await backoff.next():
                     raise
                 continue
             if not await backoff.next():

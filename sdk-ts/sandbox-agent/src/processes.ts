@@ -1,6 +1,7 @@
 import { Backoff, ProblemError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import type { Api, Query, RequestOptions } from "./api.js";
 import type { components } from "./api.gen.js";
+import { passes } from "./passing.js";
 import { Terminal } from "./terminal.js";
 
 type Schemas = components["schemas"];
@@ -58,7 +59,8 @@ export class Processes {
           if (event.event === "exit") return;
         }
       } catch (error) {
-        if (options.signal?.aborted || error instanceof ProblemError) throw error;
+        // Behind a break a hub may not have the gateway yet.
+        if (options.signal?.aborted || error instanceof ProblemError && (last === "" || !passes(error))) throw error;
         if (!(await backoff.next())) throw error;
         continue;
       }

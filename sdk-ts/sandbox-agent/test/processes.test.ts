@@ -26,6 +26,39 @@ test("a program is run to its end", async () => {
   await expect(endless).rejects.toThrow();
 });
 
+test("output is followed through a hub that does not have the gateway for a moment", async () => {
+  const away = { type: "urn:sandbox-agent:error:node_offline", title: "The node is offline", status: 503 };
+  let refusals = 0;
+  let cut = () => {};
+  const far = new SandboxAgentClient({
+    baseUrl: gateway.url, autoConnect: false, retry: { firstDelayMs: 1 },
+    fetch: async (input, init) => {
+      if (refusals > 0) {
+        refusals--;
+        return Response.json(away, { status: 503, headers: { "content-type": "application/problem+json" } });
+      }
+      const broken = new AbortController();
+      cut = () => broken.abort(new TypeError("the network failed"));
+      return globalThis.fetch(input, { ...init, signal: AbortSignal.any([broken.signal, ...(init?.signal ? [init.signal] : [])]) });
+    },
+  });
+  const p = await client.processes.start({ command: "cat" });
+  await client.processes.write(p.id, "one ");
+  let seen = "";
+  for await (const part of far.processes.follow(p.id)) {
+    if ("data" in part) seen += text(part.data);
+    if (seen !== "one ") continue;
+    refusals = 2;
+    cut();
+    await client.processes.write(p.id, "two", { close: true });
+  }
+  expect(seen).toBe("one two");
+  expect(refusals).toBe(0);
+  refusals = 1;
+  await expect(far.processes.follow(p.id).next()).rejects.toMatchObject({ status: 503 });
+  await client.processes.delete(p.id);
+});
+
 test("a program in the background: input, output as it comes over a network that breaks, signals, its end", async () => {
   const { processes } = client;
   const p = await processes.start({ command: "sh", args: ["-c", "while read line; do echo got $line; done; exit 5"] });
