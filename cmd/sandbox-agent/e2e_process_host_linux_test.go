@@ -6,13 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -417,5 +422,46 @@ func TestAttach_ConnectionBreaks(t *testing.T) {
 				t.Errorf("%s-%d is shown %d times: %q", name, i, n, s.text.String())
 			}
 		}
+	}
+}
+
+// A hub says for a moment that it does not have the gateway when the network breaks.
+func TestAttach_NodeIsAwayForAMoment(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	id := g.program(true, "stty -echo; echo ready; while read x; do echo \"[$x]\"; done")
+	to, err := url.Parse(g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	pass.ErrorLog = log.New(io.Discard, "", 0) // of connections that are cut
+	var refusals atomic.Int32
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refusals.Add(-1) < 0 {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"type":"urn:sandbox-agent:error:node_offline","title":"Node is offline","status":503}`)
+	}))
+	t.Cleanup(hub.Close)
+	p := newCuttable(t, hub.Listener.Addr().String())
+	cmd := exec.Command(bin, "process", "attach", id, "--endpoint", "http://"+p.l.Addr().String())
+	s := newTTY(t, cmd)
+	s.await("ready")
+	refusals.Store(2)
+	p.cut()
+	if code, body := g.post("POST", "/v2/processes/"+id+"/stdin", "meanwhile\n"); code != 200 {
+		t.Fatalf("%d: %s", code, body)
+	}
+	s.await("[meanwhile]")
+	s.keys("\x1d")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }

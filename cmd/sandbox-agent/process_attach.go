@@ -165,7 +165,7 @@ func (a *attachment) run(ctx context.Context, view *client.Terminal) error {
 			if view, again = a.api.Terminal(ctx, a.id, a.at); again == nil {
 				break
 			}
-			if p, ok := errors.AsType[*problem.Error](again); ok && p.Kind != problem.Unavailable {
+			if _, refused := errors.AsType[*problem.Error](again); refused && !passes(again) {
 				return again
 			}
 			attempt++
