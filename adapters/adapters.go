@@ -167,8 +167,8 @@ func (u CredentialUse) Check(agent string, c Credentials) *acp.Error {
 
 // Options are what one Open needs.
 type Options struct {
-	// StateDir is a private directory that survives restarts, for the
-	// adapter's own use. It may not exist yet.
+	// StateDir is a private directory for the adapter's own use. It may not exist
+	// yet. It survives restarts, but that of a gateway which keeps nothing.
 	StateDir string
 	Logger   *slog.Logger
 	// Program is what the Installer found for Info.Program.
