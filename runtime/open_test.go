@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -494,6 +496,36 @@ func TestDelete_AgentRefuses(t *testing.T) {
 	cannot := connect(t, newRuntime(t, t.TempDir(), &fakeAgent{}), "")
 	if e := cannot.callErr("session/delete", `{"sessionId":"nobody's"}`); e.Code != acp.CodeResourceNotFound {
 		t.Errorf("unknown: %v", e)
+	}
+}
+
+// A gateway that is killed while it opens a session from elsewhere has not opened it: the next one
+// asks the agent again, and shows all of it once.
+func TestOpen_FromElsewhereIsInterrupted(t *testing.T) {
+	const load = `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true}`, shared: make(chan sent, 64)}
+	dir, killed := t.TempDir(), t.TempDir()
+	tc := connect(t, newRuntime(t, dir, a), "")
+	tc.request("session/load", load)
+	a.nextOf(t, "session/load").to.chunk("theirs", "one")
+	if got := texts([]acp.Message{tc.next()}); got != "one" {
+		t.Fatalf("it is shown %q", got)
+	}
+	if err := os.CopyFS(filepath.Join(killed, "sessions"), os.DirFS(filepath.Join(dir, "sessions"))); err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntime(t, killed, a)
+	if _, err := r.Session("theirs"); err == nil {
+		t.Error("it is a session")
+	}
+	tc = connect(t, r, "")
+	id := tc.request("session/load", load)
+	m := a.nextOf(t, "session/load")
+	m.to.chunk("theirs", "one")
+	m.to.chunk("theirs", "two")
+	a.answer(m, `{}`)
+	if before, res := tc.until(id); texts(before) != "one two" || res.Err() != nil {
+		t.Errorf("%q, %s", texts(before), res.Frame())
 	}
 }
 

@@ -183,6 +183,12 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		return nil, nil, 0, err
 	}
 	kept := s.Log().Saved()
+	if kept == 0 {
+		if err := set.store.beginOpening(s.id); err != nil {
+			s.discard(false)
+			return nil, nil, 0, err
+		}
+	}
 	s.behind.Store(kept > 0)
 	s.catchUp(everything)
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
@@ -224,6 +230,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
+	set.store.opened(s.id)
 	s.record(p)
 	return s, res, replayed, nil
 }

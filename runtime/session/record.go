@@ -187,6 +187,10 @@ func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
+	if s.m.life != deleted && !s.listed { // it is being opened, and is none before that
+		s.mu.Unlock()
+		return nil
+	}
 	edits := s.edits
 	s.edits = nil
 	if s.m.life == deleted {

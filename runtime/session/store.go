@@ -29,6 +29,7 @@ const (
 	unfinishedFile = recordFile + ".tmp" // becomes the record when all of it is written
 	logFile        = "log.journal"
 	oldLogFile     = "log.jsonl" // of versions before the second format
+	openingFile    = "opening"   // beside the log until the agent has told what goes before; there is no record then
 )
 
 // path returns the session's directory. Ids come from clients and agents, so
@@ -156,6 +157,9 @@ func (st store) read(name string, log *slog.Logger) (rec record, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return record{}, err
 	}
+	if errors.Is(err, fs.ErrNotExist) && st.removeUnopened(name) {
+		return record{}, fmt.Errorf("%w: the gateway was killed while its agent opened it, and opens it anew", errLost)
+	}
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
 	}
@@ -176,6 +180,37 @@ func (st store) read(name string, log *slog.Logger) (rec record, err error) {
 		return record{}, fmt.Errorf("its record is of session %s, which belongs in the folder %s", rec.ID, filepath.Base(st.path(rec.ID)))
 	}
 	return rec, nil
+}
+
+// beginOpening notes that the log of a session will not be all of it until opened is called.
+func (st store) beginOpening(id string) error {
+	if st.dir == "" {
+		return nil
+	}
+	err := os.MkdirAll(st.path(id), 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(st.path(id), openingFile), nil, 0o600)
+	}
+	if err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
+	}
+	return nil
+}
+
+// opened notes that the log has all. What the record says counts more.
+func (st store) opened(id string) {
+	if st.dir != "" {
+		_ = os.Remove(filepath.Join(st.path(id), openingFile))
+	}
+}
+
+// removeUnopened removes what is left of a session that was being opened: its log is a part of what its agent has.
+func (st store) removeUnopened(name string) bool {
+	dir := filepath.Join(st.dir, name)
+	if _, err := os.Lstat(filepath.Join(dir, openingFile)); err != nil {
+		return false
+	}
+	return os.RemoveAll(dir) == nil
 }
 
 // holds reports whether there is something where the files of a session would be.
