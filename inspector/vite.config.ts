@@ -23,7 +23,7 @@ function compressed(): Plugin {
         if (!/\.(js|css|html|svg|json)$/.test(name)) continue;
         const content = readFileSync(join(out, name));
         if (content.length < compressFrom) continue;
-        writeFileSync(join(out, `${name}.br`), brotliCompressSync(content, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: content.length } }));
+        writeFileSync(join(out, `${name}.br`), brotliCompressSync(content, { params: { [constants.BROTLI_PARAM_QUALITY]: 10, [constants.BROTLI_PARAM_SIZE_HINT]: content.length } }));
         writeFileSync(join(out, `${name}.gz`), gzipSync(content, { level: 9 }));
       }
     },
