@@ -363,7 +363,9 @@ func TestFork_CostsOfItsOrigin(t *testing.T) {
 	tc.until(id)
 	id = tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
 	a.conn().result(a.conn().next(t, "session/fork"), `{"sessionId":"fork"}`)
-	tc.until(id)
+	if _, res := tc.until(id); strings.Contains(string(res.Result()), "historyIncomplete") {
+		t.Errorf("all was copied: %s", res.Frame())
+	}
 	record := filepath.Join(dir, "sessions", "fork", "session.json")
 	left, err := os.ReadFile(record) // the answer is out: this is what a kill leaves
 	if err != nil {

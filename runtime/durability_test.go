@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -258,4 +260,30 @@ func TestSync_PromptIsStoredBeforeItsAnswer(t *testing.T) {
 	a.conn().result(m, `{"stopReason":"end_turn"}`)
 	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateIdle })
 	k.back(s)
+}
+
+// A gateway is killed when a fork is a session and has not got all of what goes before: that is told.
+func TestFork_IsInterrupted(t *testing.T) {
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"fork":{}}}`}
+	r, k := openHeld(t, a)
+	tc := connect(t, r, "")
+	s, killed := tc.session(), t.TempDir()
+	k.leave()
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	a.conn().result(a.conn().next(t, "session/fork"), `{"sessionId":"fork"}`)
+	path := filepath.Join("sessions", "fork")
+	waitFor(t, r, "fork", func(SessionInfo) bool { // it is kept
+		_, err := os.Stat(filepath.Join(r.o.DataDir, path, "session.json"))
+		return err == nil
+	})
+	if err := os.CopyFS(filepath.Join(killed, path), os.DirFS(filepath.Join(r.o.DataDir, path))); err != nil {
+		t.Fatal(err)
+	}
+	k.back("fork")
+	if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "historyIncomplete") != "" {
+		t.Errorf("%s", res.Frame())
+	}
+	if info, err := newRuntime(t, killed, &fakeAgent{}).Session("fork"); err != nil || !info.HistoryIncomplete {
+		t.Errorf("%+v, %v", info, err)
+	}
 }

@@ -55,7 +55,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions, rec.Gist, rec.Incomplete = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist, n.From.rec.Incomplete
+		rec.Modes, rec.ConfigOptions, rec.Gist, rec.Incomplete = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist, true // until Inherit is done
 		n.From.mu.Unlock()
 	}
 	if n.Handover != "" {
@@ -99,9 +99,6 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	oldest := from.Log().Oldest()
-	if oldest > 1 {
-		s.LacksHistory()
-	}
 	cur := from.Log().Whole(oldest - 1)
 	var running calls // in the other session, which goes on with them
 	for cur.After() < upTo {
@@ -144,6 +141,12 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	}
 	s.endTerminals(running.second, journal.Except(maker))
 	s.Flush()
+	from.mu.Lock()
+	lacks := from.incompleteLocked(oldest)
+	from.mu.Unlock()
+	s.mu.Lock()
+	s.rec.Incomplete, s.unsaved = lacks, true
+	s.mu.Unlock()
 	_ = s.noteEnd() // what the log says so far is of the other session, and its costs are
 }
 
