@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // dialect names a way to carry ACP to the gateway.
@@ -96,15 +98,10 @@ func (m *message) chunk(session string) (string, bool) {
 	if m.Method != "session/update" {
 		return "", false
 	}
-	p := m.params()
-	if p.Update.SessionUpdate != "agent_message_chunk" || p.SessionID != session {
+	if rawjson.MemberString(m.Params, "update", "sessionUpdate") != "agent_message_chunk" || rawjson.MemberString(m.Params, "sessionId") != session {
 		return "", false
 	}
-	var c struct {
-		Text string `json:"text"`
-	}
-	_ = json.Unmarshal(p.Update.Content, &c)
-	return c.Text, true
+	return rawjson.MemberString(m.Params, "update", "content", "text"), true
 }
 
 // options choose how a client connects.
