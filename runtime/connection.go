@@ -143,12 +143,18 @@ func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 
 // needsFor adds what a session asks of its process in its _meta.
 func (c *Client) needsFor(a *agents.Agent, cwd string, meta json.RawMessage) (agents.Needs, error) {
+	n, err := c.needsOf(meta)
+	n.Alone = n.Alone || a.Info().PerSession
+	n.Dir = cwd
+	return n, err
+}
+
+// needsOf adds to what the connection asks of processes what a _meta does.
+func (c *Client) needsOf(meta json.RawMessage) (agents.Needs, error) {
 	n := c.needs
 	if err := n.Read(meta); err != nil {
 		return n, err
 	}
-	n.Alone = n.Alone || a.Info().PerSession
-	n.Dir = cwd
 	return n, nil
 }
 

@@ -208,16 +208,25 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 			return
 		}
 	}
+	asks, err := c.needsOf(m.Meta())
+	if err == nil {
+		err = c.r.sessions.CheckDurability(m.Meta())
+	}
+	if err != nil {
+		q.Fail(nil, err)
+		return
+	}
 	own := m.Clone()
+	n := s.ForkFrom(own.Params())
+	if _, given := rawjson.Member(own.Meta(), acp.MetaKey, "credentials"); given {
+		n.Credentials = asks.Credentials
+	}
 	make := func(p *agents.Process, native string) {
 		if !p.Capabilities().Fork {
 			q.Fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID()))
 			return
 		}
-		upTo, n := s.Log().Saved(), s.ForkFrom()
-		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
-			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
-		}
+		upTo := s.Log().Saved()
 		if s.Held() { // the fork begins with what nobody may be shown yet
 			n.Setup = rawjson.SetMember(n.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
 		}
@@ -237,16 +246,22 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		fail(err)
 		return
 	}
-	s.Record(c.Number(), m)
+	written := withoutCredentials(m)
+	s.Record(c.Number(), &written)
 	about := s.About()
 	forkAt := func(a *agents.Agent) {
-		if a == nil || !s.Needs(c.needs, a).Alone {
+		if a == nil {
 			s.Request(q.Context(), c.needs, make, fail)
 			return
 		}
-		// The session has its process alone, and so has the fork.
+		needs, of := n.Needs(c.needs, a), s.Needs(c.needs, a)
+		if needs.Same(&of) {
+			s.Request(q.Context(), c.needs, make, fail)
+			return
+		}
+		// One of the two has its process alone, or the fork asks for another one.
 		c.r.tasks.Go(func() {
-			p, err := a.Process(c.r.within(q), s.Needs(c.needs, a))
+			p, err := a.Process(c.r.within(q), needs)
 			if err != nil {
 				fail(err)
 				return

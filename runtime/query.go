@@ -375,7 +375,7 @@ func EventBytes(message []byte) int { return 2 * (len(message) + 100) }
 // scratch returns a private directory for sessions that only ask something.
 func (r *Runtime) scratch() (string, error) {
 	if r.o.DataDir == "" {
-		return os.TempDir(), nil
+		return r.agents.Scratch()
 	}
 	dir := filepath.Join(r.o.DataDir, "scratch")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -350,7 +350,7 @@ func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Mes
 
 // takesCredentials reports whether the method starts a process with them.
 func takesCredentials(method string) bool {
-	return method == acp.MethodSessionNew || method == acp.MethodSessionLoad || method == acp.MethodSessionResume
+	return method == acp.MethodSessionNew || method == acp.MethodSessionLoad || method == acp.MethodSessionResume || method == acp.MethodSessionFork
 }
 
 // withoutCredentials returns the message as the agent may see it: it was started with

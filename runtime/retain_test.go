@@ -16,6 +16,40 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
+// What sessions in memory let go counts, too: those that spoke last keep theirs when there is room for them.
+func TestRetention_InMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", shared: make(chan sent, 64)}
+		r, err := New(Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{Bytes: 6 << 20}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		for _, s := range []string{"old", "recent"} {
+			tc.newWith(`{"requestedSessionId":"` + s + `"}`)
+			id := tc.request("session/prompt", prompt(s, "something"))
+			m := a.nextOf(t, "session/prompt")
+			for i := range 2000 {
+				m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			time.Sleep(time.Second) // the other one speaks later
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		for s, gone := range map[string]bool{"old": true, "recent": false} {
+			if i, err := r.Session(s); err != nil || (i.OldestSeq > 1) != gone {
+				t.Errorf("%s has events from %d on, %v", s, i.OldestSeq, err)
+			}
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Events go by their age and by the size of logs, but not those of a session that works;
 // whoever asks for them is told, and a load shows what is left and says that it is not all.
 func TestRetention_LetsEventsGo(t *testing.T) {

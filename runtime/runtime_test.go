@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -605,6 +607,47 @@ func TestDelete_DormantSessionIsDeletedAtItsAgentToo(t *testing.T) {
 	}
 	a.conn().result(m, `{}`)
 	tc.until(id)
+}
+
+// Variables say where an agent keeps what it has: what is to be deleted is not found without those of the session.
+func TestDelete_DormantSessionOfVariables(t *testing.T) {
+	for _, perSession := range []bool{false, true} {
+		a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`, info: adapters.Info{PerSession: perSession}, shared: make(chan sent, 64)}
+		r := newRuntime(t, t.TempDir(), a)
+		tc := connect(t, r, "")
+		s := tc.newWith(`{"env":{"AGENT_HOME":"/elsewhere"}}`)
+		a.conn().crash(errCrash)
+		tc.next()
+		id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+		m := a.nextOf(t, "session/delete")
+		a.answer(m, `{}`)
+		tc.until(id)
+		if got := a.optionsOf(m.to).Env; !slices.Equal(got, []string{"AGENT_HOME=/elsewhere"}) {
+			t.Errorf("one process for each session %v: deleted with the variables %q", perSession, got)
+		}
+	}
+}
+
+// An agent's question has a session in a directory of this gateway: settings are read there, also those that others
+// have put into a directory that all may write.
+func TestListModels_PrivateDirectory(t *testing.T) {
+	for _, ephemeral := range []bool{false, true} {
+		asked := make(chan acp.Message, 1)
+		a := &fakeAgent{id: "fake", handle: func(c *fakeConn, m acp.Message) { asked <- m; c.newSession(m) }}
+		o := Options{Adapters: adaptersOf(a), DefaultAgent: "fake", Ephemeral: ephemeral}
+		if !ephemeral {
+			o.DataDir = t.TempDir()
+		}
+		t.Setenv("TMPDIR", t.TempDir())
+		r := openRuntime(t, o)
+		tc := connect(t, r, "")
+		tc.call("_sandboxagent/session/list_models", `{}`)
+		m := <-asked
+		cwd := rawjson.MemberString(m.Params(), "cwd")
+		if info, err := os.Stat(cwd); err != nil || info.Mode().Perm() != 0o700 || cwd == os.TempDir() {
+			t.Errorf("ephemeral %v: asked in %s: %v, %v", ephemeral, cwd, info, err)
+		}
+	}
 }
 
 // An agent that could not restore its session has begun another one: what it keeps of the one before goes with the

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -368,6 +369,60 @@ func TestReopen_ModeIsKept(t *testing.T) {
 				t.Errorf("told %q, want %q", told, c.told)
 			}
 		})
+	}
+}
+
+// The agent of a fork finds the conversation as that of the session does, also when it is started anew: with its
+// variables and its credentials, unless the fork is asked for with others.
+func TestFork_ItsProcess(t *testing.T) {
+	const theirs, others = `"env":{"AGENT_HOME":"/theirs"},"credentials":{"apiKey":"theirs"}`, `"env":{"AGENT_HOME":"/others"},"credentials":{"apiKey":"others"}`
+	for _, c := range []struct {
+		name, asked, env, key string
+		perSession            bool
+	}{
+		{"shared", ``, "/theirs", "theirs", false},
+		{"alone", ``, "/theirs", "theirs", true},
+		{"shared, others", others, "/others", "others", false},
+		{"alone, others", others, "/others", "others", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, info: adapters.Info{PerSession: c.perSession, Credentials: anyCredentials}, shared: make(chan sent, 64)}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
+			s := tc.newWith(`{` + theirs + `}`)
+			id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{`+c.asked+`}}}`)
+			m := a.nextOf(t, "session/fork")
+			check := func(when string) {
+				t.Helper()
+				if o := a.optionsOf(m.to); !slices.Equal(o.Env, []string{"AGENT_HOME=" + c.env}) || o.Credentials.APIKey != c.key {
+					t.Errorf("%s: variables %q, key %q; want %s and %s", when, o.Env, o.Credentials.APIKey, c.env, c.key)
+				}
+			}
+			check("as it is made")
+			events, _, err := r.Events(t.Context(), s, 0, 0)
+			for _, e := range append(events, Event{Message: m.m.Frame()}) {
+				if err != nil || strings.Contains(string(e.Message), "apiKey") {
+					t.Errorf("its credentials go on: %s, %v", e.Message, err)
+				}
+			}
+			a.answer(m, `{"sessionId":"forked"}`)
+			tc.until(id)
+			m.to.crash(errCrash)
+			waitFor(t, r, "forked", func(i SessionInfo) bool { return i.State == StateDormant })
+			id = tc.request("session/prompt", prompt("forked", "go on"))
+			m = a.nextOf(t, "session/resume")
+			check("as it goes on")
+			a.answer(m, `{}`)
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		})
+	}
+	tc := connect(t, newRuntime(t, t.TempDir(), &fakeAgent{caps: `{"sessionCapabilities":{"fork":{}}}`}), "")
+	s := tc.session()
+	for _, wrong := range []string{`"env":7`, `"durability":"sync"`, `"isolation":"none"`} { // no hub stores it
+		if e := tc.callErr("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{`+wrong+`}}}`); e.Code != acp.CodeInvalidParams {
+			t.Errorf("with %s: %v", wrong, e)
+		}
 	}
 }
 

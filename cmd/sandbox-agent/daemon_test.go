@@ -26,6 +26,31 @@ func TestAbsolutePaths(t *testing.T) {
 	if got, err := absolutePaths([]string{"--token-file"}); err != nil || len(got) != 1 {
 		t.Errorf("%q, %v", got, err)
 	}
+	for value, want := range map[string]string{
+		`mine=./prog --flag "it's one" a\ b`: `mine='` + in("prog") + `' '--flag' 'it'\''s one' 'a b'`,
+		`mine="with blanks/prog"`:            `mine='` + in("with blanks/prog") + `'`,
+		`mine=prog ./file`:                   `mine=prog ./file`, // looked up in PATH
+		`mine=/bin/prog "x"`:                 `mine=/bin/prog "x"`,
+		`mine="open/`:                        `mine="open/`, // the server says what is wrong
+		`mine=`:                              `mine=`,
+		`mine`:                               `mine`,
+	} {
+		got, err := absolutePaths([]string{"--agent-command", value, "--agent-command=" + value})
+		if diff := cmp.Diff([]string{"--agent-command", want, "--agent-command=" + want}, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", value, err, diff)
+		}
+	}
+	for name, c := range map[string][2]string{
+		"SANDBOX_AGENT_AGENT_COMMAND": {"mine=./prog x", "mine='" + in("prog") + "' 'x'"},
+		"SANDBOX_AGENT_CLAUDE_BIN":    {"../claude", filepath.Join(filepath.Dir(dir), "claude")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, c[0])
+			if env, err := absoluteEnv(); err != nil || env[len(env)-1] != name+"="+c[1] {
+				t.Errorf("%q, %v", env[len(env)-1], err)
+			}
+		})
+	}
 	t.Setenv("SANDBOX_AGENT_TOKEN_FILE", "mine")
 	env, err := absoluteEnv()
 	if err != nil || env[len(env)-1] != "SANDBOX_AGENT_TOKEN_FILE="+in("mine") {

@@ -185,6 +185,25 @@ func TestEditor_InProcess(t *testing.T) {
 	}
 }
 
+// An editor's gateway has a folder of its own for its sessions. The user's agents are named beside it, in the data directory.
+func TestEditor_AgentOfTheUser(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf("[agents.mine]\ncommand = %q\nargs = [\"mock-agent\", \"--state-dir\", %q]\n", bin, t.TempDir())
+	if err := os.WriteFile(filepath.Join(dir, "agents.toml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startEditor(t, "editor-"+t.Name(), nil, "--agent", "mine", "--data-dir", dir)
+	s := c.newSession()
+	if stop := c.prompt(s, "echo mine"); stop != "end_turn" || c.saidFrom(s, 0) != "mine" {
+		t.Errorf("%s, said %q", stop, c.saidFrom(s, 0))
+	}
+}
+
 func TestEditor_EndsWithSignalsAndBrokenPipes(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*client){

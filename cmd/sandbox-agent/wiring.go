@@ -39,11 +39,13 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
 	}
-	list, err := all.Adapters(all.Options{DataDir: cfg.dataDir, Commands: cfg.commands})
+	// The user's agents are named where the others are installed: an editor's gateway has a folder of its own for
+	// its sessions only, and one that is ephemeral none.
+	list, err := all.Adapters(all.Options{DataDir: cfg.install.DataDir, Commands: cfg.commands})
 	if err != nil {
 		return nil, err
 	}
-	keep := []string{cfg.dataDir} // also of one that is ephemeral: agents are installed there
+	keep := []string{cfg.dataDir, cfg.install.DataDir}
 	if home, err := os.UserHomeDir(); err == nil {
 		keep = append(keep, home)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 // folder is where agents keep what is their own. A gateway without a folder for it has a
@@ -33,6 +35,20 @@ func (f *folder) of(agent string) (string, error) {
 		f.dir, f.temp = dir, true
 	}
 	return filepath.Join(f.dir, agent), nil
+}
+
+// Scratch returns a private directory for sessions that only ask an agent something. It is below the folder of agents'
+// own state: agents read settings from the directory of a session, and in one that all users can write somebody else
+// could put some.
+func (set *Set) Scratch() (string, error) {
+	dir, err := set.folder.of(".scratch") // no agent that keeps something has this name
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", problem.Wrap(problem.Unavailable, err, "make a directory for a question to an agent")
+	}
+	return dir, nil
 }
 
 // close removes what goes with the Set. No agent runs any more.

@@ -14,9 +14,9 @@ type Keep struct {
 	After uint64    // entries behind it, in any case
 }
 
-// Trim lets the oldest entries go that are not to be kept, and returns how many bytes of
-// the file that were. Readers who ask for them are told with [ErrTruncated]. The rest of
-// the file is written anew: call it while nothing goes on in the log.
+// Trim lets the oldest entries go that are not to be kept, and returns by how many bytes
+// [Log.Size] is less for it. Readers who ask for them are told with [ErrTruncated]. The rest of
+// a file is written anew: call it while nothing goes on in the log.
 func (l *Log) Trim(k Keep) (freed int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -27,8 +27,9 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 		return 0, err
 	}
 	if l.path == "" {
+		was := l.held
 		l.trimMemoryLocked(k)
-		return 0, nil
+		return int64(was - l.held), nil
 	}
 	if l.size <= l.start {
 		return 0, nil

@@ -158,11 +158,29 @@ func (s *Session) Needs(n agents.Needs, a *agents.Agent) agents.Needs {
 	return rec.needs(n, a)
 }
 
-// ForkFrom returns what a fork of the session is made from.
-func (s *Session) ForkFrom() New {
+// ForkFrom returns what a fork of the session that is asked for with params is made from. Its agent may find the
+// conversation with the session's variables only, or read it with no other version: the fork has both of the session,
+// and its credentials, where params name no others.
+func (s *Session) ForkFrom(params json.RawMessage) New {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return New{Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Credentials: s.rec.credentials, From: s}
+	n := New{Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Credentials: s.rec.credentials, From: s}
+	if cwd := rawjson.MemberString(params, "cwd"); cwd != "" {
+		n.Cwd, n.Setup = cwd, Setup(params)
+		for _, field := range []string{"env", "agentVersion"} {
+			had, ok := rawjson.Member(s.rec.Setup, "_meta", acp.MetaKey, field)
+			if _, given := rawjson.Member(n.Setup, "_meta", acp.MetaKey, field); ok && !given {
+				n.Setup = rawjson.SetMember(n.Setup, had, "_meta", acp.MetaKey, field)
+			}
+		}
+	}
+	return n
+}
+
+// Needs adds to needs what the process of the session that is to be made needs to be.
+func (n *New) Needs(needs agents.Needs, a *agents.Agent) agents.Needs {
+	rec := record{Setup: n.Setup, credentials: n.Credentials, Cwd: n.Cwd}
+	return rec.needs(needs, a)
 }
 
 // Refusal says why the session takes no work, nil when it does.

@@ -443,9 +443,9 @@ func (s *Session) deleteDormant() error {
 	if a == nil || !a.Installed() {
 		return nil
 	}
-	n := agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}
-	if !a.Info().PerSession {
-		n = rec.needs(n, a)
+	n := rec.needs(agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}, a)
+	if a.Info().PerSession { // of its process only where to look: it has no session, so that others may share it
+		n = agents.Needs{Capabilities: n.Capabilities, Env: n.Env}
 	}
 	ctx, cancel := agents.Within(s.set.o.Life, startBound)
 	defer cancel()
