@@ -142,3 +142,33 @@ async def test_the_end_of_a_turn_is_that_of_each_that_has_begun() -> None:
     g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
     assert g.prompts.ended({"sessionId": "s", "promptId": g.name, "result": {"stopReason": "end_turn"}})
     assert (await asyncio.wait_for(_result(turns[1]), 5)).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@asynchronous
+async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_unless_it_failed(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    g = Gateway(1)
+    sends: list[asyncio.Future[None]] = []
+
+    async def notify(method: str, _: Any) -> None:
+        assert method == "session/cancel"
+        sends.append(asyncio.get_running_loop().create_future())
+        await sends[-1]
+
+    monkeypatch.setattr(g, "notify", notify, raising=False)
+    g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    _, future = await g.asked.get()
+    cancel = asyncio.ensure_future(g.prompts.cancel("s"))
+    while not sends:
+        await asyncio.sleep(0)
+    if fails:
+        sends[0].set_exception(ConnectionLostError("lost"))
+        with pytest.raises(ConnectionLostError):
+            await cancel
+    future.set_exception(ConnectionLostError("lost"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(sends) == (1 if fails else 2)
+    for task in [cancel, *g.tasks]:
+        task.cancel()
+    await asyncio.gather(cancel, *g.tasks, return_exceptions=True)
