@@ -357,7 +357,7 @@ class Prompts:
         backoff = self._host._backoff()
         while True:
             wire = await self._host._connected()
-            look = asyncio.ensure_future(self._look(prompt, wire))
+            look = asyncio.ensure_future(self._look(prompt, wire, backoff))
             await _first(look, wire.closed.wait())
             if not look.cancelled():
                 try:
@@ -369,8 +369,9 @@ class Prompts:
                         raise
                     continue
             prompt.sent.clear()
+            backoff.reset()
 
-    async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
+    async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
         while True:
             if prompt.outcome is None and prompt.ending is None:
                 if prompt.sight == "anew":
@@ -378,6 +379,7 @@ class Prompts:
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
                 begun, ended, seq = await self._find(prompt, wire)
+                backoff.reset()
                 if begun is not None and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
