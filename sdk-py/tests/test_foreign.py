@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ import websockets
 
 from conftest import asynchronous
 from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
+from sandbox_agent._sse import read_events
 
 HASTE = Retry(first=0.001, longest=0.01, give_up=0.02)
 
@@ -110,6 +113,36 @@ async def test_what_a_reader_of_output_was_too_slow_for_is_told() -> None:
 
     async with serves(say) as url, SandboxAgent(url) as client:
         assert [(part.missed, part.data) async for part in client.processes.follow("p")] == [(7, b"hi")]
+
+
+@asynchronous
+async def test_output_of_a_program_that_says_nothing_is_followed_through_a_hub_that_does_not_have_the_gateway_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = answer("503 Service Unavailable", "application/problem+json", '{"type":"urn:sandbox-agent:error:node_offline","title":"The node is offline","status":503}')
+    quiet = answer("200 OK", "text/event-stream", ": nothing yet\n\n")
+    answers = [quiet, away, quiet, away, answer("200 OK", "text/event-stream", "event: exit\ndata: {}\n\n")]
+    late = 0.0
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + late)
+    monkeypatch.setattr("sandbox_agent._backoff.time", clock)
+    monkeypatch.setattr("sandbox_agent.processes.time", clock)
+    read = read_events
+
+    async def long(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        nonlocal late
+        async for event in read(chunks):
+            yield event
+        late += 3600  # so long the stream was open
+
+    monkeypatch.setattr("sandbox_agent.api.read_events", long)
+
+    async def say(_: bytes) -> bytes:
+        return answers.pop(0)
+
+    async with serves(say) as url, SandboxAgent(url, retry=Retry(first=0.001)) as client:
+        assert [part async for part in client.processes.follow("p")] == []
+        assert answers == []
+        answers.append(away)
+        with pytest.raises(ProblemError):
+            await client.processes.follow("p").__anext__()
 
 
 @asynchronous

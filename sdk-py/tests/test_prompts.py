@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from conftest import asynchronous
 from sandbox_agent._backoff import Backoff, Retry
 from sandbox_agent._prompts import Prompts
-from sandbox_agent.errors import ConnectionLostError, NotConnectedError
+from sandbox_agent.errors import ConnectionLostError, NotConnectedError, RpcError
 from sandbox_agent.versions import AcpVersion
 
 BEGINS = {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "theirs"}, "_meta": {"sandboxagent.dev": {"prompt": True}}}
@@ -142,3 +143,83 @@ async def test_the_end_of_a_turn_is_that_of_each_that_has_begun() -> None:
     g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
     assert g.prompts.ended({"sessionId": "s", "promptId": g.name, "result": {"stopReason": "end_turn"}})
     assert (await asyncio.wait_for(_result(turns[1]), 5)).stop_reason == "end_turn"
+
+
+REFUSED = RpcError(-32603, "not now", {"type": "urn:sandbox-agent:error:node_offline"})
+
+
+@pytest.mark.parametrize("again", ["anew", "lost"])
+@asynchronous
+async def test_a_prompt_that_was_found_is_looked_for_anew_when_that_is_needed_again(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
+    now = 1.0
+
+    async def sleep(_: float) -> None:
+        pass
+
+    monkeypatch.setattr("sandbox_agent._backoff.time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("sandbox_agent._backoff.asyncio", types.SimpleNamespace(sleep=sleep))
+    g = Gateway(1)
+    refusals = 1
+    looked = asyncio.Event()
+    request = g.request
+
+    async def refuses(method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
+        nonlocal refusals
+        if method == "_sandboxagent/session/get" and refusals > 0:
+            refusals -= 1
+            raise REFUSED
+        if method == "_sandboxagent/session/events":
+            looked.set()
+        return await request(method, params, answered, sent)
+
+    monkeypatch.setattr(g, "request", refuses)
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    _, future = await g.asked.get()
+    future.set_exception(ConnectionLostError("lost"))
+    await looked.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    now += 3600
+    refusals = 1
+    looked.clear()
+    if again == "anew":
+        g.prompts.reopened("s")
+    else:
+        lost, g.closed = g.closed, asyncio.Event()
+        lost.set()
+    found = asyncio.ensure_future(looked.wait())
+    result = asyncio.ensure_future(_result(turn))
+    await asyncio.wait({found, result}, return_when=asyncio.FIRST_COMPLETED)
+    assert not result.done()
+    assert g.prompts.ended({"sessionId": "s", "promptId": g.name, "result": {"stopReason": "end_turn"}})
+    assert (await result).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@asynchronous
+async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_unless_it_failed(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    g = Gateway(1)
+    sends: list[asyncio.Future[None]] = []
+
+    async def notify(method: str, _: Any) -> None:
+        assert method == "session/cancel"
+        sends.append(asyncio.get_running_loop().create_future())
+        await sends[-1]
+
+    monkeypatch.setattr(g, "notify", notify, raising=False)
+    g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    _, future = await g.asked.get()
+    cancel = asyncio.ensure_future(g.prompts.cancel("s"))
+    while not sends:
+        await asyncio.sleep(0)
+    if fails:
+        sends[0].set_exception(ConnectionLostError("lost"))
+        with pytest.raises(ConnectionLostError):
+            await cancel
+    future.set_exception(ConnectionLostError("lost"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(sends) == (1 if fails else 2)
+    for task in [cancel, *g.tasks]:
+        task.cancel()
+    await asyncio.gather(cancel, *g.tasks, return_exceptions=True)

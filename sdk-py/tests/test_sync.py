@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -86,22 +88,37 @@ def test_a_client_that_was_closed_says_so_and_leaves_no_thread(gateway: Gateway)
     assert threading.active_count() == before
 
 
-def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gateway) -> None:
+def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     client = sync.SandboxAgent(gateway.url, agent="mock")
     process = client.processes.start("sleep", ["600"])
     failed: list[str] = []
+    began = threading.Semaphore(0)
+    run = client._loop.run
+
+    def told(work: Awaitable[Any]) -> Any:
+        async def begins() -> Any:
+            began.release()
+            return await work
+
+        return run(begins())
+
+    monkeypatch.setattr(client._loop, "run", told)
 
     def wait(work: Callable[[], object]) -> None:
         try:
             work()
         except NotConnectedError:
-            pass  # as of what begins when the client is closed already
+            pass
         except Exception as e:
             failed.append(repr(e))
 
     ways: list[Callable[[], object]] = [lambda: list(client.requests()), lambda: list(client.processes.follow(process["id"])), client.close, client.close]
     threads = [threading.Thread(target=wait, args=[way], daemon=True) for way in ways]
-    for thread in threads:
+    for thread in threads[:2]:
+        thread.start()
+    for _ in range(4):  # each makes its iterator, and then waits for what comes first
+        assert began.acquire(timeout=PATIENCE)
+    for thread in threads[2:]:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
@@ -109,6 +126,35 @@ def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gat
     assert failed == []
     with sync.SandboxAgent(gateway.url) as other:
         other.processes.delete(process["id"])
+
+
+CLOSES = """
+import asyncio, os, signal
+from sandbox_agent._blocking import Loop
+
+async def main():
+    global again, times
+    times += 1
+    if times == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        again.set()
+    await again.wait()
+
+async def event():
+    return asyncio.Event()
+
+loop, times = Loop(), 0
+again = loop.run(event())
+signal.signal(signal.SIGTERM, lambda *_: loop.close(main))
+loop.close(main)
+assert times == 2
+assert not loop._thread.is_alive()
+"""
+
+
+def test_a_signal_may_close_what_is_being_closed() -> None:
+    subprocess.run([sys.executable, "-c", CLOSES], check=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 @pytest.mark.parametrize("content", [None, 5])

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 BUSY = 5.0  # seconds by which a wait may be late on a machine that is only busy
+LONGEST_TRY = 45.0  # seconds that are counted of a try: no more go by before a gateway that says nothing is given up
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Retry:
     longest: float = 10.0
     """The longest wait between two tries."""
     give_up: float = 60.0
-    """After so long without success the connection is given up; the time in which the machine was suspended does not count."""
+    """After so long without success the connection is given up. The time in which the machine was suspended does not count, in the middle of a try at most 45 s of it."""
 
 
 class Backoff:
@@ -28,15 +29,17 @@ class Backoff:
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
         self._delay, self._since = retry.first, 0.0
+        self._tries = 0.0  # since when somebody does
 
     def reset(self) -> None:
         """Begins anew after a success."""
-        self._delay, self._since = self._retry.first, 0.0
+        self._delay, self._since, self._tries = self._retry.first, 0.0, 0.0
 
     async def next(self) -> bool:
         """Waits for the next try; False when it is not worth one."""
         now = time.monotonic()
         self._since = self._since or now
+        self._since += max(now - (self._tries or now) - LONGEST_TRY, 0)  # the machine, or this program, was suspended during the try
         left = self._since + self._retry.give_up - now
         if left <= 0:
             return False
@@ -45,6 +48,7 @@ class Backoff:
         wait = min(delay, left)
         await asyncio.sleep(wait)
         slept = time.monotonic() - now - wait
-        if slept > BUSY:  # the machine, or this program, was suspended meanwhile, and could not try
+        if slept > BUSY:  # as above, and could not try
             self._since += slept
+        self._tries = time.monotonic()
         return True

@@ -24,8 +24,10 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-agent", daemon=True)
         self._thread.start()
-        self._closing = threading.Lock()  # held by who closes
-        self._begins = threading.Lock()  # of what follows: the loop ends behind what has begun
+        # A signal's handler may close, too, in a thread that holds them.
+        self._closing = threading.RLock()  # held by who closes
+        self._begins = threading.RLock()  # of what follows: the loop ends behind what has begun
+        self._stopping = threading.Lock()  # taken, for good, by who ends the loop
         self._over = False
 
     def run(self, work: Awaitable[T]) -> T:
@@ -43,7 +45,14 @@ class Loop:
                 if inspect.iscoroutine(work):
                     work.close()
                 raise NotConnectedError(CLOSED)
-            future = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+            waiting = wait()
+            try:
+                future = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+            except RuntimeError:  # a signal's handler has ended the loop in between
+                waiting.close()
+                if inspect.iscoroutine(work):
+                    work.close()
+                raise NotConnectedError(CLOSED) from None
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -113,11 +122,17 @@ class Loop:
             raise self._waits()
         with self._closing:
             if not self._over:
-                self.run(last())
-                self.stop()
+                try:
+                    self.run(last())
+                except NotConnectedError:
+                    if not self._over:  # else a signal's handler has done it
+                        raise
+            self.stop()
 
     def stop(self) -> None:
         """Ends the loop, and with it what other threads still wait for."""
+        if not self._stopping.acquire(blocking=False):
+            return
         with self._begins:
             self._over = True
 

@@ -48,7 +48,8 @@ class Prompt:
     phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
     sight: Literal["all", "anew", "left"] = "all"  # see Prompts
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
-    cancelled: bool = False  # a cancel was sent behind it
+    gone: bool = False  # it was sent at least once
+    cancels: int = 0  # sent behind it
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
@@ -57,6 +58,15 @@ class Prompt:
     idle: bool = False  # the session's state was told to be so since the last message of a person
     outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase, sight or outcome
+
+
+@dataclass(eq=False)
+class _Cancel:
+    """A cancel until it is sent."""
+
+    session_id: str
+    asked: list[Prompt]  # the prompts that it is to end
+    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class Prompts:
         self._host = host
         self._open: dict[str, Prompt] = {}
         self._order: dict[str, list[Prompt]] = {}  # by session, oldest first
+        self._cancels: list[_Cancel] = []
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
 
@@ -137,26 +148,58 @@ class Prompts:
 
     async def cancel(self, session_id: str) -> None:
         """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
-        prompts = list(self._order.get(session_id, []))
-        while True:
-            for prompt in prompts:
-                await prompt.sent.wait()
-            wire = await self._host._connected()
-            if all(prompt.sent.is_set() for prompt in prompts):  # else they went with a connection, and are sent again
+        await self._send(self._cancel(session_id, self._order.get(session_id, [])))
+
+    def _cancel(self, session_id: str, prompts: list[Prompt]) -> _Cancel:
+        cancel = _Cancel(session_id, list(prompts))
+        self._cancels.append(cancel)
+        return cancel
+
+    async def _send(self, cancel: _Cancel) -> None:
+        try:
+            while True:
+                for prompt in cancel.asked:
+                    await prompt.sent.wait()
+                wire = await self._host._connected()
+                if all(prompt.sent.is_set() for prompt in cancel.asked):  # else they went with a connection, and are sent again
+                    break
+            for prompt in cancel.asked:
+                prompt.cancels += 1  # the connection may be lost before it is said to be sent
+            try:
+                await wire.notify("session/cancel", {"sessionId": cancel.session_id})
+            except BaseException:
+                for prompt in cancel.asked:
+                    prompt.cancels -= 1
+                raise
+        finally:
+            self._cancels.remove(cancel)
+            cancel.done.set()
+
+    def _cancel_before(self, prompt: Prompt) -> asyncio.Event | None:
+        """A cancel that came before the prompt, and is not sent or has to be repeated: behind the prompt it would end that, too."""
+        for cancel in self._cancels:
+            if cancel.session_id == prompt.session_id and prompt not in cancel.asked:
+                return cancel.done
+        for other in self._order.get(prompt.session_id, []):
+            if other is prompt:
                 break
-        await wire.notify("session/cancel", {"sessionId": session_id})
-        for prompt in prompts:
-            prompt.cancelled = True
+            if other.cancels and not other.sent.is_set():
+                return other.sent
+        return None
 
     def _found(self, prompt: Prompt) -> None:
         """The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it."""
         prompt.sent.set()
-        if prompt.lost and prompt.cancelled and self._order.get(prompt.session_id, [])[-1:] == [prompt]:
-            self._host._spawn(self._cancel_again(prompt))
+        queue = self._order.get(prompt.session_id, [])
+        if not prompt.lost or not prompt.cancels or prompt not in queue:
+            return
+        behind = queue.index(prompt) + 1
+        if not any(other.gone for other in queue[behind:]):
+            self._host._spawn(self._cancel_again(self._cancel(prompt.session_id, queue[:behind])))
 
-    async def _cancel_again(self, prompt: Prompt) -> None:
+    async def _cancel_again(self, cancel: _Cancel) -> None:
         try:
-            await self.cancel(prompt.session_id)
+            await self._send(cancel)
         except (ConnectionLostError, NotConnectedError):
             pass  # the next connection does it
 
@@ -272,6 +315,10 @@ class Prompts:
             wire = await self._host._connected()
             if prompt.phase == "over":
                 raise _interrupted()  # it failed meanwhile, and nobody wants it any more
+            if not prompt.gone and (first := self._cancel_before(prompt)) is not None:
+                await first.wait()
+                continue
+            prompt.gone = True
             try:
                 response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=lambda: self._found(prompt))
                 if self._version == 1:
@@ -310,19 +357,21 @@ class Prompts:
         backoff = self._host._backoff()
         while True:
             wire = await self._host._connected()
-            look = asyncio.ensure_future(self._look(prompt, wire))
+            look = asyncio.ensure_future(self._look(prompt, wire, backoff))
             await _first(look, wire.closed.wait())
-            if look.cancelled():
-                continue
-            try:
-                return look.result()
-            except ConnectionLostError:
-                await wire.closed.wait()  # with the next connection the gateway can be asked
-            except RpcError as e:
-                if not e.passes or not await backoff.next():
-                    raise
+            if not look.cancelled():
+                try:
+                    return look.result()
+                except ConnectionLostError:
+                    await wire.closed.wait()  # with the next connection the gateway can be asked
+                except RpcError as e:
+                    if not e.passes or not await backoff.next():
+                        raise
+                    continue
+            prompt.sent.clear()
+            backoff.reset()
 
-    async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
+    async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
         while True:
             if prompt.outcome is None and prompt.ending is None:
                 if prompt.sight == "anew":
@@ -330,6 +379,7 @@ class Prompts:
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
                 begun, ended, seq = await self._find(prompt, wire)
+                backoff.reset()
                 if begun is not None and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -64,9 +66,12 @@ class Processes:
         """A program's output as it comes, to its end. A connection that breaks is opened again behind the last byte."""
         backoff, last = Backoff(self._retry), ""
         missed = 0
+        begun = False  # a stream was open, or was not reached
         while True:
+            since = math.inf  # when it was opened
             try:
                 async with self._api._events("GET", path(process_id, "/logs"), {"stream": stream, "after": after, "tail": tail}, headers={"Last-Event-ID": last} if last else {}) as events:
+                    begun, since = True, time.monotonic()
                     async for event in events:
                         backoff.reset()
                         last = event.id or last
@@ -79,9 +84,16 @@ class Processes:
                             return
             except (ConnectionLostError, ProblemError) as e:
                 # Behind a break a hub may not have the gateway yet.
-                if isinstance(e, ProblemError) and not (last and e.passes) or not await backoff.next():
+                if isinstance(e, ProblemError) and not (begun and e.passes):
+                    raise
+                begun = True
+                if time.monotonic() - since > self._retry.longest:
+                    backoff.reset()  # of a program that says nothing
+                if not await backoff.next():
                     raise
                 continue
+            if time.monotonic() - since > self._retry.longest:
+                backoff.reset()
             if not await backoff.next():
                 raise SandboxAgentError("the output's stream ends again and again before the program does")
 

@@ -4,7 +4,7 @@ export interface RetryOptions {
   readonly firstDelayMs?: number;
   /** The longest wait between two tries. Default 10 s. */
   readonly maxDelayMs?: number;
-  /** After so long without success the connection is given up; the time in which the machine was suspended does not count. Default 60 s. */
+  /** After so long without success the connection is given up. The time in which the machine was suspended does not count, in the middle of a try at most 45 s of it. Default 60 s. */
   readonly giveUpAfterMs?: number;
 }
 
@@ -15,6 +15,7 @@ export const ticks = (): number => performance.now();
 export class Backoff {
   #delay: number;
   #since: number | undefined;
+  #tries: number | undefined; // since when somebody does
 
   constructor(private readonly options: RetryOptions, private readonly signal: AbortSignal) {
     this.#delay = options.firstDelayMs ?? 250;
@@ -23,13 +24,14 @@ export class Backoff {
   /** Begins anew after a success. */
   reset(): void {
     this.#delay = this.options.firstDelayMs ?? 250;
-    this.#since = undefined;
+    this.#since = this.#tries = undefined;
   }
 
   /** Waits for the next try; false when it is not worth one. */
   async next(atLeastMs = 0): Promise<boolean> {
     const now = ticks();
     this.#since ??= now;
+    this.#since += Math.max(now - (this.#tries ?? now) - longestTryMs, 0); // the machine, or this program, was suspended during the try
     const left = this.#since + (this.options.giveUpAfterMs ?? 60_000) - now;
     if (left <= 0 || this.signal.aborted) return false;
     const delay = Math.max(atLeastMs, this.#delay * (0.5 + Math.random() / 2));
@@ -37,13 +39,17 @@ export class Backoff {
     const wait = Math.min(delay, left);
     const goesOn = await sleep(wait, this.signal);
     const slept = ticks() - now - wait;
-    if (slept > busyMs) this.#since += slept; // the machine, or this program, was suspended meanwhile, and could not try
+    if (slept > busyMs) this.#since += slept; // as above, and could not try
+    this.#tries = ticks();
     return goesOn;
   }
 }
 
 /** How late a wait may end on a machine that is only busy. */
 const busyMs = 5_000;
+
+/** What is counted of a try: no more goes by before a server that says nothing is given up. */
+const longestTryMs = 45_000;
 
 /** Resolves after the time; false when the signal came first. */
 export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {

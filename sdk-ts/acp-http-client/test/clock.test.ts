@@ -24,3 +24,20 @@ test.each([0, 3_600_000])("the time in which nobody could try is not counted: su
   expect(tries).toBeGreaterThan(3);
   expect(tries).toBeLessThan(50);
 });
+
+test("a try in which the machine was suspended is counted as one that takes long", async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  let now = 1_000;
+  vi.spyOn(performance, "now").mockImplementation(() => now);
+  const backoff = new Backoff({ firstDelayMs: 1_000, maxDelayMs: 8_000, giveUpAfterMs: 60_000 }, new AbortController().signal);
+  const next = async () => {
+    const goesOn = backoff.next();
+    await vi.advanceTimersByTimeAsync(8_000);
+    return goesOn;
+  };
+  expect(await next()).toBe(true);
+  now += 3_600_000;
+  expect(await next()).toBe(true);
+  now += 30_000;
+  expect(await next()).toBe(false); // what is no suspension counts
+});

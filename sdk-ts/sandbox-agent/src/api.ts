@@ -252,6 +252,7 @@ export class Api {
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) return response;
       throw foreign("no stream of events", await response.text());
     }, true);
+    init.opened?.();
     yield* readEvents(response, this.silenceMs);
   }
 
@@ -267,6 +268,8 @@ interface RequestInit extends RequestOptions {
   headers?: Record<string, string>;
   /** Statuses that are no errors. */
   expect?: readonly number[];
+  /** Called when a stream of events is open. */
+  opened?: () => void;
 }
 
 /** The error of an answer that no gateway gives, as that of a proxy's page. */

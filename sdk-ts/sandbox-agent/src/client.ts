@@ -512,9 +512,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       after: () => this.#attached.get(rest.sessionId)?.position.after ?? 0,
       reached: (seq) => this.#until(() => (this.#attached.get(rest.sessionId)?.position.after ?? 0) >= seq),
       send: async (promptId, go) => {
-        const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
-        go();
+        let connection = await this.#connected();
+        for (let first; (first = go()) !== undefined; connection = await this.#connected()) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {

@@ -47,10 +47,14 @@ export class Processes {
   async *follow(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): AsyncGenerator<ProcessOutput | { readonly missed: number }, void, undefined> {
     const ended = new AbortController();
     const backoff = new Backoff(this.options.retry ?? {}, options.signal ?? ended.signal);
+    const longest = this.options.retry?.maxDelayMs ?? 10_000;
     let last = "";
+    let begun = false; // a stream was open, or was not reached
     for (;;) {
+      let since = Infinity; // when it was opened
+      const opened = () => ([begun, since] = [true, performance.now()]);
       try {
-        for await (const event of this.api.events("GET", path(id, "/logs"), query as Query, { ...options, headers: last === "" ? {} : { "Last-Event-ID": last } })) {
+        for await (const event of this.api.events("GET", path(id, "/logs"), query as Query, { ...options, opened, headers: last === "" ? {} : { "Last-Event-ID": last } })) {
           backoff.reset();
           if (event.id !== "") last = event.id;
           const data: unknown = JSON.parse(event.data);
@@ -60,10 +64,13 @@ export class Processes {
         }
       } catch (error) {
         // Behind a break a hub may not have the gateway yet.
-        if (options.signal?.aborted || error instanceof ProblemError && (last === "" || !passes(error))) throw error;
+        if (options.signal?.aborted || error instanceof ProblemError && (!begun || !passes(error))) throw error;
+        begun = true;
+        if (performance.now() - since > longest) backoff.reset(); // of a program that says nothing
         if (!(await backoff.next())) throw error;
         continue;
       }
+      if (performance.now() - since > longest) backoff.reset();
       if (!(await backoff.next())) throw new Error("the output's stream ends again and again before the program does");
     }
   }

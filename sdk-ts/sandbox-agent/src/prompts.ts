@@ -4,6 +4,7 @@ import type { components } from "./api.gen.js";
 import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
+import { passes } from "./passing.js";
 import { maxKept, Turn, type TurnEnd } from "./turn.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
@@ -34,8 +35,11 @@ interface Wire {
   after(): number;
   /** Resolves when the session has come to the event, or cannot come to it on this connection any more. */
   reached(seq: number): Promise<void>;
-  /** Calls `go` right before the request is sent, so that what is sent then comes after it; it throws when nobody wants it any more. */
-  send(promptId: string, go: () => void): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
+  /**
+   * Calls `go` right before the request is sent, so that what is sent then comes after it. It throws when nobody wants it any more, and
+   * returns what is to be waited for before it is asked again.
+   */
+  send(promptId: string, go: () => Promise<void> | undefined): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -58,6 +62,16 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
  */
 type Sight = "all" | "anew" | "left";
 
+/** Resolves, when there is a connection, with what sends a cancel on it. */
+type Connected = () => Promise<() => Promise<void>>;
+
+/** A cancel until it is sent. */
+interface Cancel {
+  readonly sessionId: string;
+  readonly asked: readonly Prompt[]; // the prompts that it is to end
+  readonly done: Promise<void>;
+}
+
 interface Prompt {
   readonly id: string;
   readonly sessionId: string;
@@ -67,7 +81,9 @@ interface Prompt {
   onItsWay: boolean; // or not to be sent any more; not while it may have been lost with its connection
   sent: Promise<void>; // resolves when it is
   onSent: () => void;
-  cancelled: boolean; // a cancel was sent behind it
+  gone: boolean; // it was sent at least once
+  cancels: number; // sent behind it
+  repeat: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard: boolean; // of version 1: its turn has had an update
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
@@ -88,6 +104,7 @@ export class Prompts {
 
   readonly #open = new Map<string, Prompt>();
   readonly #order = new Map<string, Prompt[]>(); // by session, oldest first
+  readonly #cancels = new Set<Cancel>();
   readonly #others = new Set<string>(); // sessions in which another client's turn goes on; of version 1
   readonly #prefix = crypto.randomUUID();
   #count = 0;
@@ -97,7 +114,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, sent: Promise.resolve(), onSent: () => {}, cancelled: false, held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -237,19 +254,41 @@ export class Prompts {
 
   /**
    * Sends a cancel behind the session's prompts, where it does not come before one of them; those that wait for others are
-   * withdrawn. `connected` resolves with what sends it on the present connection.
+   * withdrawn.
    */
-  async cancel(sessionId: string, connected: () => Promise<() => Promise<void>>): Promise<void> {
+  async cancel(sessionId: string, connected: Connected): Promise<void> {
     const queue = this.#order.get(sessionId) ?? [];
     for (const prompt of queue) if (prompt.phase === "waits") prompt.phase = "withdrawn";
+    await this.#cancelBehind(sessionId, queue, connected);
+  }
+
+  async #cancelBehind(sessionId: string, queue: readonly Prompt[], connected: Connected): Promise<void> {
     const asked = queue.filter((p) => p.phase !== "withdrawn");
-    let send: () => Promise<void>;
-    do {
-      await Promise.all(asked.map((p) => p.sent));
-      send = await connected();
-    } while (!asked.every((p) => p.onItsWay)); // else they went with a connection, and are sent again
-    await send();
-    for (const prompt of asked) prompt.cancelled = true;
+    let over!: () => void;
+    const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
+    this.#cancels.add(cancel);
+    try {
+      let send: () => Promise<void>;
+      do {
+        await Promise.all(asked.map((p) => p.sent));
+        send = await connected();
+      } while (!asked.every((p) => p.onItsWay)); // else they went with a connection, and are sent again
+      for (const prompt of asked) [prompt.cancels, prompt.repeat] = [prompt.cancels + 1, connected]; // the connection may be lost before it is said to be sent
+      await send().catch((error: unknown) => {
+        for (const prompt of asked) prompt.cancels--;
+        throw error;
+      });
+    } finally {
+      this.#cancels.delete(cancel);
+      over();
+    }
+  }
+
+  /** A cancel that came before the prompt, and is not sent or has to be repeated: behind the prompt it would end that, too. */
+  #cancelBefore(prompt: Prompt): Promise<void> | undefined {
+    for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
+    const queue = this.#order.get(prompt.sessionId) ?? [];
+    return queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.cancels > 0 && !p.onItsWay)?.sent;
   }
 
   #unsent(prompt: Prompt): void {
@@ -265,7 +304,10 @@ export class Prompts {
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
     this.#sent(prompt);
-    if (prompt.lost && prompt.cancelled && this.#order.get(prompt.sessionId)?.at(-1) === prompt) void prompt.turn.cancel().catch(() => {}); // the next connection does it
+    const queue = this.#order.get(prompt.sessionId) ?? [];
+    const behind = queue.indexOf(prompt) + 1;
+    if (!prompt.lost || prompt.cancels === 0 || behind === 0 || queue.slice(behind).some((p) => p.gone)) return;
+    void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat).catch(() => {}); // the next connection does it
   }
 
   async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<TurnEnd> {
@@ -274,7 +316,11 @@ export class Prompts {
     if (prompt.phase === "waits") prompt.phase = "sent";
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
+      const first = prompt.gone ? undefined : this.#cancelBefore(prompt);
+      if (first !== undefined) return first;
+      prompt.gone = true;
       this.#found(prompt);
+      return undefined;
     };
     for (;;) {
       const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
@@ -342,10 +388,12 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
+        if (!passes(error)) this.#sent(prompt); // there may never be an answer: a cancel goes out, and again behind the prompt when that does
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
       });
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
+      if (verdict === "lost" && prompt.onItsWay) this.#unsent(prompt);
       if (verdict !== "lost" && verdict !== "ask again") return verdict;
     }
   }

@@ -59,6 +59,26 @@ test("output is followed through a hub that does not have the gateway for a mome
   await client.processes.delete(p.id);
 });
 
+test("output of a program that says nothing is followed through a hub that does not have the gateway for a moment", async () => {
+  const away = () => Response.json({ type: "urn:sandbox-agent:error:node_offline", title: "The node is offline", status: 503 }, { status: 503, headers: { "content-type": "application/problem+json" } });
+  const stream = (text: string) => () => new Response(text, { headers: { "content-type": "text/event-stream" } });
+  let late = 0;
+  const now = performance.now.bind(performance);
+  using _ = vi.spyOn(performance, "now").mockImplementation(() => now() + late);
+  const quiet = () => new Response(new ReadableStream({
+    pull(controller) {
+      late += 3_600_000; // so long the stream is open
+      controller.error(new TypeError("the network failed"));
+    },
+  }, { highWaterMark: 0 }), { headers: { "content-type": "text/event-stream" } });
+  const answers = [quiet, away, quiet, away, stream("event: exit\ndata: {}\n\n")];
+  const far = new SandboxAgentClient({ baseUrl: gateway.url, autoConnect: false, retry: { firstDelayMs: 1 }, fetch: async () => answers.shift()!() });
+  for await (const part of far.processes.follow("p")) expect(part).toBeUndefined();
+  expect(answers).toEqual([]);
+  answers.push(away);
+  await expect(far.processes.follow("p").next()).rejects.toMatchObject({ status: 503 });
+});
+
 test("a program in the background: input, output as it comes over a network that breaks, signals, its end", async () => {
   const { processes } = client;
   const p = await processes.start({ command: "sh", args: ["-c", "while read line; do echo got $line; done; exit 5"] });

@@ -6,18 +6,20 @@ import { Prompts } from "../src/prompts.js";
 import type { Turn } from "../src/turn.js";
 
 /** The prompts of a client of version 1 or 2 in one session, and what came of the one that it sends. */
-function client(version: 1 | 2 = 1) {
+function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<void> = async () => {}) {
   const prompts = new Prompts(version);
   let answer!: (result: unknown) => void;
   let lose!: () => void;
   let id = "";
   const lost = new Promise<void>((resolve) => (lose = resolve));
+  const sent: string[] = [];
   const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
-    oneByOne: false, startAfter: 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
+    oneByOne, startAfter: 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
     patience: () => new Backoff({}, new AbortController().signal),
     send: (promptId, onSent) => {
       id = promptId;
       onSent();
+      sent.push(promptId);
       const answered = new Promise<{ response: unknown; lost: Promise<void> }>((resolve) => {
         answer = (result) => {
           prompts.answered(promptId, result);
@@ -27,11 +29,11 @@ function client(version: 1 | 2 = 1) {
       return Promise.race([answered, lost.then(() => ({ lost: true }) as const)]);
     },
     state: async () => "running",
-    events: async () => ({ events: [{ seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } }], hasMore: false }) as never,
+    events: async () => (await events(), { events: [{ seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } }], hasMore: false } as never),
   });
   const said = (text: string) => prompts.update("s", { sessionUpdate: "agent_message_chunk", content: { type: "text", text } });
   const begins = () => prompts.update("s", { sessionUpdate: "user_message_chunk", content: { type: "text", text: "theirs" }, _meta: { "sandboxagent.dev": { prompt: true } } });
-  return { prompts, send, said, begins, answer: (result: unknown) => answer(result), lose: () => lose() };
+  return { prompts, sent, send, said, begins, answer: (result: unknown) => answer(result), lose: () => lose() };
 }
 const cancelled = { stopReason: "cancelled" } as const;
 const unbegun = { ...cancelled, _meta: { "sandboxagent.dev": { began: false } } };
@@ -82,4 +84,52 @@ test("version 2: nor one that has begun", async () => {
   await new Promise((resolve) => setTimeout(resolve, 20));
   prompts.detached("s");
   await ended;
+});
+
+/** Waits until what is on its way without a network is through. */
+const through = () => new Promise((resolve) => setImmediate(resolve));
+
+test.each([false, true])("a cancel whose connection is lost while it is sent is repeated, unless it failed: %s", async (fails) => {
+  const { prompts, send, lose } = client();
+  send().catch(() => {});
+  let sends = 0;
+  const cancel = prompts.cancel("s", async () => () => {
+    sends++;
+    return fails ? Promise.reject(new NotConnectedError()) : new Promise(() => {});
+  });
+  if (fails) await expect(cancel).rejects.toThrow(NotConnectedError);
+  else await through();
+  expect(sends).toBe(1);
+  lose();
+  await through();
+  expect(sends).toBe(fails ? 1 : 2);
+});
+
+test("one by one: a lost cancel is repeated beside prompts that are not sent, and leaves alone what waits", async () => {
+  const { prompts, sent, send, lose } = client(1, true);
+  const first = send();
+  const withdrawn = send();
+  let sends = 0;
+  await prompts.cancel("s", async () => async () => void sends++);
+  const waits = send();
+  const [id] = sent;
+  lose();
+  await through();
+  expect(sends).toBe(2);
+  prompts.ended({ sessionId: "s", promptId: id!, result: cancelled });
+  expect((await first).stopReason).toBe("cancelled");
+  expect((await withdrawn).stopReason).toBe("cancelled");
+  await through();
+  expect(sent).toHaveLength(2);
+  waits.catch(() => {});
+});
+
+test("a cancel goes out although the gateway does not say what became of the prompt", async () => {
+  const { prompts, send, lose } = client(1, false, () => Promise.reject(new TypeError("it cannot be asked")));
+  send().catch(() => {});
+  lose();
+  await through();
+  let sends = 0;
+  await prompts.cancel("s", async () => async () => void sends++);
+  expect(sends).toBe(1);
 });

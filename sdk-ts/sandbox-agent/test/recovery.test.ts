@@ -374,6 +374,62 @@ describe.each(overWebSocket)("a cancel of a prompt that is sent again: version $
   });
 });
 
+describe.each(overWebSocket)("a cancel does not end the prompt behind it: version $acpVersion, $agent", (options) => {
+  test.each(["during the outage", "before it, and is lost", "between two, and is lost"])("it comes %s", async (when) => {
+    const during = when === "during the outage";
+    const running = later<void>();
+    const swallowed = later<void>();
+    let held: (() => void) | undefined; // what the connection behind the outage begins with
+    let isBack = true;
+    let isLost = during;
+    let cut = () => {};
+    const send = WebSocket.prototype.send as (this: WebSocket, data: string) => void;
+    await using c = new SandboxAgentClient({
+      baseUrl: gateway.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+      WebSocket: watched((message, socket) => {
+        cut = () => socket.terminate();
+        if (message.method === "initialize" && !isBack) {
+          held = () => send.call(socket, JSON.stringify(message));
+          return false;
+        }
+        if (message.method !== "session/cancel" || isLost) return true;
+        isLost = true;
+        swallowed.resolve();
+        return false;
+      }),
+    });
+    c.onPermission(() => {
+      running.resolve();
+      return new Promise<never>(() => {}); // it runs, until somebody ends it
+    });
+    const session = await c.newSession({ cwd: "/tmp" });
+    const away = () => new Promise<void>((resolve) => c.onState((state) => void (state === "reconnecting" && resolve())));
+    const first = session.prompt("permission");
+    await running.promise;
+    if (when === "between two, and is lost") {
+      const gone = away();
+      cut();
+      await gone;
+    }
+    if (!during) {
+      await first.cancel();
+      await swallowed.promise;
+    }
+    isBack = false;
+    const gone = away();
+    cut();
+    await gone;
+    const cancel = during ? first.cancel() : undefined;
+    for (let i = 0; i < 20; i++) await Promise.resolve();
+    const second = session.prompt("echo two");
+    isBack = true;
+    held?.();
+    await cancel;
+    expect((await first).stopReason).toBe("cancelled");
+    expect((await second).text).toBe("two");
+  });
+});
+
 test.each(overWebSocket)("what became of a prompt is asked until there is an answer: version $acpVersion, $agent", async (options) => {
   let lost = false;
   let failures = 3;
