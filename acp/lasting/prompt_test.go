@@ -407,6 +407,39 @@ func TestPrompt_CancelIsSentAgain(t *testing.T) {
 	}
 }
 
+// Behind a prompt that is given up a cancel would end another client's turn.
+func TestPrompt_CancelOfOneThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wires []*wire
+		for range mostSends + 1 {
+			wires = append(wires, newWire())
+		}
+		p := pair{t: t, c: New(Options{Dial: dials(wires...)})}
+		attached(t, p.c, wires[0])
+		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","text":%q}}`, strings.Repeat("x", largeRequest))
+		wires[0].takes(t, acp.MethodSessionPrompt)
+		p.sends(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+		wires[0].takes(t, acp.MethodSessionCancel)
+		for i, w := range wires[1:] {
+			wires[i].breakRead()
+			wires[i].breakWrite()
+			w.welcome(t)
+			w.reattached(t, `[]`)
+			w.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+			w.replies(t, "_sandboxagent/session/events", `{"events":[],"hasMore":false}`)
+			if i+1 < mostSends {
+				w.takes(t, acp.MethodSessionPrompt)
+				w.takes(t, acp.MethodSessionCancel)
+			}
+		}
+		if said := reads(t, p.c); !strings.Contains(said, "payload_too_large") {
+			t.Error(said)
+		}
+		p.quiet(wires[mostSends])
+		_ = p.c.Close()
+	})
+}
+
 // In version 2 the prompt was answered when its turn began.
 func TestConn_VersionTwo_CancelIsSentAgain(t *testing.T) {
 	withPairTwo(t, func(t *testing.T, p pair) {
