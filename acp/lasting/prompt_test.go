@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // A prompt is given a name, by which it is found again, unless the client named
@@ -310,6 +311,33 @@ func TestConn_LimitsOfTime(t *testing.T) {
 		}
 		if dialed < 30 { // in the time that the silent one leaves
 			t.Errorf("the gateway was tried %d times", dialed)
+		}
+		_ = c.Close()
+	})
+}
+
+// The time in which this program could not look for the gateway, as that of a night in which
+// the machine was suspended, is no reason to give up.
+func TestConn_SleepDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newWire(), newWire()
+		dial := dials(one, two)
+		var lost time.Time
+		c := New(Options{Dial: func(ctx context.Context) (acp.Conn, error) {
+			if !lost.IsZero() && time.Since(lost) < 2*standardGiveUp {
+				return nil, errors.New("nobody is there")
+			}
+			return dial(ctx)
+		}})
+		c.now = func() awake.Moment { return 0 }
+		begin(t, c, one)
+		lost = time.Now()
+		one.breakRead()
+		two.welcome(t)
+		go write(t, c, acp.NewRequest(acp.IntID(2), acp.MethodSessionList, []byte(`{}`)))
+		two.replies(t, acp.MethodSessionList, `{"sessions":[]}`)
+		if said := reads(t, c); !strings.Contains(said, `"sessions":[]`) {
+			t.Error(said)
 		}
 		_ = c.Close()
 	})
