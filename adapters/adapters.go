@@ -168,7 +168,7 @@ func (u CredentialUse) Check(agent string, c Credentials) *acp.Error {
 // Options are what one Open needs.
 type Options struct {
 	// StateDir is a private directory for the adapter's own use. It may not exist
-	// yet. It survives restarts, but that of a gateway which keeps nothing.
+	// yet. It survives restarts, unless the gateway keeps nothing on disk.
 	StateDir string
 	Logger   *slog.Logger
 	// Program is what the Installer found for Info.Program.

@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 const (
@@ -38,7 +39,7 @@ type Options struct {
 	// A message is there until Take returns, and the gateway is not read meanwhile. It must not
 	// call Write or Close. Read returns at the end of the Conn then. nil is not used.
 	Take func(acp.Message)
-	// GiveUp is how long a broken connection is tried to be replaced; 0 is ten
+	// GiveUp is how long, of time awake, a broken connection is tried to be replaced; 0 is ten
 	// minutes. The first connection is tried once.
 	GiveUp time.Duration
 	// Gone is told of a session that could not be attached to again, and why: the client is
@@ -67,6 +68,7 @@ type Conn struct {
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup
 	unread chan acp.Message
+	now    func() awake.Moment // tests have time stand still
 
 	order  sync.Mutex     // held while messages that belong together are handed to the client
 	taking sync.Mutex     // held while Take runs; the last of all
@@ -155,7 +157,7 @@ func New(o Options) *Conn {
 	}
 	c := &Conn{
 		o: o, unread: make(chan acp.Message, maxUnread), wake: make(chan struct{}, 1), room: make(chan struct{}), drained: make(chan struct{}),
-		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, children: map[string]string{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(),
+		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, children: map[string]string{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(), now: awake.Now,
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c

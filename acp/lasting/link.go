@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // link is one connection to the gateway. Its life is one call of use, in which a
@@ -23,7 +24,7 @@ type link struct {
 	ctx    context.Context // ends with the connection, whoever ends it
 	end    context.CancelFunc
 	closed chan struct{} // closed when the connection is
-	waits  time.Time     // until when nodes that are away are waited for; of restore
+	since  awake.Moment  // when it was begun to wait for nodes that are away; of restore
 }
 
 func (c *Conn) newLink(conn acp.Conn) *link {
@@ -172,7 +173,7 @@ func (c *Conn) giveAll(out []acp.Message) {
 // connect opens a connection. The first is tried once, and its answer to
 // initialize is the client's.
 func (c *Conn) connect(first bool) (*link, error) {
-	deadline := time.Now().Add(c.o.GiveUp)
+	from := c.now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		live, err := c.attempt(first)
 		if err == nil || c.ctx.Err() != nil {
@@ -182,7 +183,7 @@ func (c *Conn) connect(first bool) (*link, error) {
 		switch {
 		case first, errors.As(err, &refused), denied(err):
 			return nil, err
-		case time.Now().Add(pause).After(deadline):
+		case time.Duration(c.now()-from)+pause > c.o.GiveUp:
 			return nil, fmt.Errorf("%w for %v: %w", errGivenUp, c.o.GiveUp, err)
 		}
 		c.o.Logger.Debug("connect again", "err", err, "pause", pause)

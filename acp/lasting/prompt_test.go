@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // A prompt is given a name, by which it is found again, unless the client named
@@ -315,6 +316,33 @@ func TestConn_LimitsOfTime(t *testing.T) {
 	})
 }
 
+// The time in which this program could not look for the gateway, as that of a night in which
+// the machine was suspended, is no reason to give up.
+func TestConn_SleepDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newWire(), newWire()
+		dial := dials(one, two)
+		var lost time.Time
+		c := New(Options{Dial: func(ctx context.Context) (acp.Conn, error) {
+			if !lost.IsZero() && time.Since(lost) < 2*standardGiveUp {
+				return nil, errors.New("nobody is there")
+			}
+			return dial(ctx)
+		}})
+		c.now = func() awake.Moment { return 0 }
+		begin(t, c, one)
+		lost = time.Now()
+		one.breakRead()
+		two.welcome(t)
+		go write(t, c, acp.NewRequest(acp.IntID(2), acp.MethodSessionList, []byte(`{}`)))
+		two.replies(t, acp.MethodSessionList, `{"sessions":[]}`)
+		if said := reads(t, c); !strings.Contains(said, `"sessions":[]`) {
+			t.Error(said)
+		}
+		_ = c.Close()
+	})
+}
+
 // damaged is a connection that cannot parse a frame now and then.
 type damaged struct {
 	*wire
@@ -405,6 +433,39 @@ func TestPrompt_CancelIsSentAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Behind a prompt that is given up a cancel would end another client's turn.
+func TestPrompt_CancelOfOneThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wires []*wire
+		for range mostSends + 1 {
+			wires = append(wires, newWire())
+		}
+		p := pair{t: t, c: New(Options{Dial: dials(wires...)})}
+		attached(t, p.c, wires[0])
+		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","text":%q}}`, strings.Repeat("x", largeRequest))
+		wires[0].takes(t, acp.MethodSessionPrompt)
+		p.sends(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+		wires[0].takes(t, acp.MethodSessionCancel)
+		for i, w := range wires[1:] {
+			wires[i].breakRead()
+			wires[i].breakWrite()
+			w.welcome(t)
+			w.reattached(t, `[]`)
+			w.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+			w.replies(t, "_sandboxagent/session/events", `{"events":[],"hasMore":false}`)
+			if i+1 < mostSends {
+				w.takes(t, acp.MethodSessionPrompt)
+				w.takes(t, acp.MethodSessionCancel)
+			}
+		}
+		if said := reads(t, p.c); !strings.Contains(said, "payload_too_large") {
+			t.Error(said)
+		}
+		p.quiet(wires[mostSends])
+		_ = p.c.Close()
+	})
 }
 
 // In version 2 the prompt was answered when its turn began.

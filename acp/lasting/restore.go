@@ -30,7 +30,7 @@ func (c *Conn) restore(live *link) bool {
 }
 
 func (c *Conn) restored(live *link, turns map[string]bool) error {
-	live.waits = time.Now().Add(nodeBound)
+	live.since = c.now()
 	c.mu.Lock()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	opening := map[string]bool{} // sessions that a request attaches to anyway
@@ -250,7 +250,7 @@ const nodeBound = 30 * time.Second
 func (c *Conn) patientCall(live *link, method string, params []byte) (result []byte, failure *acp.Error, err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		result, failure, err = c.call(live, method, params)
-		if err != nil || !passes(failure) || time.Now().Add(pause).After(live.waits) {
+		if err != nil || !passes(failure) || time.Duration(c.now()-live.since)+pause > nodeBound {
 			return result, failure, err
 		}
 		select {

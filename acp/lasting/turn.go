@@ -169,7 +169,10 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 			c.answer(outcome(r.id, f.end))
 		} // else it comes on the stream, behind the turn's updates
 	case f.begun == 0:
-		return true, c.again(live, r, r.frame)
+		err := c.again(live, r, r.frame)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.requests[r.id] == r, err // else it was given up
 	case !f.active: // else its end will be told
 		c.answer(acp.NewError(r.id, errAnew))
 	}

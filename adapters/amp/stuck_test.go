@@ -3,7 +3,6 @@ package amp
 import (
 	"encoding/json"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -121,22 +120,6 @@ func TestStuck_IdleProcessEnds(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-}
-
-// What a killed gateway left behind goes with the next one, and nothing else.
-func TestRuns_Sweep(t *testing.T) {
-	w := program(t, help+initLine+"\nsleep 600\n")
-	old := w.Write(filepath.Join(w.State, "run", "OLDONE", "mcp.json"), "{}", 0o600)
-	c := w.open(nil)
-	c.New("")
-	other := w.open(nil)
-	if _, err := os.Stat(old); err == nil {
-		t.Errorf("%s is left", old)
-	}
-	if now, _ := filepath.Glob(filepath.Join(w.State, "run", "*", "settings.json")); len(now) != 1 {
-		t.Errorf("the session that runs has %q", now)
-	}
-	other.Close()
 }
 
 // A question may be answered when its turn is over and another one runs, which nobody wants to end.

@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // asked takes a question. It runs on the goroutine that reads, which must not
@@ -56,6 +57,7 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		s.work.Go(func() { s.srv.respond(id, q.cancelled()) })
 		return
 	}
+	t := s.turns.Current() // the answer may come when another one runs
 	ctx, done, ok := s.asks.Begin(s.ctx, key)
 	s.work.Go(func() {
 		if !ok {
@@ -63,7 +65,7 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 			return
 		}
 		defer done()
-		s.answer(ctx, id, q)
+		s.answer(ctx, id, q, t)
 	})
 }
 
@@ -75,10 +77,10 @@ func (s *session) withdrawn(raw json.RawMessage) {
 	}
 }
 
-// answer finds the answer to a question and gives it. A question that was
-// withdrawn gets one too, which codex ignores.
-func (s *session) answer(ctx context.Context, id jsonrpc2.ID, q *question) {
-	result, err := s.decide(ctx, q)
+// answer finds the answer to a question of turn t, nil for one that nobody prompted, and
+// gives it. A question that was withdrawn gets one too, which codex ignores.
+func (s *session) answer(ctx context.Context, id jsonrpc2.ID, q *question, t *turn.Turn[work]) {
+	result, err := s.decide(ctx, q, t)
 	switch {
 	case ctx.Err() != nil:
 		s.srv.respond(id, q.cancelled())
@@ -91,10 +93,10 @@ func (s *session) answer(ctx context.Context, id jsonrpc2.ID, q *question) {
 }
 
 // decide asks the client.
-func (s *session) decide(ctx context.Context, q *question) (any, error) {
+func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (any, error) {
 	switch q.Method {
 	case "item/tool/requestUserInput":
-		return s.inquire(ctx, q)
+		return s.inquire(ctx, q, t)
 	case "mcpServer/elicitation/request":
 		if q.Meta == nil || q.Meta.Approval == "" {
 			return s.elicit(ctx, q), nil
@@ -115,9 +117,7 @@ func (s *session) decide(ctx context.Context, q *question) (any, error) {
 	picked := resp.Outcome.Selected
 	if picked == nil {
 		if q.Method != "item/commandExecution/requestApproval" && q.Method != "item/fileChange/requestApproval" {
-			s.mu.Lock()
-			s.nudgeLocked() // these do not end the turn
-			s.mu.Unlock()
+			s.nudge(t) // these do not end the turn
 		}
 		return q.cancelled(), nil
 	}
@@ -134,7 +134,7 @@ func (s *session) decide(ctx context.Context, q *question) (any, error) {
 }
 
 // inquire asks the client what the model wants to know.
-func (s *session) inquire(ctx context.Context, q *question) (any, error) {
+func (s *session) inquire(ctx context.Context, q *question, t *turn.Turn[work]) (any, error) {
 	req := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{}}
 	for _, one := range q.Questions {
 		next := acp.Question{ID: one.ID, Header: one.Header, Question: one.Question, OwnWords: one.Other, Options: []acp.QuestionOption{}}
@@ -148,9 +148,7 @@ func (s *session) inquire(ctx context.Context, q *question) (any, error) {
 		return nil, err
 	}
 	if resp.Outcome == acp.QuestionCancelled {
-		s.mu.Lock()
-		s.nudgeLocked()
-		s.mu.Unlock()
+		s.nudge(t)
 	}
 	return answered(q, &resp), nil
 }

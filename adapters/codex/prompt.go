@@ -76,7 +76,7 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 		return nil
 	}
 	s.asks.WithdrawAll()
-	return s.interrupt(s.ctx)
+	return s.interrupt(s.ctx, nil)
 }
 
 // call is what a prompt asks of codex.

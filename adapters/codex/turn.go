@@ -73,7 +73,7 @@ func (s *session) observe(e *event) {
 		}
 		if t.Work.refused++; t.Work.refused >= s.srv.attempts() && t.Work.auth == "" {
 			t.Work.auth = bridge.FirstOf(f.Details, f.Message)
-			s.nudgeLocked() // further attempts would fail as well
+			s.nudge(t) // further attempts would fail as well
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (s *session) stopTurn(ctx context.Context, t *turn.Turn[work]) {
 	case <-ctx.Done():
 		return
 	}
-	if err := s.interrupt(ctx); err != nil {
+	if err := s.interrupt(ctx, t); err != nil {
 		s.log.Debug("interrupt a turn", "err", err)
 	}
 }
@@ -156,15 +156,16 @@ var interruptPauses = []time.Duration{
 	400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond,
 }
 
-// interrupt breaks off whatever turn of the thread runs.
-func (s *session) interrupt(ctx context.Context) error {
+// interrupt breaks off turn t, or what codex does by itself if that is nil. It asks codex to
+// break off whatever turn of the thread runs, so it ends when that is another one.
+func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) error {
 	for _, pause := range interruptPauses {
+		if t == nil && !s.turns.Alone() || t != nil && s.turns.Current() != t {
+			return nil
+		}
 		err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
 		if err == nil || !strings.Contains(refused(err), "no active turn") {
 			return err
-		}
-		if !s.turns.Working() {
-			return nil
 		}
 		wait := time.NewTimer(pause)
 		select {
@@ -177,16 +178,23 @@ func (s *session) interrupt(ctx context.Context) error {
 	return errors.New("codex says that there is no turn to interrupt")
 }
 
-// nudgeLocked interrupts without waiting for it.
-func (s *session) nudgeLocked() {
-	if s.ctx.Err() != nil {
-		return
-	}
-	s.work.Go(func() {
-		if err := s.interrupt(s.ctx); err != nil {
+// nudge interrupts turn t, or what codex does by itself if that is nil, without waiting for
+// it. Behind the turn it would interrupt the next one.
+func (s *session) nudge(t *turn.Turn[work]) {
+	interrupt := func(ctx context.Context) {
+		if err := s.interrupt(ctx, t); err != nil {
 			s.log.Debug("interrupt a turn", "err", err)
 		}
-	})
+	}
+	if t != nil {
+		t.Go(interrupt)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() == nil {
+		s.work.Go(func() { interrupt(s.ctx) })
+	}
 }
 
 // hangBound is how long codex may leave unanswered that a turn is to end which did not end in

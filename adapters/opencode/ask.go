@@ -173,7 +173,9 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 		s.decided(q)
 		s.reply(ctx, q, "reject", "")
 	case resp.Outcome.Cancelled != nil:
-		q.breakOff()
+		if !q.breakOff() {
+			s.refuse(ctx, q, "") // and not what a turn that runs by now asks
+		}
 	default:
 		s.log.Warn("the client chose what was not offered", "option", option)
 		s.refuse(ctx, q, rejected)
@@ -184,7 +186,7 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 // model has made at the same time.
 const besidesPause = 1500 * time.Millisecond
 
-// refuse rejects, and tells the model why, so that the turn goes on. OpenCode
+// refuse rejects, and tells the model why, so that the turn goes on; "" ends what asks. OpenCode
 // rejects with it whatever else the same session asks at that time, so it waits
 // until the client has decided about that.
 func (s *session) refuse(ctx context.Context, q *asked, message string) {
@@ -245,8 +247,10 @@ func (s *session) inquire(ctx context.Context, q *asked) {
 	case ctx.Err() != nil:
 		return
 	case err == nil && resp.Outcome == acp.QuestionCancelled:
-		q.breakOff()
-		return
+		if q.breakOff() {
+			return
+		}
+		path += "/reject"
 	case err == nil && resp.Outcome == acp.QuestionAnswered:
 		path, body = path+"/reply", map[string]any{"answers": answers(q.Questions, resp.Answers)}
 	default:

@@ -112,12 +112,10 @@ func (t *work) completeLocked() {
 	close(t.shown)
 }
 
-// breakOff ends the turn of a question because of the client's answer. Another one may run by now.
-func (q *asked) breakOff() {
-	if q.of != nil {
-		q.of.Stop()
-	}
-}
+// breakOff ends the turn of a question because of the client's answer, and with the turn the
+// question. It reports false when the turn is over, or there was none: another one may run by
+// now, and the question is still open.
+func (q *asked) breakOff() bool { return q.of != nil && q.of.Stop() }
 
 // begin asks OpenCode for something. carryOut goes on with it.
 func (s *session) begin(t *turn.Turn[work], c *call) error {

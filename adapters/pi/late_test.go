@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -66,6 +69,53 @@ func TestDialog_LateAnswerEndsNoOtherTurn(t *testing.T) {
 	second.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 	if r := <-over; r.StopReason != schema.StopReasonEndTurn {
 		t.Errorf("the second turn ended with %s", r.StopReason)
+	}
+	s.stop()
+	s.work.Wait()
+	_ = child.End(process.Ladder{})
+}
+
+// A turn whose end was wanted before it had begun is aborted again when it begins. The next
+// one begins when Pi was told.
+func TestObserve_AbortsNoOtherTurn(t *testing.T) {
+	// It repeats what Pi is told.
+	child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{peer: latecomer{}, log: slog.New(slog.DiscardHandler)}
+	s := a.newSession(&launch{Setup: &bridge.Setup{Cwd: t.TempDir()}, mode: modeDefault})
+	s.name("S")
+	s.served, s.prog = true, &program{child: child}
+	for range 50 { // an abort beside the next turn would come in time now and then
+		begun, over := make(chan *turn.Turn[work], 1), make(chan struct{})
+		stopping := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = s.turns.Prompt(context.Background(), turn.Script[work]{
+				Gone: s.dead, Exit: s.failure, Log: s.log, Bound: cancelBound,
+				Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+				Stop:  func(ctx context.Context, _ *turn.Turn[work]) { close(stopping); <-ctx.Done() },
+			})
+		}()
+		first := <-begun
+		first.Stop()
+		<-stopping
+		s.observe(&event{Type: "agent_start"})
+		first.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
+		<-over
+		s.answer(s.prog, "next", nil)
+		var told []string
+		for len(told) < 4 {
+			line, err := child.ReadLine()
+			if err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, rawjson.MemberString(line, "type"))
+		}
+		if d := cmp.Diff([]string{"clear_queue", "abort_bash", "abort", "extension_ui_response"}, told); d != "" {
+			t.Fatal(d)
+		}
 	}
 	s.stop()
 	s.work.Wait()

@@ -149,6 +149,7 @@ func carryEditor(ctx context.Context, cfg serverConfig, t target, giveUp time.Du
 		return err
 	}
 	defer closeLog()
+	defer cmdline.NoticeSleep()()
 	conn := lasting.New(lasting.Options{
 		Dial: func(ctx context.Context) (acp.Conn, error) {
 			return cmdline.AtOnce(ctx, t.endpoint, func(ctx context.Context) (acp.Conn, error) {

@@ -134,6 +134,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		}
 		ends.note(m) // who waits for the end of a turn goes on when the screen has it
 	}
+	defer cmdline.NoticeSleep()()
 	l, err := dialLastingLink(ctx, o.target, o.retry, linkNews{func(l lasting.Link) { send(l) }, ends.fail}, receive)
 	if err != nil {
 		return err

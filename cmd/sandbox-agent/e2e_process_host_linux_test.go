@@ -454,7 +454,7 @@ func TestAttach_NodeIsAwayForAMoment(t *testing.T) {
 	cmd := exec.Command(bin, "process", "attach", id, "--endpoint", "http://"+p.l.Addr().String())
 	s := newTTY(t, cmd)
 	s.await("ready")
-	refusals.Store(2)
+	refusals.Store(6) // for some seconds
 	p.cut()
 	if code, body := g.post("POST", "/v2/processes/"+id+"/stdin", "meanwhile\n"); code != 200 {
 		t.Fatalf("%d: %s", code, body)

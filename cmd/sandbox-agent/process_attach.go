@@ -16,11 +16,16 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
-// attachAttempts bounds how often a view that broke off is opened again without
-// anything having come meanwhile.
-const attachAttempts = 5
+const (
+	// attachBound is how long a view that broke off is opened again: nodes come to another
+	// hub within less.
+	attachBound = 30 * time.Second
+	attachPause = 200 * time.Millisecond // before the first attempt, twice as long before each further one
+	attachRest  = time.Second            // the longest; who has a view for longer has one
+)
 
 func detachFlag() cli.Flag {
 	return &cli.StringFlag{Name: "detach-key", Usage: "leaves the terminal, as ctrl-a to ctrl-z, ctrl-], or none", Value: "ctrl-]"}
@@ -96,6 +101,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	// Nothing interrupts a read of a terminal, so this may live as long as the
 	// program.
 	go a.readKeys(ctx)
+	defer cmdline.NoticeSleep()()
 	err = a.run(ctx, view)
 	restore()
 	switch {
@@ -142,22 +148,28 @@ func (a *attachment) readKeys(ctx context.Context) {
 
 // run shows the terminal, again when the connection broke.
 func (a *attachment) run(ctx context.Context, view *client.Terminal) error {
-	for attempt := 1; ; attempt++ {
-		before := a.at
+	var lost awake.Moment
+	var pause time.Duration // 0 before the first break, and when there is a view again
+	for {
+		before, since := a.at, awake.Now()
 		err := a.show(ctx, view)
 		_ = view.Close() // it has ended in either case
 		if err == nil || !errors.Is(err, errConnectionLost) {
 			return err
 		}
-		if a.at > before {
-			attempt = 1
+		if a.at > before || since.Ago() > attachRest {
+			pause = 0
+		}
+		if pause == 0 {
+			lost = awake.Now()
 		}
 		for {
-			if attempt > attachAttempts {
+			pause = min(max(2*pause, attachPause), attachRest)
+			if lost.Ago()+pause > attachBound {
 				return err
 			}
 			select {
-			case <-time.After(time.Duration(attempt) * 200 * time.Millisecond):
+			case <-time.After(pause):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -168,7 +180,6 @@ func (a *attachment) run(ctx context.Context, view *client.Terminal) error {
 			if _, refused := errors.AsType[*problem.Error](again); refused && !passes(again) {
 				return again
 			}
-			attempt++
 		}
 	}
 }

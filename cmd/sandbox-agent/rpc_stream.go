@@ -64,6 +64,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 			fmt.Fprintln(std.out, summary(m))
 		}
 	}
+	defer cmdline.NoticeSleep()()
 	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), linkNews{changed: func(l lasting.Link) { fmt.Fprintln(std.err, linkLine(l, id, false)) }}, receive)
 	if err != nil {
 		return err

@@ -151,6 +151,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		}
 		t.o.agent = agent
 	}
+	defer cmdline.NoticeSleep()()
 	link, err := dialLastingLink(ctx, o.target, o.retry, linkNews{t.linked, t.ends.fail}, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)

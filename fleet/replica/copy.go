@@ -171,7 +171,7 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 				return err
 			}
 		}
-		if err := f.o.Store.RemoveSession(ctx, r); err != nil {
+		if err := f.o.Store.RemoveSession(ctx, r); err != nil && !errors.Is(err, store.ErrUnreadable) { // left alone
 			return err
 		}
 		f.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errUnreadable is why nothing is written in the place of some records.
-var errUnreadable = errors.New("it is there already, written by a newer version of the hub, which this one cannot read: use that one")
+// ErrUnreadable is why a record is neither written over nor removed.
+var ErrUnreadable = errors.New("a newer version of the hub has written its record, which this one cannot read: use that one")
 
 // errChanged is returned when somebody else wrote a record first.
 var errChanged = errors.New("the record was changed by another at the same time")
@@ -26,10 +26,13 @@ var errChanged = errors.New("the record was changed by another at the same time"
 type record[T any] struct {
 	value    T
 	revision uint64
-	gone     bool // this hub has removed it, and the store has not told of that yet; or cannot read it
-	// unreadable says that it is there, and was written by a newer version.
+	gone     bool // it was removed; in the copy, by this hub, and the store has not told of that yet
+	// unreadable says that it is there, and was written by a newer version. Its value is the last that could be read.
 	unreadable bool
 }
+
+// none reports whether the record counts as none: what cannot be read allows nothing.
+func (r record[T]) none() bool { return r.gone || r.unreadable }
 
 const (
 	mostMarks = 100_000 // that are remembered of a bucket; the next start finds the others
@@ -54,7 +57,7 @@ type bucket[T any] struct {
 
 	taking  sync.Mutex                      // orders changes; taken before mu
 	changed func(key string, has bool, v T) // is told of each change, one after the other, before it is in the copy; may be nil
-	taken   func(had, now T)                // is told of it when it is in the copy, before those who wait; may be nil
+	taken   func(had, now T)                // is told of it when it is in the copy, before those who wait, unless it cannot be read; may be nil
 
 	mu      sync.Mutex
 	records map[string]record[T]
@@ -137,19 +140,16 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 			continue
 		}
 		var v T
-		has, unreadable := e.Operation() == jetstream.KeyValuePut, false
-		if !has {
+		r := record[T]{revision: e.Revision(), gone: e.Operation() != jetstream.KeyValuePut}
+		if r.gone {
 			b.marked(mark{e.Key(), e.Revision()})
+		} else if err := json.Unmarshal(e.Value(), &v); err != nil {
+			b.log.Error("a record of the store cannot be read", "bucket", e.Bucket(), "key", e.Key(), "err", err)
+			r.unreadable = true
+		} else {
+			r.value = v
 		}
-		if has {
-			if err := json.Unmarshal(e.Value(), &v); err != nil {
-				// One that a newer version wrote counts as none: what cannot be read
-				// allows nothing.
-				b.log.Error("a record of the store cannot be read", "bucket", e.Bucket(), "key", e.Key(), "err", err)
-				unreadable, has = true, false
-			}
-		}
-		b.take(e.Key(), record[T]{v, e.Revision(), !has, unreadable})
+		b.take(e.Key(), r)
 	}
 }
 
@@ -191,16 +191,19 @@ func (b *bucket[T]) take(key string, r record[T]) {
 	b.mu.Lock()
 	known := b.records[key]
 	b.mu.Unlock()
-	own := r.gone && r.revision == known.revision && !known.gone // a removal names what it removes
+	own := r.gone && r.revision == known.revision && !known.none() // a removal names what it removes
 	if r.revision <= known.revision && !own {
 		return
 	}
 	// Who waits for the change finds what follows from it, too.
-	if b.changed != nil && !(r.gone && known.gone) {
-		b.changed(key, !r.gone, r.value)
+	if b.changed != nil && !(r.none() && known.none()) {
+		b.changed(key, !r.none(), r.value)
 	}
-	b.enter(key, known, r, r.gone && !own && !r.unreadable)
-	if b.taken != nil && !(r.gone && known.gone) {
+	if r.unreadable {
+		r.value = known.value // until it is told what has come in its place
+	}
+	b.enter(key, known, r, r.gone && !own)
+	if b.taken != nil && !r.unreadable && !(r.gone && known.gone) {
 		b.taken(known.value, r.value)
 	}
 	b.mu.Lock()
@@ -213,10 +216,10 @@ func (b *bucket[T]) take(key string, r record[T]) {
 func (b *bucket[T]) enter(key string, known, r record[T], drop bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known.revision > 0 && !known.gone {
+	if known.revision > 0 && !known.none() {
 		b.there--
 	}
-	if !r.gone {
+	if !r.none() {
 		b.there++
 	}
 	if drop {
@@ -241,7 +244,7 @@ func (b *bucket[T]) get(key string) (record[T], bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.records[key]
-	if r.gone {
+	if r.none() {
 		return record[T]{}, false
 	}
 	return r, ok
@@ -266,7 +269,7 @@ func (b *bucket[T]) all() []T {
 	defer b.mu.Unlock()
 	out := make([]T, 0, len(b.records))
 	for _, r := range b.records {
-		if !r.gone {
+		if !r.none() {
 			out = append(out, r.value)
 		}
 	}
@@ -293,7 +296,7 @@ func (b *bucket[T]) put(ctx context.Context, key string, v T, had uint64) (uint6
 		return 0, fmt.Errorf("encode record: %w", err)
 	}
 	if had == 0 && b.isUnreadable(key) { // who finds none would try to make it again and again
-		return 0, errUnreadable
+		return 0, ErrUnreadable
 	}
 	revision, err := untilTaken(ctx, func() (uint64, error) {
 		if had == 0 {

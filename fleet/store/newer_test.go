@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,5 +53,76 @@ func TestStore_RecordOfNewerVersion(t *testing.T) {
 	await(t, "a record of this version", func() bool { _, known := s.Node("a"); return known })
 	if _, err := s.Join(t.Context(), store.Node{Name: "a", Instance: "i"}, anybody); err != nil {
 		t.Errorf("a node whose record can be read does not join: %v", err)
+	}
+}
+
+// What a newer version has written of a node or a session is no reason to forget what belongs to it.
+func TestStore_WhatBelongsToRecordOfNewerVersionStays(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t)
+	s := open(t, "hub-1", store.Options{URL: server.ClientURL()}, nil)
+	t.Cleanup(s.Close)
+	conn, err := nats.Connect(server.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, key, text string) {
+		t.Helper()
+		bucket, err := js.KeyValue(t.Context(), name)
+		if err == nil {
+			_, err = bucket.PutString(t.Context(), key, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("sa_nodes", "newer", `{"name":{"of":"another form"}}`)
+	write("sa_nodes", "b", `{"name":"b"}`)
+	await(t, "the nodes", func() bool { _, known := s.Node("b"); return known })
+
+	now := time.Now().UTC()
+	for what, o := range map[string]store.Owner{
+		"it owns a session":                   {Node: "newer", Term: 2},
+		"it has something of one":             {Node: "none", Term: 2, Others: []store.Other{{Node: "newer", Term: 1}}},
+		"it is to learn that one was deleted": {Node: "none", Term: 2, Others: []store.Other{{Node: "newer", Term: 1}}, Deleted: &now},
+	} {
+		line := store.Line{Session: "s", Created: now}
+		if _, err := s.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) { return &o, nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.ForgetOwner(t.Context(), line); err != nil || s.Owner(line) == nil {
+			t.Errorf("%s, and that is forgotten: %v", what, err)
+		}
+	}
+
+	r := store.ReplicaID{Node: "b", Session: "s", Epoch: 1}
+	if err := s.UpdateSession(t.Context(), r, func(*store.Session) *store.Session { return &store.Session{} }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Append(t.Context(), r, store.Place{}, store.Batch{First: 1, Last: 1, Lines: []byte("{}\n")}); err != nil {
+		t.Fatal(err)
+	}
+	s.OnRemoved(func(*store.Session) { t.Error("it is told that a session was removed, which is there") })
+	write("sa_sessions", "b.s.1", `{"node":{"of":"another form"}}`)
+	await(t, "the session's record", func() bool { return s.Session(r) == nil })
+	if named := s.SessionsNamed("s"); len(named) > 0 {
+		t.Errorf("a session without a record: %v", named)
+	}
+	if err := s.RemoveSession(t.Context(), r); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("it is removed: %v", err)
+	}
+	if at, err := s.End(t.Context(), r); err != nil || at.Last != 1 {
+		t.Errorf("its log ends at %+v, %v", at, err)
+	}
+	write("sa_sessions", "b.s.1", `{"node":"b","session":"s","epoch":1}`)
+	await(t, "a record of this version", func() bool { return len(s.SessionsNamed("s")) == 1 })
+	s.OnRemoved(func(*store.Session) {})
+	if err := s.RemoveSession(t.Context(), r); err != nil || len(s.SessionsNamed("s")) > 0 {
+		t.Errorf("it stays: %v", err)
 	}
 }

@@ -227,8 +227,7 @@ func (s *Store) awaited(o *Owner) bool {
 		return s.isAway(o.Node) || slices.ContainsFunc(o.Others, func(other Other) bool { return !other.Empty && s.isAway(other.Node) })
 	}
 	return time.Since(*o.Deleted) < rememberDeleted && slices.ContainsFunc(o.Others, func(other Other) bool {
-		_, known := s.Node(other.Node)
-		return known && !other.Empty
+		return s.Knows(other.Node) && !other.Empty
 	})
 }
 
@@ -246,10 +245,10 @@ func (s *Store) Awaited() map[string]bool {
 	return out
 }
 
-// isAway reports whether a node is known, and not there.
+// isAway reports whether a node is known, and not there, as far as this hub can read.
 func (s *Store) isAway(node string) bool {
-	n, known := s.Node(node)
-	return known && !s.Online(n)
+	n, _ := s.Node(node)
+	return s.Knows(node) && !s.Online(n)
 }
 
 // ForgetOwner removes the owner of a session of which nothing is left. While the session is being

@@ -160,8 +160,12 @@ func (s *Store) UpdateSession(ctx context.Context, id ReplicaID, change func(*Se
 	}
 }
 
-// RemoveSession removes a session and its replica. That there is none is no error.
+// RemoveSession removes a session and its replica. That there is none is no error. One whose record cannot be
+// read stays, with [ErrUnreadable].
 func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
+	if s.sessions.isUnreadable(id.key()) {
+		return problem.Wrap(problem.Unavailable, ErrUnreadable, "the hub cannot remove the session")
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
 	// The record goes last: as long as it is there the session can be removed again.

@@ -69,7 +69,8 @@ func (s *Store[R]) read(id string) (r R, err error) {
 
 // Change edits a session's record, and saves it when it is another one then. A
 // session that has none gets the record that edit makes of the zero value. One that cannot be
-// read now, or not by this version, stays as it is.
+// read stays as it is; of one that a newer version has written, members that R does not have
+// are lost.
 func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	if !s.valid(id) {
 		return fmt.Errorf("remember session %q: its id cannot be a file's name", id)

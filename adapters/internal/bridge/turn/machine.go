@@ -143,13 +143,15 @@ func (t *Turn[W]) Settle(v Verdict) bool {
 	return true
 }
 
-// Stop says that the turn's end is wanted.
-func (t *Turn[W]) Stop() {
+// Stop says that the turn's end is wanted. It reports whether the turn is about to end
+// because of that: one that is over, or has its verdict, is not.
+func (t *Turn[W]) Stop() bool {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	if t.turns.moveLocked(t, stop) {
 		close(t.stopped)
 	}
+	return t.turns.turn == t && t.turns.state == stopping
 }
 
 // Stopping reports whether the turn's end is wanted.

@@ -1,0 +1,65 @@
+package claude
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+// An interrupt that the program has not answered ends with its turn, so that nothing of it
+// is left when the next one begins.
+func TestNudge_EndsWithItsTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		stops bool
+		e     *event
+	}{
+		"the turn begins, and is to end": {true, &event{Type: "stream_event", Event: &streamEvent{Type: "message_start"}}},
+		"credentials that are bad":       {false, &event{Type: "system", Subtype: "api_retry", Error: errAuth}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// It repeats what Claude Code is told.
+			child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = child.End(process.Ladder{}) }()
+			a := &agent{peer: struct{ acp.Peer }{}, log: slog.New(slog.DiscardHandler)}
+			s := a.newSession("S", t.TempDir())
+			s.child = child
+			begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
+			stopping := make(chan struct{})
+			go func() {
+				r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
+					Gone: s.ended, Log: s.log, Bound: cancelBound,
+					Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+					Stop:  func(ctx context.Context, _ *turn.Turn[work]) { close(stopping); <-ctx.Done() },
+				})
+				over <- r
+			}()
+			first := <-begun
+			if c.stops {
+				first.Stop()
+				<-stopping
+			}
+			s.observe(c.e)
+			if line, err := child.ReadLine(); err != nil {
+				t.Errorf("it is told %s, %v", line, err)
+			}
+			first.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+			<-over
+			s.mu.Lock()
+			if n := len(s.calls); n > 0 {
+				t.Errorf("%d interrupts go on behind their turn", n)
+			}
+			s.mu.Unlock()
+			s.stop()
+			s.work.Wait()
+		})
+	}
+}
