@@ -387,12 +387,13 @@ func TestPrompt_CancelIsSentAgain(t *testing.T) {
 		state, events string
 		later         bool
 		want          []string // what the gateway is sent
+		told          string   // and the client, "" for nothing
 	}{
-		"the prompt did not arrive":     {"idle", none, false, []string{prompt, cancel}},
-		"its turn runs":                 {"running", fmt.Sprintf(came, ""), false, []string{cancel}},
-		"its turn has ended":            {"idle", fmt.Sprintf(came, ended), false, nil},
-		"another prompt was behind it":  {"idle", none, true, []string{prompt, later}},
-		"another, and its turn goes on": {"running", fmt.Sprintf(came, ""), true, []string{later}},
+		"the prompt did not arrive":     {"idle", none, false, []string{prompt, cancel}, ""},
+		"its turn runs":                 {"running", fmt.Sprintf(came, ""), false, []string{cancel}, ""},
+		"its turn has ended":            {"idle", fmt.Sprintf(came, ended), false, nil, ""},
+		"another prompt was behind it":  {"idle", none, true, []string{later}, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}`},
+		"another, and its turn goes on": {"running", fmt.Sprintf(came, ""), true, []string{later}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withPair(t, func(t *testing.T, p pair) {
@@ -423,6 +424,9 @@ func TestPrompt_CancelIsSentAgain(t *testing.T) {
 				}
 				if diff := cmp.Diff(tt.want, sent); diff != "" {
 					t.Errorf("what the gateway is sent differs (-want +got):\n%s", diff)
+				}
+				if tt.told != "" {
+					p.got("%s", tt.told)
 				}
 				synctest.Wait()
 				select {

@@ -193,7 +193,8 @@ func (c *Conn) recover(live *link, r *request) error {
 			}
 			c.mu.Unlock()
 		}
-		return c.again(live, r, frame)
+		_, err := c.again(live, r, frame)
+		return err
 	}
 	c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the connection to the gateway broke while %s was carried out: it may have been, or not", r.method)))
 	return nil
@@ -206,13 +207,13 @@ const (
 
 // again sends a request once more. A large one whose connection broke each time is given up: it
 // may be more than what is on the way takes, and the client would connect without end.
-func (c *Conn) again(live *link, r *request, frame acp.Message) error {
+func (c *Conn) again(live *link, r *request, frame acp.Message) (sent bool, err error) {
 	if r.again++; r.again >= mostSends && len(frame.Frame()) > largeRequest {
 		over := problem.New(problem.PayloadTooLarge, "%s has %d bytes and was sent %d times; the connection broke each time. It may be larger than the gateway takes, which its --max-body says", r.method, len(frame.Frame()), r.again)
 		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInvalidRequest, "%s", over.Detail).WithData(over)))
-		return nil
+		return false, nil
 	}
-	return live.Write(live.ctx, frame)
+	return true, live.Write(live.ctx, frame)
 }
 
 // answer gives the client a response in the gateway's place.

@@ -56,6 +56,9 @@ func (c *Conn) beginsLocked(r *request, result []byte) {
 // errAnew is how a turn ends that its gateway knows nothing more of.
 var errAnew = acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew")
 
+// errCancelled is how a prompt of version 2 ends that was cancelled and has not begun.
+var errCancelled = acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")
+
 // promptFound is what a gateway knows of a prompt.
 type promptFound struct {
 	begun  uint64 // the event that it is, 0 for none
@@ -115,28 +118,38 @@ func (c *Conn) cancelsLocked(session string) {
 // cancelAgain sends a cancel that may have gone with a connection, behind prompt n of the session's,
 // which goes on. It would end what was sent behind that one, too, and is then left to the last of those.
 func (c *Conn) cancelAgain(live *link, session string, n int) error {
-	c.mu.Lock()
-	later := false
-	for _, r := range c.requests {
-		later = later || r.method == acp.MethodSessionPrompt && r.session == session && r.sent && r.n > n
-	}
-	c.mu.Unlock()
-	if later {
+	if c.sentBehind(session, n) {
 		return nil
 	}
 	return live.Write(live.ctx, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", session).End()))
 }
 
+// sentBehind reports whether another prompt of the session was sent behind prompt n.
+func (c *Conn) sentBehind(session string, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.requests {
+		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent && r.n > n {
+			return true
+		}
+	}
+	return false
+}
+
 // recoverPrompt finds out what became of a prompt that was not answered.
 func (c *Conn) recoverPrompt(live *link, r *request) error {
 	on, err := c.recovered(live, r)
-	c.mu.Lock()
-	cancel := r.cancel
-	c.mu.Unlock()
-	if err == nil && on && cancel {
+	if err == nil && on && c.cancels(r) {
 		err = c.cancelAgain(live, r.session, r.n)
 	}
 	return err
+}
+
+// cancels reports whether a cancel was sent behind the prompt.
+func (c *Conn) cancels(r *request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return r.cancel
 }
 
 // recovered is recoverPrompt without its cancel. It reports whether the prompt goes on.
@@ -161,18 +174,21 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		}
 		c.settle(r.session, f)
 	case c.isTwo() && f.end != nil:
-		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")))
+		c.answer(acp.NewError(r.id, errCancelled))
 	case f.end != nil:
 		c.order.Lock()
 		defer c.order.Unlock()
 		if c.told(r.session, f.ended) {
 			c.answer(outcome(r.id, f.end))
 		} // else it comes on the stream, behind the turn's updates
+	case f.begun == 0 && c.cancels(r) && c.sentBehind(r.session, r.n): // nobody could cancel it any more without what is behind it
+		if c.isTwo() {
+			c.answer(acp.NewError(r.id, errCancelled))
+		} else {
+			c.answer(acp.NewResult(r.id, []byte(`{"stopReason":"cancelled"}`)))
+		}
 	case f.begun == 0:
-		err := c.again(live, r, r.frame)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.requests[r.id] == r, err // else it was given up
+		return c.again(live, r, r.frame)
 	case !f.active: // else its end will be told
 		c.answer(acp.NewError(r.id, errAnew))
 	}

@@ -137,7 +137,7 @@ async def test_output_of_a_program_that_says_nothing_is_followed_through_a_hub_t
     async def say(_: bytes) -> bytes:
         return answers.pop(0)
 
-    async with serves(say) as url, SandboxAgent(url, retry=Retry(first=0.001)) as client:
+    async with serves(say) as url, SandboxAgent(url, retry=Retry(first=0.001, give_up=40)) as client:  # of each try 45 s count
         assert [part async for part in client.processes.follow("p")] == []
         assert answers == []
         answers.append(away)

@@ -172,6 +172,7 @@ async def test_a_prompt_that_was_found_is_looked_for_anew_when_that_is_needed_ag
             looked.set()
         return await request(method, params, answered, sent)
 
+    monkeypatch.setattr(g, "_backoff", lambda: Backoff(Retry(give_up=40)))  # of each try 45 s count
     monkeypatch.setattr(g, "request", refuses)
     turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
     _, future = await g.asked.get()
@@ -223,3 +224,25 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
     for task in [cancel, *g.tasks]:
         task.cancel()
     await asyncio.gather(cancel, *g.tasks, return_exceptions=True)
+
+
+@asynchronous
+async def test_a_prompt_that_was_cancelled_and_did_not_arrive_is_not_sent_behind_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Gateway(1)
+
+    async def notify(method: str, _: Any) -> None:
+        assert method == "session/cancel"
+
+    monkeypatch.setattr(g, "notify", notify, raising=False)
+    first = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    _, one = await g.asked.get()
+    await g.prompts.cancel("s")
+    g.prompts.add("s", [], lambda: asyncio.sleep(0))  # the gateway has this one
+    _, two = await g.asked.get()
+    for future in (one, two):
+        future.set_exception(ConnectionLostError("lost"))
+    assert (await asyncio.wait_for(_result(first), 5)).stop_reason == "cancelled"
+    assert g.asked.empty()
+    for task in g.tasks:
+        task.cancel()
+    await asyncio.gather(*g.tasks, return_exceptions=True)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ._tasks import end
 from .errors import NotConnectedError
 
 T = TypeVar("T")
@@ -136,13 +137,10 @@ class Loop:
         with self._begins:
             self._over = True
 
-        async def end() -> None:
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+        async def last() -> None:
+            await end(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(last(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ._backoff import Backoff
+from ._tasks import end
 from ._wire import Wire
 from .errors import ConnectionLostError, NotConnectedError, RpcError, TurnInterruptedError
 from .session import META, meta_of
@@ -191,11 +192,12 @@ class Prompts:
         """The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it."""
         prompt.sent.set()
         queue = self._order.get(prompt.session_id, [])
-        if not prompt.lost or not prompt.cancels or prompt not in queue:
-            return
-        behind = queue.index(prompt) + 1
-        if not any(other.gone for other in queue[behind:]):
-            self._host._spawn(self._cancel_again(self._cancel(prompt.session_id, queue[:behind])))
+        if prompt.lost and prompt.cancels and prompt in queue and not self._sent_behind(prompt):
+            self._host._spawn(self._cancel_again(self._cancel(prompt.session_id, queue[: queue.index(prompt) + 1])))
+
+    def _sent_behind(self, prompt: Prompt) -> bool:
+        queue = self._order.get(prompt.session_id, [])
+        return prompt in queue and any(other.gone for other in queue[queue.index(prompt) + 1 :])
 
     async def _cancel_again(self, cancel: _Cancel) -> None:
         try:
@@ -312,9 +314,7 @@ class Prompts:
 
     async def _turn(self, prompt: Prompt) -> _End:
         while True:
-            wire = await self._host._connected()
-            if prompt.phase == "over":
-                raise _interrupted()  # it failed meanwhile, and nobody wants it any more
+            wire = await self._connected_for(prompt)
             if not prompt.gone and (first := self._cancel_before(prompt)) is not None:
                 await first.wait()
                 continue
@@ -343,6 +343,16 @@ class Prompts:
                 return _settled(ended, prompt.response if self._version == 2 else None)
             if prompt.response is not None:
                 raise _interrupted()
+            if prompt.cancels and self._sent_behind(prompt):  # it could not be cancelled any more without what is behind it
+                return _End("cancelled", {}, None)
+
+    async def _connected_for(self, prompt: Prompt) -> Wire:
+        """The connection, unless the prompt failed meanwhile: then nobody wants it, or a connection for it."""
+        if not _is_over(prompt):
+            wire = await self._host._connected()
+            if not _is_over(prompt):
+                return wire
+        raise _interrupted()
 
     async def _before_loss(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
         """How the prompt ended; None when that is to be asked for: the connection was lost before it was told, or the session opened anew."""
@@ -356,7 +366,7 @@ class Prompts:
         prompt.sent.clear()
         backoff = self._host._backoff()
         while True:
-            wire = await self._host._connected()
+            wire = await self._connected_for(prompt)
             look = asyncio.ensure_future(self._look(prompt, wire, backoff))
             await _first(look, wire.closed.wait())
             if not look.cancelled():
@@ -432,15 +442,17 @@ class Prompts:
                 return begun, None, after
 
 
+def _is_over(prompt: Prompt) -> bool:
+    return prompt.phase == "over"
+
+
 async def _first(*waits: Any) -> None:
     """Waits for the first of them, and ends the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
 
 
 def _settled(ended: dict[str, Any], response: dict[str, Any] | None) -> _End:

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from ._sse import ServerEvent, read_events
+from ._tasks import end
 from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, SandboxAgentError
 
@@ -252,20 +253,14 @@ class Api:
                 asking = asyncio.ensure_future(self._http.get(f"{self.base_url}/v2/health"))
                 if not (await asyncio.wait({doing, asking}, timeout=half, return_when=asyncio.FIRST_COMPLETED))[0]:
                     raise _Silent
-                await _end(asking)
+                await end(asking)
             return doing.result()
         finally:
-            await _end(doing, *filter(None, [asking]))
+            await end(doing, *filter(None, [asking]))
 
 
 class _Silent(Exception):
     """The gateway takes connections and says nothing."""
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def problem(response: httpx.Response, body: bytes) -> ProblemError:

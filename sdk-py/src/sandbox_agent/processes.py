@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ._backoff import Backoff, Retry
-from .api import Api, content_of, segment, strings
+from .api import SILENCE, Api, content_of, segment, strings
 from .api_types import HostProcess, ProcessLimits, ProcessLimitsChange, ProcessResult
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 from .terminal import Terminal
@@ -67,6 +67,7 @@ class Processes:
         backoff, last = Backoff(self._retry), ""
         missed = 0
         begun = False  # a stream was open, or was not reached
+        quiet = 1.5 * (self._api._silence or SILENCE)  # a stream that was open for longer was heard of meanwhile: its program says nothing
         while True:
             since = math.inf  # when it was opened
             try:
@@ -87,12 +88,12 @@ class Processes:
                 if isinstance(e, ProblemError) and not (begun and e.passes):
                     raise
                 begun = True
-                if time.monotonic() - since > self._retry.longest:
-                    backoff.reset()  # of a program that says nothing
+                if time.monotonic() - since > quiet:
+                    backoff.reset()
                 if not await backoff.next():
                     raise
                 continue
-            if time.monotonic() - since > self._retry.longest:
+            if time.monotonic() - since > quiet:
                 backoff.reset()
             if not await backoff.next():
                 raise SandboxAgentError("the output's stream ends again and again before the program does")

@@ -304,10 +304,15 @@ export class Prompts {
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
     this.#sent(prompt);
+    if (!prompt.lost || prompt.cancels === 0 || this.#sentBehind(prompt)) return;
     const queue = this.#order.get(prompt.sessionId) ?? [];
     const behind = queue.indexOf(prompt) + 1;
-    if (!prompt.lost || prompt.cancels === 0 || behind === 0 || queue.slice(behind).some((p) => p.gone)) return;
-    void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat).catch(() => {}); // the next connection does it
+    if (behind > 0) void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat).catch(() => {}); // the next connection does it
+  }
+
+  #sentBehind(prompt: Prompt): boolean {
+    const queue = this.#order.get(prompt.sessionId) ?? [];
+    return queue.includes(prompt) && queue.slice(queue.indexOf(prompt) + 1).some((p) => p.gone);
   }
 
   async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<TurnEnd> {
@@ -336,6 +341,8 @@ export class Prompts {
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "send again" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
+      // Behind another prompt it could not be cancelled any more without that.
+      if (found === "send again" && prompt.cancels > 0 && this.#sentBehind(prompt)) return endOf({ stopReason: "cancelled" });
       if (found === "send again") continue;
       if (this.version === 1) return endOf(settle(found));
       if (found.error?.code === cancelled && prompt.response === undefined) return { stopReason: "cancelled", response: undefined };
@@ -388,7 +395,7 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        if (!passes(error)) this.#sent(prompt); // there may never be an answer: a cancel goes out, and again behind the prompt when that does
+        if (!passes(error)) this.#sent(prompt); // there may never be an answer: a cancel goes out
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
       });

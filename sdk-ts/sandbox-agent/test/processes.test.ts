@@ -72,7 +72,8 @@ test("output of a program that says nothing is followed through a hub that does 
     },
   }, { highWaterMark: 0 }), { headers: { "content-type": "text/event-stream" } });
   const answers = [quiet, away, quiet, away, stream("event: exit\ndata: {}\n\n")];
-  const far = new SandboxAgentClient({ baseUrl: gateway.url, autoConnect: false, retry: { firstDelayMs: 1 }, fetch: async () => answers.shift()!() });
+  // Of each try 45 s count.
+  const far = new SandboxAgentClient({ baseUrl: gateway.url, autoConnect: false, retry: { firstDelayMs: 1, giveUpAfterMs: 40_000 }, fetch: async () => answers.shift()!() });
   for await (const part of far.processes.follow("p")) expect(part).toBeUndefined();
   expect(answers).toEqual([]);
   answers.push(away);

@@ -15,7 +15,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<void
   const sent: string[] = [];
   const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
     oneByOne, startAfter: 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
-    patience: () => new Backoff({}, new AbortController().signal),
+    patience: () => new Backoff({ giveUpAfterMs: Infinity }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
       id = promptId;
       onSent();
@@ -132,4 +132,15 @@ test("a cancel goes out although the gateway does not say what became of the pro
   let sends = 0;
   await prompts.cancel("s", async () => async () => void sends++);
   expect(sends).toBe(1);
+  prompts.failAll(new NotConnectedError()); // else it is asked for ever
+});
+
+test("a prompt that was cancelled and did not arrive is not sent behind the next one", async () => {
+  const { prompts, sent, send, lose } = client();
+  const first = send();
+  await prompts.cancel("s", async () => async () => {});
+  send().catch(() => {}); // the gateway has this one
+  lose();
+  expect((await first).stopReason).toBe("cancelled");
+  expect(sent).toHaveLength(2);
 });
