@@ -178,6 +178,9 @@ func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
 	for {
 		had, known := s.sessions.get(id.key())
 		if !known {
+			if s.sessions.isUnreadable(id.key()) { // meanwhile
+				return problem.Wrap(problem.Unavailable, ErrUnreadable, "the hub cannot remove the session's record")
+			}
 			return nil
 		}
 		err := s.sessions.remove(ctx, id.key(), had.revision)
