@@ -83,6 +83,9 @@ func ReadCommands(path string) ([]*Custom, error) {
 			return nil, bad("acp is %d: the versions of the protocol are 1 and 2", *c.ACP)
 		}
 		cmd := Command{Path: c.Command, Args: c.Args, Dir: c.Cwd}
+		if c.Cwd == "" && filepath.Base(c.Command) != c.Command && !filepath.IsAbs(c.Command) {
+			cmd.Path = filepath.Join(filepath.Dir(path), c.Command) // wherever a gateway is started
+		}
 		for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 			if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(c.Env[name], "\x00") {
 				return nil, bad("env has the name %q, or a zero byte in its value", name)

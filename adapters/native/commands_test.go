@@ -1,6 +1,7 @@
 package native_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,17 @@ command = "no-such-program-anywhere"
 	}
 	if p, err := list[1].Locate(); err != nil || !filepath.IsAbs(p.Path) {
 		t.Errorf("%+v, %v", p, err)
+	}
+	// Wherever the gateway is started: what lies there by such a path may be anybody's.
+	program := filepath.Join(filepath.Dir(path), "bin", "agent")
+	if err := errors.Join(os.Mkdir(filepath.Dir(program), 0o700), os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	write("[agents.x]\ncommand = \"./bin/agent\"")
+	if list, err := native.ReadCommands(path); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	} else if p, err := list[0].Locate(); err != nil || p.Path != program {
+		t.Errorf("the file's own program is %+v, %v", p, err)
 	}
 	for text, want := range map[string]string{
 		"[agents.x]\nargs = []":                           "command is missing",

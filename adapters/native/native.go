@@ -85,8 +85,8 @@ var (
 )
 
 // NewCustom returns the adapter of a command. two says that its agent is asked for version
-// 2 of the protocol. A path that is not absolute begins in the command's own directory, else in the current one: the
-// agent may start in a session's directory, and is not what lies there by that path.
+// 2 of the protocol. A path that is neither absolute nor a plain name begins in the command's own directory, else in the
+// current one: the agent may start in a session's directory, and is not what lies there by that path.
 func NewCustom(info adapters.Info, cmd Command, two bool) *Custom {
 	if filepath.Base(cmd.Path) != cmd.Path && !filepath.IsAbs(cmd.Path) {
 		if path, err := filepath.Abs(filepath.Join(cmd.Dir, cmd.Path)); err == nil { // else it is not found
