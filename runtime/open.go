@@ -491,9 +491,6 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		case c.Capabilities().Two():
 			c.Attach(s, 0, replayed)
 		}
-		if method == acp.MethodSessionResume {
-			s.LacksHistory()
-		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())
 		if err != nil {
 			_ = s.Close(c.r.ctx)

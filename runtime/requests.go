@@ -36,7 +36,7 @@ func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) 
 			return nil
 		}
 	}
-	if m.Meta() != nil && !takesCredentials(m.Method()) {
+	if m.Meta() != nil && !(m.IsRequest() && takesCredentials(m.Method())) {
 		own := withoutCredentials(m) // what is written down and passed on has none
 		m = &own
 	}
@@ -348,7 +348,7 @@ func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Mes
 	})
 }
 
-// takesCredentials reports whether the method starts a process with them.
+// takesCredentials reports whether a request with the method starts a process with them.
 func takesCredentials(method string) bool {
 	return method == acp.MethodSessionNew || method == acp.MethodSessionLoad || method == acp.MethodSessionResume || method == acp.MethodSessionFork
 }

@@ -426,6 +426,32 @@ func TestFork_ItsProcess(t *testing.T) {
 	}
 }
 
+// What starts a process with credentials is a request. As a notification it goes to the log and to the agent.
+func TestNotification_HasNoCredentials(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for _, method := range []string{"session/load", "session/resume", "session/fork"} {
+		n := acp.NewNotification(method, []byte(`{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"credentials":{"apiKey":"secret"}}}}`))
+		if err := tc.c.Send(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		if m := a.nextOf(t, method); strings.Contains(string(m.m.Frame()), "secret") {
+			t.Errorf("the agent is given %s", m.m.Frame())
+		}
+	}
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	for _, e := range events {
+		if strings.Contains(string(e.Message), "secret") {
+			t.Errorf("the log has %s", e.Message)
+		}
+	}
+	if err != nil || len(events) == 0 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
 // A fork has the settings that it is asked for with, as a new session has.
 func TestFork_Settings(t *testing.T) {
 	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}

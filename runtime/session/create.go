@@ -99,7 +99,7 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	oldest := from.Log().Oldest()
-	cur := from.Log().Whole(oldest - 1)
+	cur, damaged := from.Log().Whole(oldest-1), false
 	var running calls // in the other session, which goes on with them
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
@@ -108,6 +108,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 			return
 		}
 		for _, e := range batch {
+			damaged = damaged || e.Kind == journal.Damage
 			if e.Seq > upTo || !e.Kind.IsUpdate() && e.Kind != journal.Second && e.Kind != journal.Echo {
 				continue
 			}
@@ -142,7 +143,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	s.endTerminals(running.second, journal.Except(maker))
 	s.Flush()
 	from.mu.Lock()
-	lacks := from.incompleteLocked(oldest)
+	lacks := damaged || from.incompleteLocked(oldest)
 	from.mu.Unlock()
 	s.mu.Lock()
 	s.rec.Incomplete, s.unsaved = lacks, true
@@ -165,15 +166,18 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := New{Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Credentials: s.rec.credentials, From: s}
-	if cwd := rawjson.MemberString(params, "cwd"); cwd != "" {
-		n.Cwd, n.Setup = cwd, Setup(params)
-		for _, field := range []string{"env", "agentVersion"} {
-			had, ok := rawjson.Member(s.rec.Setup, "_meta", acp.MetaKey, field)
-			if _, given := rawjson.Member(n.Setup, "_meta", acp.MetaKey, field); ok && !given {
-				n.Setup = rawjson.SetMember(n.Setup, had, "_meta", acp.MetaKey, field)
+	fields := func(of json.RawMessage, names ...string) {
+		for _, name := range names {
+			if v, given := rawjson.Member(of, "_meta", acp.MetaKey, name); given {
+				n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
 			}
 		}
 	}
+	if cwd := rawjson.MemberString(params, "cwd"); cwd != "" {
+		n.Cwd, n.Setup = cwd, Setup(params)
+		fields(s.rec.Setup, "env", "agentVersion")
+	}
+	fields(params, "env", "agentVersion", "isolation", "durability")
 	return n
 }
 
@@ -198,6 +202,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	s := newSession(set, record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
+		Incomplete: method == acp.MethodSessionResume,
 	}, starting)
 	if err := s.Readable(); err != nil {
 		set.trouble.set(s.id, nil) // there is no such session
@@ -246,12 +251,14 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		}
 		return nil, nil, 0, err
 	}
+	if err := set.store.opened(s.id); err != nil {
+		s.logger().Warn("note that the session is open", "err", err)
+	}
 	s.list()
 	set.mu.Lock()
 	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
-	set.store.opened(s.id)
 	s.record(p)
 	return s, res, replayed, nil
 }

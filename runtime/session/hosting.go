@@ -439,6 +439,9 @@ func (s *Session) deleteDormant() error {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
+	if rec.Before != nil { // what a load has asked for since was not tried: it is not where to look
+		rec.take(rec.Before)
+	}
 	a := s.set.o.Agents.Find(rec.Agent)
 	if a == nil || !a.Installed() {
 		return nil

@@ -208,6 +208,3 @@ func (s *Session) recorded() adapters.Recorded {
 func (s *Session) Renewed(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
 	s.handle(event{kind: changed, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
 }
-
-// LacksHistory notes that the log does not have what was said before it.
-func (s *Session) LacksHistory() { s.change(func(rec *record) { rec.Incomplete = true }) }

@@ -187,7 +187,7 @@ func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	if s.m.life != deleted && !s.listed { // it is being opened, and is none before that
+	if s.m.life != deleted && !s.listed { // it is being opened, and is none before that; nobody finds it, so there are no edits
 		s.mu.Unlock()
 		return nil
 	}

@@ -157,8 +157,13 @@ func (st store) read(name string, log *slog.Logger) (rec record, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return record{}, err
 	}
-	if errors.Is(err, fs.ErrNotExist) && st.removeUnopened(name) {
-		return record{}, fmt.Errorf("%w: the gateway was killed while its agent opened it, and opens it anew", errLost)
+	if errors.Is(err, fs.ErrNotExist) {
+		switch opening, err := st.removeUnopened(name); {
+		case err != nil:
+			return record{}, fmt.Errorf("its agent had not opened it when the gateway was killed, and what is left cannot be removed: %w", err)
+		case opening:
+			return record{}, fmt.Errorf("%w: its agent had not opened it when the gateway was killed, and is asked again", errLost)
+		}
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
@@ -197,20 +202,36 @@ func (st store) beginOpening(id string) error {
 	return nil
 }
 
-// opened notes that the log has all. What the record says counts more.
-func (st store) opened(id string) {
-	if st.dir != "" {
-		_ = os.Remove(filepath.Join(st.path(id), openingFile))
+// opened notes that the log has all. It comes before the record: from a log without either the record is made again.
+func (st store) opened(id string) error {
+	if st.dir == "" {
+		return nil
 	}
+	err := os.Remove(filepath.Join(st.path(id), openingFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // removeUnopened removes what is left of a session that was being opened: its log is a part of what its agent has.
-func (st store) removeUnopened(name string) bool {
+// The note of that goes last, so that the next start goes on.
+func (st store) removeUnopened(name string) (opening bool, err error) {
 	dir := filepath.Join(st.dir, name)
-	if _, err := os.Lstat(filepath.Join(dir, openingFile)); err != nil {
-		return false
+	note := filepath.Join(dir, openingFile)
+	if _, err := os.Lstat(note); err != nil {
+		return false, nil
 	}
-	return os.RemoveAll(dir) == nil
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.Name() != openingFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err == nil {
+		err = errors.Join(os.Remove(note), os.Remove(dir))
+	}
+	return true, err
 }
 
 // holds reports whether there is something where the files of a session would be.
