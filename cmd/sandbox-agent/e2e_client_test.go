@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // dialect names a way to carry ACP to the gateway.
@@ -98,10 +96,17 @@ func (m *message) chunk(session string) (string, bool) {
 	if m.Method != "session/update" {
 		return "", false
 	}
-	if rawjson.MemberString(m.Params, "update", "sessionUpdate") != "agent_message_chunk" || rawjson.MemberString(m.Params, "sessionId") != session {
-		return "", false
+	var p struct {
+		SessionID string `json:"sessionId"`
+		Update    struct {
+			SessionUpdate string `json:"sessionUpdate"`
+			Content       struct {
+				Text string `json:"text"`
+			} `json:"content"`
+		} `json:"update"`
 	}
-	return rawjson.MemberString(m.Params, "update", "content", "text"), true
+	_ = json.Unmarshal(m.Params, &p) // of other updates the content may have another form
+	return p.Update.Content.Text, p.Update.SessionUpdate == "agent_message_chunk" && p.SessionID == session
 }
 
 // options choose how a client connects.
