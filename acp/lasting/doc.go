@@ -9,8 +9,8 @@
 // meanwhile is sent then, in its order. A prompt that was under way is found
 // again at the gateway, or sent again if it had not arrived; it never runs twice. A
 // cancel that was sent behind it is sent again if its turn goes on, unless a later prompt
-// of the session was sent behind that: it would end this one, too. Then a prompt that had
-// not arrived counts as cancelled. A cancel of a subagent's session is not sent again.
+// of the session was sent behind that: it would end this one, too. Then a prompt that is not
+// at the gateway counts as cancelled. A cancel of a subagent's session is not sent again.
 // Other requests are sent again where that does no harm, and are failed with an
 // error that says so where it might. A request of the agent that is still open is
 // not shown again; the answer finds its way.

@@ -393,6 +393,7 @@ func TestPrompt_CancelIsSentAgain(t *testing.T) {
 		"its turn runs":                 {"running", fmt.Sprintf(came, ""), false, []string{cancel}, ""},
 		"its turn has ended":            {"idle", fmt.Sprintf(came, ended), false, nil, ""},
 		"another prompt was behind it":  {"idle", none, true, []string{later}, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}`},
+		"another, and it may wait":      {"running", none, true, []string{prompt, later}, ""},
 		"another, and its turn goes on": {"running", fmt.Sprintf(came, ""), true, []string{later}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

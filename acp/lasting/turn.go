@@ -181,7 +181,8 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		if c.told(r.session, f.ended) {
 			c.answer(outcome(r.id, f.end))
 		} // else it comes on the stream, behind the turn's updates
-	case f.begun == 0 && c.cancels(r) && c.sentBehind(r.session, r.n): // nobody could cancel it any more without what is behind it
+	case f.begun == 0 && !f.active && c.cancels(r) && c.sentBehind(r.session, r.n):
+		// It is not there, nor does it wait for a turn. Sent now nobody could cancel it without what is behind it.
 		if c.isTwo() {
 			c.answer(acp.NewError(r.id, errCancelled))
 		} else {

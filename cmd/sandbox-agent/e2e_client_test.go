@@ -106,7 +106,10 @@ func (m *message) chunk(session string) (string, bool) {
 		} `json:"update"`
 	}
 	_ = json.Unmarshal(m.Params, &p) // of other updates the content may have another form
-	return p.Update.Content.Text, p.Update.SessionUpdate == "agent_message_chunk" && p.SessionID == session
+	if p.Update.SessionUpdate != "agent_message_chunk" || p.SessionID != session {
+		return "", false
+	}
+	return p.Update.Content.Text, true
 }
 
 // options choose how a client connects.

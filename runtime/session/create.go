@@ -251,8 +251,8 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		}
 		return nil, nil, 0, err
 	}
-	if err := set.store.opened(s.id); err != nil {
-		s.logger().Warn("note that the session is open", "err", err)
+	if s.Flush(); s.Log().Saved() >= replayed { // else a start without the record is to ask the agent again
+		set.store.opened(s.id)
 	}
 	s.list()
 	set.mu.Lock()

@@ -112,6 +112,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 	if l := s.logp.Load(); l != nil {
 		return l, nil
 	}
+	s.set.store.opened(s.id) // it has a record, or is opened anew
 	l, err := journal.Open(s.set.store.logPath(s.id), s.logOptions())
 	s.noteTrouble(err)
 	if err != nil {

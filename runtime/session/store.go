@@ -203,15 +203,11 @@ func (st store) beginOpening(id string) error {
 }
 
 // opened notes that the log has all. It comes before the record: from a log without either the record is made again.
-func (st store) opened(id string) error {
-	if st.dir == "" {
-		return nil
+// What cannot be removed is when the session is used again.
+func (st store) opened(id string) {
+	if st.dir != "" {
+		_ = os.Remove(filepath.Join(st.path(id), openingFile))
 	}
-	err := os.Remove(filepath.Join(st.path(id), openingFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // removeUnopened removes what is left of a session that was being opened: its log is a part of what its agent has.

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 BUSY = 5.0  # seconds by which a wait may be late on a machine that is only busy
-LONGEST_TRY = 45.0  # seconds that are counted of a try: in most no more go by before a gateway that says nothing is given up
+LONGEST_TRY = 45.0  # seconds that are counted of a try; most take no longer before a gateway that says nothing is given up
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Retry:
     longest: float = 10.0
     """The longest wait between two tries."""
     give_up: float = 60.0
-    """After so long without success the connection is given up. Time in which the machine was suspended does not count; of a try in which it was, 45 s do."""
+    """After so long without success the connection is given up. Time in which the machine was suspended does not count; of each try at most 45 s do."""
 
 
 class Backoff:

@@ -343,8 +343,6 @@ class Prompts:
                 return _settled(ended, prompt.response if self._version == 2 else None)
             if prompt.response is not None:
                 raise _interrupted()
-            if prompt.cancels and self._sent_behind(prompt):  # it could not be cancelled any more without what is behind it
-                return _End("cancelled", {}, None)
 
     async def _connected_for(self, prompt: Prompt) -> Wire:
         """The connection, unless the prompt failed meanwhile: then nobody wants it, or a connection for it."""
@@ -397,9 +395,11 @@ class Prompts:
                     after = self._host._after(prompt.session_id)
                     if ended is not None and (after is None or seq <= after):
                         return ended
+                    active = state in ("running", "waiting")  # then a prompt may wait, and is no event yet
                     if begun is None and ended is None:
-                        return None
-                    if ended is None and state not in ("running", "waiting"):
+                        # Sent behind another prompt it could not be cancelled any more without that.
+                        return {"result": {"stopReason": "cancelled"}} if not active and prompt.cancels and self._sent_behind(prompt) else None
+                    if ended is None and not active:
                         raise _interrupted()
                     if ended is None:
                         self._found(prompt)

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import CANCELLED, TURN_ENDED, Prompts
-from ._tasks import end
+from ._tasks import OF_OTHERS, end
 from ._wire import SUBPROTOCOL, Wire, dial
 from .activity import Activity
 from .api import SILENCE, Api, Token, strings
@@ -134,7 +134,7 @@ class SandboxAgent:
     async def _end_all(self) -> None:
         await self.disconnect()
         self._asks.close()
-        await end(*self._tasks)
+        await end(*self._tasks, again=OF_OTHERS)
         await self.api.close()
 
     async def __aenter__(self) -> SandboxAgent:

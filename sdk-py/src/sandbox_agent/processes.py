@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import httpx
+
 from ._backoff import Backoff, Retry
-from .api import SILENCE, Api, content_of, segment, strings
+from .api import Api, content_of, segment, strings
 from .api_types import HostProcess, ProcessLimits, ProcessLimitsChange, ProcessResult
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 from .terminal import Terminal
@@ -67,7 +69,6 @@ class Processes:
         backoff, last = Backoff(self._retry), ""
         missed = 0
         begun = False  # a stream was open, or was not reached
-        quiet = 1.5 * (self._api._silence or SILENCE)  # a stream that was open for longer was heard of meanwhile: its program says nothing
         while True:
             since = math.inf  # when it was opened
             try:
@@ -88,12 +89,13 @@ class Processes:
                 if isinstance(e, ProblemError) and not (begun and e.passes):
                     raise
                 begun = True
-                if time.monotonic() - since > quiet:
+                silent = isinstance(e.__cause__, httpx.ReadTimeout)  # from the beginning it is a gateway that says nothing, and else a program
+                if time.monotonic() - since > (1.5 * (self._api._silence or 0) if silent else self._retry.longest):
                     backoff.reset()
                 if not await backoff.next():
                     raise
                 continue
-            if time.monotonic() - since > quiet:
+            if time.monotonic() - since > self._retry.longest:
                 backoff.reset()
             if not await backoff.next():
                 raise SandboxAgentError("the output's stream ends again and again before the program does")

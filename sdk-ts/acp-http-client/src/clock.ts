@@ -4,7 +4,7 @@ export interface RetryOptions {
   readonly firstDelayMs?: number;
   /** The longest wait between two tries. Default 10 s. */
   readonly maxDelayMs?: number;
-  /** After so long without success the connection is given up. Time in which the machine was suspended does not count; of a try in which it was, 45 s do. Default 60 s. */
+  /** After so long without success the connection is given up. Time in which the machine was suspended does not count; of each try at most 45 s do. Default 60 s. */
   readonly giveUpAfterMs?: number;
 }
 
@@ -48,7 +48,7 @@ export class Backoff {
 /** How late a wait may end on a machine that is only busy. */
 const busyMs = 5_000;
 
-/** What is counted of a try: in most no more goes by before a server that says nothing is given up. */
+/** What is counted of a try. Most take no longer before a server that says nothing is given up. */
 const longestTryMs = 45_000;
 
 /** Resolves after the time; false when the signal came first. */

@@ -1,4 +1,4 @@
-import { Backoff, ProblemError, usualSilenceMs, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { Backoff, ProblemError, SilentError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import type { Api, Query, RequestOptions } from "./api.js";
 import type { components } from "./api.gen.js";
 import { passes } from "./passing.js";
@@ -47,8 +47,7 @@ export class Processes {
   async *follow(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): AsyncGenerator<ProcessOutput | { readonly missed: number }, void, undefined> {
     const ended = new AbortController();
     const backoff = new Backoff(this.options.retry ?? {}, options.signal ?? ended.signal);
-    // A stream that was open for longer was heard of meanwhile: its program says nothing.
-    const quiet = 1.5 * (this.api.silenceMs || usualSilenceMs);
+    const longest = this.options.retry?.maxDelayMs ?? 10_000;
     let last = "";
     let begun = false; // a stream was open, or was not reached
     for (;;) {
@@ -67,11 +66,12 @@ export class Processes {
         // Behind a break a hub may not have the gateway yet.
         if (options.signal?.aborted || error instanceof ProblemError && (!begun || !passes(error))) throw error;
         begun = true;
-        if (performance.now() - since > quiet) backoff.reset();
+        // Of a program that says nothing. A stream of which nothing was heard from the beginning is that of a gateway that says nothing.
+        if (performance.now() - since > (error instanceof SilentError ? 1.5 * this.api.silenceMs : longest)) backoff.reset();
         if (!(await backoff.next())) throw error;
         continue;
       }
-      if (performance.now() - since > quiet) backoff.reset();
+      if (performance.now() - since > longest) backoff.reset();
       if (!(await backoff.next())) throw new Error("the output's stream ends again and again before the program does");
     }
   }

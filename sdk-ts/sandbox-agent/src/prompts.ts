@@ -341,8 +341,7 @@ export class Prompts {
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "send again" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
-      // Behind another prompt it could not be cancelled any more without that.
-      if (found === "send again" && prompt.cancels > 0 && this.#sentBehind(prompt)) return endOf({ stopReason: "cancelled" });
+      if (found === "cancelled") return endOf({ stopReason: "cancelled" });
       if (found === "send again") continue;
       if (this.version === 1) return endOf(settle(found));
       if (found.error?.code === cancelled && prompt.response === undefined) return { stopReason: "cancelled", response: undefined };
@@ -360,7 +359,7 @@ export class Prompts {
   }
 
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
-  async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again"> {
+  async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again" | "cancelled"> {
     prompt.lost = true;
     this.#unsent(prompt);
     const patience = wire.patience();
@@ -386,8 +385,10 @@ export class Prompts {
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
           return found.seq <= wire.after() && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
         }
-        if (!found.received) return "send again" as const;
-        if (state === "running" || state === "waiting") {
+        const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
+        // Sent behind another prompt it could not be cancelled any more without that.
+        if (!found.received) return !active && prompt.cancels > 0 && this.#sentBehind(prompt) ? "cancelled" as const : "send again" as const;
+        if (active) {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
