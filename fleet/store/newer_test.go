@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
@@ -19,15 +16,7 @@ func TestStore_RecordOfNewerVersion(t *testing.T) {
 	server := startNATS(t)
 	s := open(t, "hub-1", store.Options{URL: server.ClientURL()}, nil)
 	t.Cleanup(s.Close)
-	conn, err := nats.Connect(server.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := streamsOf(t, server.ClientURL())
 	bucket, err := js.KeyValue(t.Context(), "sa_nodes")
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +51,7 @@ func TestStore_WhatBelongsToRecordOfNewerVersionStays(t *testing.T) {
 	server := startNATS(t)
 	s := open(t, "hub-1", store.Options{URL: server.ClientURL()}, nil)
 	t.Cleanup(s.Close)
-	conn, err := nats.Connect(server.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := streamsOf(t, server.ClientURL())
 	write := func(name, key, text string) {
 		t.Helper()
 		bucket, err := js.KeyValue(t.Context(), name)

@@ -314,15 +314,7 @@ func TestLog_GrowsAtItsEnd(t *testing.T) {
 
 	// Who writes the next one ends in the middle of it.
 	third := add(second, line(5, 6, 700<<10))
-	conn, err := nats.Connect(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := streamsOf(t, address)
 	stream, err := js.Stream(t.Context(), "SA_LOG")
 	if err != nil {
 		t.Fatal(err)
@@ -388,4 +380,19 @@ func TestLog_GrowsAtItsEnd(t *testing.T) {
 	if at, err := s.End(t.Context(), other); err != nil || at.Last != 1 {
 		t.Errorf("another one went, too: %+v, %v", at, err)
 	}
+}
+
+// streamsOf looks at a store beside the hubs.
+func streamsOf(t *testing.T, address string) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

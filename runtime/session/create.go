@@ -105,7 +105,8 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
 			s.logger().Warn("copy history of forked session", "from", from.id, "err", err)
-			return
+			damaged = true
+			break // what was copied is ended as if it were all
 		}
 		for _, e := range batch {
 			damaged = damaged || e.Kind == journal.Damage
