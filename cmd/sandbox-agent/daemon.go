@@ -641,41 +641,10 @@ func daemonLogsCommand(std stdio) *cli.Command {
 					return nil
 				case <-time.After(4 * daemonPoll):
 				}
+				if err := behindCut(f); err != nil {
+					return fmt.Errorf("read the daemon's log: %w", err)
+				}
 			}
 		},
 	}
-}
-
-// seekTail moves to where the last lines of a file begin.
-func seekTail(f *os.File, lines int) error {
-	at, err := f.Seek(0, io.SeekEnd)
-	if err != nil || lines <= 0 {
-		_, err = f.Seek(0, io.SeekStart)
-		return err
-	}
-	buf := make([]byte, 64<<10)
-	first := true
-	for at > 0 {
-		n := min(int64(len(buf)), at)
-		at -= n
-		if _, err := f.ReadAt(buf[:n], at); err != nil {
-			return err
-		}
-		for i := n - 1; i >= 0; i-- {
-			if buf[i] != '\n' {
-				first = false
-				continue
-			}
-			if first { // the end of the last line
-				first = false
-				continue
-			}
-			if lines--; lines == 0 {
-				_, err := f.Seek(at+i+1, io.SeekStart)
-				return err
-			}
-		}
-	}
-	_, err = f.Seek(0, io.SeekStart)
-	return err
 }

@@ -24,7 +24,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
-	"sandboxagent.dev/sandbox-agent/internal/pattern"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
@@ -173,6 +172,9 @@ func (d *daemon) launchWith(ctx context.Context, s *daemonState, more ...string)
 		return fmt.Errorf("open the daemon's log: %w", err)
 	}
 	defer log.Close()
+	if err := roomInLog(d.file("log")); err != nil {
+		return err
+	}
 	if s.LogFrom, err = log.Seek(0, io.SeekEnd); err != nil {
 		return fmt.Errorf("read the daemon's log: %w", err)
 	}
@@ -279,19 +281,4 @@ func alive(pid int) bool {
 	defer func() { _ = p.Release() }()
 	err = p.Signal(syscall.Signal(0))
 	return err == nil || errors.Is(err, os.ErrPermission) || goruntime.GOOS == "windows" // where it was found
-}
-
-var announced = pattern.New(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
-
-// saidSince is what stands in the log from a position on, and the address there at
-// which a server listens, "" as long as none does.
-func saidSince(log *os.File, from int64) (address string, said []byte, err error) {
-	said, err = io.ReadAll(io.NewSectionReader(log, from, 1<<20))
-	if err != nil {
-		return "", nil, fmt.Errorf("read the daemon's log: %w", err)
-	}
-	if m := announced.FindSubmatch(said); m != nil {
-		address = string(m[1]) + string(m[2])
-	}
-	return address, said, nil
 }

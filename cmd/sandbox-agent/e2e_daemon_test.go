@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -46,10 +47,21 @@ func TestDaemon(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "daemon")); err == nil {
 		t.Error("looking for a daemon made its folder")
 	}
+	// A log that has grown large is cut before it starts, and not while its address is looked for there.
+	log := filepath.Join(dir, "daemon", "log")
+	if err := os.Mkdir(filepath.Dir(log), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, bytes.Repeat([]byte("an old line\n"), 20<<20/12), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if code, out, errOut := c.run("daemon", "start", "--", "--port", "0", "--default-agent", "mock"); code != 0 || !strings.Contains(out, "http://127.0.0.1:") {
 		t.Fatalf("start: exit %d\n%s%s", code, out, errOut)
 	}
 	first := status(0)
+	if b, err := os.ReadFile(log); err != nil || len(b) > 9<<20 || !bytes.HasPrefix(b, []byte("an old line\n")) || !bytes.Contains(b, []byte("an old line\nsandbox-agent ")) {
+		t.Errorf("%v, %d bytes of log: %.40q", err, len(b), b)
+	}
 	// Other commands find it by themselves, unless they are told another address.
 	if code, out, errOut := c.run("prompt", "echo from the daemon"); code != 0 || !strings.Contains(out, "from the daemon") {
 		t.Errorf("a prompt: exit %d, %s%s", code, out, errOut)

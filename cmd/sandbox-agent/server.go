@@ -230,6 +230,9 @@ func (s *silentConns) close() {
 // openLog returns the logger and what ends it.
 func openLog(cfg serverConfig, w io.Writer) (*slog.Logger, func(), error) {
 	if cfg.logFile == "" {
+		if own := ownLog(w, cfg.dataDir); own != nil {
+			return cfg.log.To(own), func() {}, nil
+		}
 		log, end := cfg.log.Open(w)
 		return log, end, nil
 	}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
+)
+
+const (
+	daemonLogBound = 16 << 20           // bytes of a daemon's log, which nobody else looks after
+	daemonLogKept  = daemonLogBound / 2 // of its newest lines, when it is cut
+)
+
+// daemonLog is the log of a daemon for the server, whose output goes there. It is cut by who writes it. It implements
+// io.Writer.
+type daemonLog struct {
+	path string
+	out  *os.File // appends
+
+	mu   sync.Mutex
+	left int64 // that may be written before it is cut
+}
+
+// ownLog returns the daemon's log when that is what w writes to; nil for any other output.
+func ownLog(w io.Writer, dataDir string) *daemonLog {
+	out, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	path := (&daemon{dataDir: dataDir}).file("log")
+	at, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	info, err := out.Stat()
+	if err != nil || !os.SameFile(at, info) {
+		return nil
+	}
+	return &daemonLog{path: path, out: out, left: daemonLogBound - info.Size()}
+}
+
+func (l *daemonLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left -= int64(len(line)); l.left < 0 {
+		_ = cutLog(l.path, daemonLogKept) // what cannot be cut, such as a log that somebody removed, is tried again
+		l.left = daemonLogBound - daemonLogKept
+	}
+	return l.out.Write(line)
+}
+
+// roomInLog cuts a log to which nobody writes, so that the next server does not do it before it has said where it
+// listens: that is looked for from where the log ends now.
+func roomInLog(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > daemonLogBound-daemonLogKept/2 {
+		err = cutLog(path, daemonLogKept)
+	}
+	if err != nil {
+		return fmt.Errorf("cut the daemon's log: %w", err)
+	}
+	return nil
+}
+
+// cutLog leaves the last lines of a log, of so many bytes at most. It takes no room for it: the disk may be full.
+func cutLog(path string, keep int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	from, to := max(info.Size()-keep, 0), int64(0)
+	buf := make([]byte, 64<<10)
+	for first := from > 0; ; {
+		n, err := f.ReadAt(buf, from)
+		from += int64(n)
+		part := buf[:n]
+		if first { // up to the first line that is whole
+			_, part, _ = bytes.Cut(part, []byte{'\n'})
+			first = len(part) == 0
+		}
+		if _, err := f.WriteAt(part, to); err != nil {
+			return err
+		}
+		to += int64(len(part))
+		if errors.Is(err, io.EOF) {
+			return f.Truncate(to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// behindCut moves who has read a log that was cut since to its end.
+func behindCut(f *os.File) error {
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < at {
+		return err
+	}
+	_, err = f.Seek(at, io.SeekStart)
+	return err
+}
+
+// seekTail moves to where the last lines of a file begin.
+func seekTail(f *os.File, lines int) error {
+	at, err := f.Seek(0, io.SeekEnd)
+	if err != nil || lines <= 0 {
+		_, err = f.Seek(0, io.SeekStart)
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	first := true
+	for at > 0 {
+		n := min(int64(len(buf)), at)
+		at -= n
+		if _, err := f.ReadAt(buf[:n], at); err != nil {
+			return err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if buf[i] != '\n' {
+				first = false
+				continue
+			}
+			if first { // the end of the last line
+				first = false
+				continue
+			}
+			if lines--; lines == 0 {
+				_, err := f.Seek(at+i+1, io.SeekStart)
+				return err
+			}
+		}
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return err
+}
+
+var announced = pattern.New(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
+
+// saidSince is what stands in the log from a position on, and the address there at
+// which a server listens, "" as long as none does.
+func saidSince(log *os.File, from int64) (address string, said []byte, err error) {
+	said, err = io.ReadAll(io.NewSectionReader(log, from, 1<<20))
+	if err != nil {
+		return "", nil, fmt.Errorf("read the daemon's log: %w", err)
+	}
+	if m := announced.FindSubmatch(said); m != nil {
+		address = string(m[1]) + string(m[2])
+	}
+	return address, said, nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A daemon may run for months, and nobody else looks after its log.
+func TestDaemonLog(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "daemon", "log")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open := func(path string) *os.File {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	out := open(path)
+	if ownLog(new(bytes.Buffer), dir) != nil || ownLog(open(filepath.Join(dir, "other")), dir) != nil || ownLog(out, t.TempDir()) != nil {
+		t.Error("a file of somebody else is taken for the daemon's log")
+	}
+	log := ownLog(out, dir)
+	if log == nil {
+		t.Fatal("the daemon's log is not known as such")
+	}
+	reader := open(path)
+	read := func() string {
+		b, err := io.ReadAll(reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	const lines, each = 4500, 16 << 10
+	cuts, before := 0, int64(0)
+	for i := range lines {
+		line := fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i*7919%each))
+		if n, err := log.Write([]byte(line)); err != nil || n != len(line) {
+			t.Fatal(n, err)
+		}
+		info, err := out.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > daemonLogBound+each {
+			t.Fatalf("the log has %d bytes", info.Size())
+		}
+		if info.Size() < before { // who follows it goes on with what comes then
+			cuts++
+			if err := behindCut(reader); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintln(log, "behind a cut"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before = info.Size()
+		if got := read(); !strings.HasSuffix(line, got) && got != "behind a cut\n" {
+			t.Fatalf("line %d reads %.60q", i, got)
+		}
+	}
+	if cuts < 2 {
+		t.Errorf("it was cut %d times", cuts)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := -1
+	for line := range strings.Lines(string(b)) {
+		if line == "behind a cut\n" {
+			continue
+		}
+		var i int
+		if _, err := fmt.Sscan(line, &i); err != nil || next >= 0 && i != next || len(line) != len(fmt.Sprint(i))+2+i*7919%each {
+			t.Fatalf("after line %d there is %.60q: %v", next-1, line, err)
+		}
+		next = i + 1
+	}
+	if next != lines {
+		t.Errorf("its last line is %d", next-1)
+	}
+	// One that somebody removed keeps nobody from writing.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for range daemonLogBound / each {
+		if _, err := log.Write(bytes.Repeat([]byte("y"), each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
