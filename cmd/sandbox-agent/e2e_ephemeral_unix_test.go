@@ -5,6 +5,7 @@ package main_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -34,15 +35,18 @@ func TestEphemeral_LeavesItsFolderAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := newGateway(t, "--ephemeral")
-	g.env = []string{"HOME=" + t.TempDir(), "TMPDIR=" + temp, "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "AMP_API_KEY=sgamp_somebody"}
-	g.wrap = []string{"/bin/sh", "-c", `cd "$0" && exec "$@"`, home}
-	g.start()
-	c := connect(t, g, wsocket, options{agent: "amp", cwd: t.TempDir()})
-	session := c.newSession()
-	if reason := c.prompt(session, "say done"); reason != "end_turn" {
-		t.Errorf("the turn ended with %s", reason)
+	begun := func() *gateway {
+		g := newGateway(t, "--ephemeral")
+		g.env = []string{"HOME=" + t.TempDir(), "TMPDIR=" + temp, "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "AMP_API_KEY=sgamp_somebody"}
+		g.wrap = []string{"/bin/sh", "-c", `cd "$0" && exec "$@"`, home}
+		g.start()
+		c := connect(t, g, wsocket, options{agent: "amp", cwd: t.TempDir()})
+		if reason := c.prompt(c.newSession(), "say done"); reason != "end_turn" {
+			t.Errorf("the turn ended with %s", reason)
+		}
+		return g
 	}
+	g := begun()
 	found := func(dir string) []string {
 		all, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 		if err != nil {
@@ -56,8 +60,24 @@ func TestEphemeral_LeavesItsFolderAlone(t *testing.T) {
 	if len(found(temp)) == 0 {
 		t.Error("nothing among the temporary files, so that this test sees nothing")
 	}
-	g.kill(syscall.SIGTERM)
-	if left, _ := os.ReadDir(temp); len(left) != 0 {
-		t.Errorf("it has left %v among the temporary files", left)
+	folders := func(when string, want int) []os.DirEntry {
+		all, err := os.ReadDir(temp)
+		if err != nil || len(all) != want {
+			t.Errorf("%s there are %v among the temporary files, want %d: %v", when, all, want, err)
+		}
+		return all
 	}
+	// The next one removes what one that was killed has left, and nothing of one that runs.
+	g.kill(syscall.SIGKILL)
+	left := folders("behind a killed one", 1)
+	running := begun()
+	if now := folders("with the next one", 1); slices.EqualFunc(left, now, func(a, b os.DirEntry) bool { return a.Name() == b.Name() }) {
+		t.Error("the folder of the killed one is still there")
+	}
+	last := begun()
+	folders("with two that run", 2)
+	last.kill(syscall.SIGTERM)
+	folders("with the first of the two", 1)
+	running.kill(syscall.SIGTERM)
+	folders("behind all", 0)
 }

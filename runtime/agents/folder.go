@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 // folder is where agents keep what is their own. A gateway without a folder for it has a
@@ -16,7 +17,7 @@ import (
 type folder struct {
 	mu   sync.Mutex
 	dir  string // "" until there is one
-	temp bool   // it goes with the Set
+	temp func() // releases it; nil for one that does not go with the Set
 	over bool
 }
 
@@ -28,11 +29,11 @@ func (f *folder) of(agent string) (string, error) {
 		if f.over {
 			return "", errors.New("make a folder for agents: the gateway is ending")
 		}
-		dir, err := os.MkdirTemp("", "sandbox-agent-state-")
+		dir, release, err := private()
 		if err != nil {
 			return "", fmt.Errorf("make a folder for agents: %w", err)
 		}
-		f.dir, f.temp = dir, true
+		f.dir, f.temp = dir, release
 	}
 	return filepath.Join(f.dir, agent), nil
 }
@@ -56,12 +57,49 @@ func (f *folder) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
-	if !f.temp {
+	if f.temp == nil {
 		return nil
 	}
-	if err := os.RemoveAll(f.dir); err != nil {
+	err := remove(f.dir, f.temp)
+	f.dir, f.temp = "", nil
+	if err != nil {
 		return fmt.Errorf("remove the folder of agents: %w", err)
 	}
-	f.dir, f.temp = "", false
 	return nil
+}
+
+const privatePrefix = "sandbox-agent-state-"
+
+// private makes a folder among the temporary files that is this process's until release. It removes those that others
+// left when they were killed.
+func private() (dir string, release func(), err error) {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), privatePrefix+"*"))
+	for _, dir := range left {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue
+		}
+		if info, err := os.Lstat(filepath.Join(dir, "lock")); err != nil || !info.Mode().IsRegular() {
+			continue // of an earlier version, or being made
+		}
+		if release, err := claim.Dir(dir); err == nil {
+			_ = remove(dir, release) // the next one tries it again
+		}
+	}
+	for range 10 {
+		if dir, err = os.MkdirTemp("", privatePrefix); err != nil {
+			return "", nil, err
+		}
+		if release, err = claim.Dir(dir); err == nil {
+			return dir, release, nil
+		}
+		_ = os.RemoveAll(dir) // somebody took it for one that was left
+	}
+	return "", nil, err
+}
+
+// remove removes a folder and gives back the claim to it. A file that is open cannot be removed everywhere.
+func remove(dir string, release func()) error {
+	_ = os.RemoveAll(dir)
+	release()
+	return os.RemoveAll(dir)
 }
