@@ -142,10 +142,13 @@ func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 }
 
 // needsFor adds what a session asks of its process in its _meta.
-func (c *Client) needsFor(a *agents.Agent, cwd string, meta json.RawMessage) (agents.Needs, error) {
-	n, err := c.needsOf(meta)
+func (c *Client) needsFor(a *agents.Agent, cwd string, m *acp.Message) (agents.Needs, error) {
+	n, err := c.needsOf(m.Meta())
 	n.Alone = n.Alone || a.Info().PerSession
 	n.Dir = cwd
+	if n.Raw {
+		n.Secrets = session.ServerSecrets(m.Params())
+	}
 	return n, err
 }
 

@@ -65,7 +65,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 
 // newSessionOf makes a session of an agent.
 func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Message, a *agents.Agent, cwd string) {
-	n, err := c.needsFor(a, cwd, m.Meta())
+	n, err := c.needsFor(a, cwd, m)
 	if err == nil {
 		err = c.r.sessions.CheckDurability(m.Meta())
 	}
@@ -431,7 +431,7 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 // openForeignOf opens a session that an agent has and the gateway does not.
 func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent) {
 	id := m.Session()
-	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
+	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m)
 	if err == nil {
 		err = c.r.sessions.CheckDurability(m.Meta())
 	}

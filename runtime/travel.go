@@ -331,7 +331,19 @@ func putRaw(ctx context.Context, s *session.Session, d *Departure) error {
 		return err
 	}
 	defer func() { _ = raw.Close() }()
-	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: func(b []byte) []byte { return cleanJSON(b, d.Clean) }, text: d.Clean})
+	edit := func(b []byte) []byte {
+		return cleanJSON(rawjson.EditStrings(b, func(key, text string) []rawjson.Edit {
+			if key != "line" {
+				return nil
+			}
+			line, leftOut, err := session.WithoutSecrets([]byte(text))
+			if err != nil || len(leftOut) == 0 {
+				return nil
+			}
+			return []rawjson.Edit{{From: 0, To: len(text), With: string(line)}}
+		}), d.Clean)
+	}
+	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: edit, text: d.Clean})
 }
 
 // withoutValues takes the values of variables and headers out of what a client has sent.

@@ -69,6 +69,29 @@ func TestRaw(t *testing.T) {
 		"includeRaw": true, "env": map[string]string{"SOME_KEY": "a-word-of-the-session"}, "credentials": map[string]string{"apiKey": "a-key-of-the-session"},
 	})
 	c.prompt(other, "echo the other one")
+	servers := []any{
+		map[string]any{"name": "db", "command": "true", "args": []any{}, "env": []any{map[string]any{"name": "PASSWORD", "value": "a-word-of-the-server"}}},
+		map[string]any{"name": "web", "type": "http", "url": "http://127.0.0.1:1/?key=a-query-of-the-server", "headers": []any{map[string]any{"name": "Authorization", "value": "Bearer a-header-of-the-server"}}},
+	}
+	named := map[string]any{
+		"db":  map[string]any{"command": "true", "env": map[string]string{"STORE": "sql://me:a-word-of-the-server@localhost/x"}},
+		"web": map[string]any{"type": "http", "url": "http://127.0.0.1:1/?key=a-query-of-the-server", "headers": map[string]string{"Authorization": "Bearer a-header-of-the-server"}},
+	}
+	for _, form := range []map[string]any{
+		{"mcpServers": servers, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"includeRaw": true}}},
+		{"mcpServers": []any{}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"includeRaw": true, "mcp": named}}},
+	} {
+		form["cwd"] = t.TempDir()
+		var made struct{ SessionID string }
+		if err := json.Unmarshal(c.must("session/new", form), &made); err != nil {
+			t.Fatal(err)
+		}
+		with := made.SessionID
+		c.prompt(with, "echo I know a-word-of-the-server, a-query-of-the-server, a-header-of-the-server")
+		if lines := g.raw(with); !recorded(lines, "gateway", `"session/new"`) || !recorded(lines, "gateway", "I know [removed], [removed], [removed]") || recorded(lines, "gateway", "-of-the-server") {
+			t.Errorf("secrets of MCP servers are in it: %v", lines)
+		}
+	}
 	c.prompt(own, "echo I know a-word-of-the-gateway, a-word-of-the-session, a-key-of-the-session, sk-ant-0123456789abcdef0123")
 	lines := g.raw(own)
 	const cleaned = "I know [removed], [removed], [removed], [removed]"

@@ -117,7 +117,7 @@ func TestReport(t *testing.T) {
 func TestSessionsRaw(t *testing.T) {
 	url, _ := start(t, "--data-dir", t.TempDir())
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--include-raw", "echo the word is heron")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--include-raw", "--env", "GREETING=a word of the environment", "echo the word is heron")
 	id := sessionIn(errOut)
 	raw := func() string {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestSessionsRaw(t *testing.T) {
 		}
 		return out
 	}
-	if out := raw(); !strings.Contains(out, "the word is heron") {
+	if out := raw(); !strings.Contains(out, "the word is heron") || !strings.Contains(out, "a word of the environment") {
 		t.Error(out)
 	}
 	_, out, _ := tool(t, "", "sessions", "report", id, "-o", "-", "--redact", "her.n")
@@ -148,8 +148,8 @@ func TestSessionsRaw(t *testing.T) {
 			t.Fatalf("%v: exit %d, %s%s", args, code, out, errOut)
 		}
 	}
-	if out := raw(); !strings.Contains(out, "the word is [removed]") || strings.Contains(out, "heron") {
-		t.Error(out)
+	if out := raw(); !strings.Contains(out, "the word is [removed]") || strings.Contains(out, "heron") || strings.Contains(out, "a word of the environment") {
+		t.Error(out) // all values of variables are left out of what travels
 	}
 
 	_, _, errOut = tool(t, "", "prompt", "--agent", "mock", "echo nothing is recorded")

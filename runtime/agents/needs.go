@@ -28,6 +28,7 @@ type Needs struct {
 
 	Dir        string                         // of a process alone: the session's
 	ClientInfo json.RawMessage                // of who asks first
+	Secrets    []string                       // of its MCP servers; they are kept out of what is recorded
 	Backoff    *Backoff                       // of a process alone; nil for a first start
 	Progress   func(adapters.InstallProgress) // is told of an installation; may be nil, must not block
 }
@@ -97,10 +98,10 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 var texts = []string{"agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "agentVersion"}
 
 // Cleaner returns what takes out of texts of a session, or of its agent's traffic, what looks like a key, the session's
-// own credentials, and the values of variables that are called keys.
+// own credentials, the values of variables that are called keys, and what its MCP servers have of the kind.
 func (n *Needs) Cleaner() func(text string) string {
 	values := secret.Values(slices.Concat(os.Environ(), n.Env))
-	return secret.Cleaner(secret.Forms(), append(values, n.Credentials.APIKey, n.Credentials.OAuthToken)...)
+	return secret.Cleaner(secret.Forms(), slices.Concat(values, n.Secrets, []string{n.Credentials.APIKey, n.Credentials.OAuthToken})...)
 }
 
 // Same reports whether the two may share a process.

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 	"sandboxagent.dev/sandbox-agent/internal/secret"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -183,38 +184,76 @@ func setupServers(setup json.RawMessage) []server {
 	return out
 }
 
-// serverCleaner takes out of a text what looks like a key, and what the MCP servers of a setup
-// were given as variables, as headers, or in the query of their address.
+// serverCleaner takes out of a text of a server what looks like a key, and all that the MCP servers of a setup
+// were given as variables, as headers, or in their address.
 func serverCleaner(setup json.RawMessage) func(text string) string {
 	var values []string
-	for _, one := range setupServers(setup) {
-		for _, field := range []string{"env", "headers"} {
-			for _, v := range valuesIn(one[field]) {
-				values = append(values, v)
-				values = append(values, strings.Fields(v)...) // Bearer TOKEN
-			}
-		}
-		if u, err := url.Parse(textOf(one["url"])); err == nil {
-			if u.User != nil {
-				password, _ := u.User.Password()
-				values = append(values, password)
-			}
-			for _, v := range u.Query() {
-				values = append(values, v...)
-			}
-		}
+	for _, v := range serverValues(setup) {
+		_, v, _ = strings.Cut(v, "=")
+		values = append(values, v)
+		values = append(values, strings.Fields(v)...) // Bearer TOKEN
 	}
 	return secret.Cleaner(secret.Forms(), values...)
 }
 
-// valuesIn returns the values of names: an object, or a list of name and value.
-func valuesIn(raw json.RawMessage) []string {
+// ServerSecrets returns of what the MCP servers of a setup were given what is called a key or a password. Other
+// values, such as a path, are words that a session is full of.
+func ServerSecrets(setup json.RawMessage) []string {
 	var out []string
-	for _, v := range members(raw) {
-		out = append(out, textOf(v))
+	for _, v := range secret.Values(serverValues(setup)) {
+		out = append(out, v)
+		out = append(out, strings.Fields(v)...)
+	}
+	return out
+}
+
+// serverValues returns what the MCP servers of a setup were given, as NAME=value. What serves to log in is called a
+// password.
+func serverValues(setup json.RawMessage) []string {
+	var out []string
+	address := func(text string) {
+		u, err := url.Parse(text)
+		if err != nil {
+			return
+		}
+		if u.User != nil {
+			password, _ := u.User.Password()
+			out = append(out, "password="+password)
+		}
+		for name, values := range u.Query() {
+			for _, v := range values {
+				out = append(out, name+"="+v)
+			}
+		}
+	}
+	for _, one := range setupServers(setup) {
+		address(textOf(one["url"]))
+		for _, v := range variables(one["env"]) {
+			out = append(out, v)
+			_, v, _ = strings.Cut(v, "=")
+			address(v)
+		}
+		for _, v := range variables(one["headers"]) {
+			if name, text, _ := strings.Cut(v, "="); login.MatchString(name) {
+				v = "password=" + text
+			}
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// login matches headers that serve to log in and are not called keys.
+var login = pattern.New(`(?i)auth|cookie`)
+
+// variables returns names and values, as NAME=value: of an object, or of a list of name and value.
+func variables(raw json.RawMessage) []string {
+	var out []string
+	for name, v := range members(raw) {
+		out = append(out, name+"="+textOf(v))
 	}
 	for _, one := range rawjson.Elements(raw) {
-		out = append(out, rawjson.MemberString(one, "value"))
+		out = append(out, rawjson.MemberString(one, "name")+"="+rawjson.MemberString(one, "value"))
 	}
 	return out
 }
@@ -246,11 +285,7 @@ const maxInstruction = 64 << 10
 func instructionsIn(setup json.RawMessage) []Instruction {
 	clean := serverCleaner(setup)
 	own := members(setup, "_meta", acp.MetaKey)
-	var env []string
-	for name, v := range members(own["env"]) {
-		env = append(env, name+"="+textOf(v))
-	}
-	known := secret.Cleaner(nil, secret.Values(env)...)
+	known := secret.Cleaner(nil, secret.Values(variables(own["env"]))...)
 	var out []Instruction
 	add := func(field, text string) {
 		if text != "" {

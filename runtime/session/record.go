@@ -143,6 +143,9 @@ func (rec *record) needs(n agents.Needs, a *agents.Agent) agents.Needs {
 	_ = n.Read(meta) // it was valid when the session was created
 	n.Credentials, n.Dir = rec.credentials, rec.Cwd
 	n.Alone = n.Alone || a.Info().PerSession
+	if n.Raw {
+		n.Secrets = ServerSecrets(rec.Setup)
+	}
 	return n
 }
 
@@ -153,7 +156,7 @@ func (s *Session) Cleaner() func(text string) string {
 	var n agents.Needs
 	meta, _ := rawjson.Member(s.rec.Setup, "_meta")
 	_ = n.Read(meta) // it was valid when the session was created
-	n.Credentials = s.rec.credentials
+	n.Credentials, n.Secrets = s.rec.credentials, ServerSecrets(s.rec.Setup)
 	return n.Cleaner()
 }
 
