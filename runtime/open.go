@@ -73,18 +73,14 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 		q.Fail(nil, err)
 		return
 	}
-	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
-	if id != "" && !session.PlainID(id) {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and neither of the words changes and import, nor . or ..: it travels in headers and paths", session.MaxID))
+	handover, err := handoverIn(m.Meta())
+	if err != nil {
+		q.Fail(nil, err)
 		return
 	}
-	handover, aerr := handoverIn(m.Meta())
-	if aerr != nil {
-		q.Fail(nil, aerr)
-		return
-	}
-	if id != "" && !c.r.sessions.Reserve(id, true) {
-		q.Fail(nil, taken(id))
+	id, err := c.r.requestedID(m.Meta())
+	if err != nil {
+		q.Fail(nil, err)
 		return
 	}
 	create := func(p *agents.Process, m *acp.Message) {
@@ -97,8 +93,9 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 				relay(q, nil, p, res, err)
 				return
 			}
+			title := rawjson.MemberString(setup, "_meta", acp.MetaKey, "title")
 			c.created(q, p, res.Result(), asked, session.New{
-				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: rawjson.MemberString(setup, "_meta", acp.MetaKey, "title"), Handover: handover,
+				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: title, Titled: title != "", Handover: handover,
 			}, func(*session.Session) {})
 		})
 	}
@@ -119,8 +116,21 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	})
 }
 
+// requestedID returns the id that a session is to have, which is reserved for it then; "" for any.
+func (r *Runtime) requestedID(meta json.RawMessage) (string, error) {
+	id := rawjson.MemberString(meta, acp.MetaKey, "requestedSessionId")
+	switch {
+	case id == "":
+	case !session.PlainID(id):
+		return "", acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and neither of the words changes and import, nor . or ..: it travels in headers and paths", session.MaxID)
+	case !r.sessions.Reserve(id, true):
+		return "", taken(id)
+	}
+	return id, nil
+}
+
 // handoverIn returns the text of another conversation that a session is to begin with.
-func handoverIn(meta json.RawMessage) (string, *acp.Error) {
+func handoverIn(meta json.RawMessage) (string, error) {
 	raw, given := rawjson.Member(meta, acp.MetaKey, "handover")
 	text := rawjson.MemberString(meta, acp.MetaKey, "handover")
 	switch {
@@ -216,14 +226,29 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		q.Fail(nil, err)
 		return
 	}
+	if err := cmp.Or(s.Refusal(), s.Authorized()); err != nil {
+		q.Fail(s, err)
+		return
+	}
 	own := m.Clone()
 	n := s.ForkFrom(own.Params())
+	if n.Handover, err = handoverIn(m.Meta()); err == nil {
+		n.ID, err = c.r.requestedID(m.Meta())
+	}
+	if err != nil {
+		q.Fail(s, err)
+		return
+	}
+	fail := func(err error) {
+		c.r.sessions.Unreserve(n.ID)
+		q.Fail(s, err)
+	}
 	if _, given := rawjson.Member(own.Meta(), acp.MetaKey, "credentials"); given {
 		n.Credentials = asks.Credentials
 	}
 	make := func(p *agents.Process, native string) {
 		if !p.Capabilities().Fork {
-			q.Fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID()))
+			fail(acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID()))
 			return
 		}
 		upTo := s.Log().Saved()
@@ -235,19 +260,14 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		c.call(ctx, q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
+				c.r.sessions.Unreserve(n.ID)
 				relay(q, s, p, res, err)
 				return
 			}
 			c.created(q, p, res.Result(), asked, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
 		})
 	}
-	fail := func(err error) { q.Fail(s, err) }
-	if err := cmp.Or(s.Refusal(), s.Authorized()); err != nil {
-		fail(err)
-		return
-	}
-	written := withoutCredentials(m)
-	s.Record(c.Number(), &written)
+	s.Record(c.Number(), withoutValues(m))
 	about := s.About()
 	forkAt := func(a *agents.Agent) {
 		if a == nil {

@@ -469,3 +469,68 @@ func TestFork_Settings(t *testing.T) {
 		t.Errorf("unsupported: %s", res.Frame())
 	}
 }
+
+// A fork is given its id, its title and a handover as a new session is, and the log of its origin has no secrets of
+// it. An id is free again when the fork came to nothing.
+func TestFork_Own(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	fork := func(own string) string {
+		return `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[{"name":"m","command":"x","args":[],"env":[{"name":"A","value":"secret-1"}]}],` +
+			`"_meta":{"sandboxagent.dev":{"env":{"B":"secret-2"},"isolation":"agent",` + own + `}}}`
+	}
+	for own, want := range map[string]string{
+		`"requestedSessionId":"` + s + `"`: "is taken",
+		`"requestedSessionId":"a/b c"`:     "visible ASCII",
+		`"handover":7`:                     "handover must be a text",
+		`"title":7`:                        "title must be a text",
+	} {
+		if e := tc.callErr("session/fork", fork(own)); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v", own, e)
+		}
+	}
+	const own = `"requestedSessionId":"mine","title":"My copy","handover":"what was before"`
+	id := tc.request("session/fork", fork(own))
+	m := a.nextOf(t, "session/fork")
+	m.to.out <- acp.NewError(m.m.ID(), acp.Errorf(acp.CodeInternal, "not now"))
+	if _, res := tc.until(id); res.Err() == nil {
+		t.Errorf("%s", res.Frame())
+	}
+	id = tc.request("session/fork", fork(own))
+	m = a.nextOf(t, "session/fork")
+	if got := string(m.m.Params()); strings.Contains(got, "what was before") || !strings.Contains(got, "secret-1") {
+		t.Errorf("the agent is asked with %s", got)
+	}
+	a.answer(m, `{"sessionId":"forked"}`)
+	if _, res := tc.until(id); rawjson.MemberString(res.Result(), "sessionId") != "mine" || member(string(res.Result()), "unsupported") != "" {
+		t.Fatalf("%s", res.Frame())
+	}
+	m.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"forked","update":{"sessionUpdate":"session_info_update","title":"Another"}}}`)
+	prompted := tc.request("session/prompt", prompt("mine", "go on"))
+	m = a.nextOf(t, "session/prompt")
+	if got := string(m.m.Params()); !strings.Contains(got, "what was before") || !strings.Contains(got, "go on") {
+		t.Errorf("the first prompt is %s", got)
+	}
+	a.answer(m, `{"stopReason":"end_turn"}`)
+	tc.until(prompted)
+	if i, err := r.Session("mine"); err != nil || i.Title != "My copy" || i.Continuity != "native" {
+		t.Errorf("%+v, %v", i, err)
+	}
+	for _, one := range []string{s, "mine"} {
+		events, _, err := r.Events(t.Context(), one, 0, 0)
+		if err != nil || len(events) == 0 {
+			t.Errorf("%d events, %v", len(events), err)
+		}
+		for _, e := range events {
+			if text := string(e.Message); strings.Contains(text, "secret-") || strings.Contains(text, "what was before") {
+				t.Errorf("the log of %s has %s", one, text)
+			}
+		}
+	}
+	got := tc.call("session/load", `{"sessionId":"mine","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"yours","handover":"x"}}}`)
+	if !strings.Contains(got, "fork it to have another") || !strings.Contains(got, "prompt with the text instead") {
+		t.Errorf("what has no effect is not named: %s", got)
+	}
+}

@@ -309,8 +309,8 @@ func putLog(ctx context.Context, s *session.Session, m Manifest, d *Departure) e
 			if e.Seq > last {
 				break
 			}
-			if e.Kind == journal.Client {
-				e.Frame = withoutValues(e.Frame)
+			if m, err := acp.Parse(e.Frame); err == nil && e.Kind == journal.Client && m.IsRequest() && m.Method() != acp.MethodSessionPrompt {
+				e.Frame = withoutValues(&m).Frame()
 			}
 			e.Frame = cleanJSON(e.Frame, d.Clean)
 			part = e.AppendLine(part)
@@ -346,17 +346,15 @@ func putRaw(ctx context.Context, s *session.Session, d *Departure) error {
 	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: edit, text: d.Clean})
 }
 
-// withoutValues takes the values of variables and headers out of what a client has sent.
-func withoutValues(frame []byte) []byte {
-	m, err := acp.Parse(frame)
-	if err != nil || m.Method() == "" || m.Method() == acp.MethodSessionPrompt {
-		return frame
+// withoutValues returns a message of a client without what a log is not to have: credentials, the values of variables
+// and headers, and texts that are not of this session.
+func withoutValues(m *acp.Message) *acp.Message {
+	params, _, err := session.WithoutSecrets(rawjson.DeleteMember(bytes.Clone(m.Params()), "_meta", acp.MetaKey, "handover"))
+	if err != nil || string(params) == string(m.Params()) {
+		return m
 	}
-	params, leftOut, err := session.WithoutSecrets(m.Params())
-	if err != nil || len(leftOut) == 0 {
-		return frame
-	}
-	return rawjson.SetMember(frame, params, "params")
+	out := acp.NewRequest(m.ID(), m.Method(), params)
+	return &out
 }
 
 // edited reads a file of an agent with its JSON edited by json and other texts by text,

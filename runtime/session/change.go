@@ -85,7 +85,15 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		switch name {
-		case "after", "requestedSessionId", "handover":
+		case "after":
+			continue
+		case "requestedSessionId":
+			if textOf(v) != s.id {
+				c.missing = append(c.missing, Unsupported{name, "a session has its id for good: fork it to have another"})
+			}
+			continue
+		case "handover":
+			c.missing = append(c.missing, Unsupported{name, "it is for a session that is made: prompt with the text instead"})
 			continue
 		case "credentials":
 			if n.Credentials != rec.credentials || rec.lacksCredentials() {

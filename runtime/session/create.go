@@ -22,6 +22,7 @@ type New struct {
 	ID           string          // that was reserved for it; "" for any
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
 	Cwd, Title   string
+	Titled       bool // the title was asked for: the agent's own do not replace it
 	Credentials  adapters.Credentials
 	Capabilities json.RawMessage // of the client that makes it
 	Creator      *viewer.Client  // may be nil
@@ -49,7 +50,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 // writes nothing; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Title != "" && n.From == nil, Cwd: n.Cwd,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Titled, Cwd: n.Cwd,
 		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
@@ -59,7 +60,10 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 		n.From.mu.Unlock()
 	}
 	if n.Handover != "" {
-		rec.Handover, rec.Continuity = n.Handover, ContinuityReplayed
+		rec.Handover = n.Handover
+		if n.From == nil {
+			rec.Continuity = ContinuityReplayed
+		}
 	}
 	rec.read(result)
 	if rec.ID == "" && set.store.holds(rec.AgentSessionID) { // the files of one that could not be read
@@ -179,6 +183,9 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 		fields(s.rec.Setup, "env", "agentVersion")
 	}
 	fields(params, "env", "agentVersion", "isolation", "durability")
+	if title := rawjson.MemberString(params, "_meta", acp.MetaKey, "title"); title != "" {
+		n.Title, n.Titled = title, true
+	}
 	return n
 }
 
