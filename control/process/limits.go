@@ -8,7 +8,8 @@ import (
 type Limits struct {
 	// Running is the most processes at one time; a start beyond is refused.
 	Running int `json:"running"`
-	// Ended is how many processes that have ended are kept; the oldest leaves.
+	// Ended is how many processes that have ended are kept, and as many that agents
+	// have run; the oldest leaves.
 	Ended int `json:"ended"`
 	// EndedMs is how long one is kept.
 	EndedMs int64 `json:"endedMs"`

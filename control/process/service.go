@@ -167,9 +167,13 @@ func (s *Service) keepLocked(p *Process) {
 	s.expireLocked()
 }
 
+// expireLocked forgets the oldest that have ended: what agents run does not push out what clients have started.
 func (s *Service) expireLocked() {
-	for len(s.ended) > s.limits.Ended {
-		s.forgetLocked(s.ended[0])
+	kept := map[bool]int{} // by who they are of
+	for _, p := range slices.Backward(slices.Clone(s.ended)) {
+		if kept[p.spec.Hidden]++; kept[p.spec.Hidden] > s.limits.Ended {
+			s.forgetLocked(p)
+		}
 	}
 }
 

@@ -170,6 +170,23 @@ func TestLimits(t *testing.T) {
 	if all := s.Processes(); len(all) != 3 || all[0] != first || all[2] != last {
 		t.Errorf("%d are listed", len(all))
 	}
+	// What agents run pushes out nothing but what agents ran.
+	hidden := shell("true")
+	hidden.Hidden = true
+	var agents []*Process
+	for range 4 {
+		p := start(t, s, hidden)
+		ended(t, p)
+		agents = append(agents, p)
+	}
+	for p, want := range map[*Process]bool{last: true, agents[0]: false, agents[1]: false, agents[2]: true, agents[3]: true} {
+		if _, err := s.Process(p.ID()); (err == nil) != want {
+			t.Errorf("%s: %v", p.ID(), err)
+		}
+	}
+	if all := s.Processes(); len(all) != 3 || all[2] != last {
+		t.Errorf("behind the commands of agents %d are listed", len(all))
+	}
 	l := s.Limits()
 	l.Running, l.EndedMs = 3, 50
 	if err := s.ChangeLimits(func(now *Limits) error { *now = l; return nil }); err != nil {
