@@ -273,7 +273,7 @@ var resting = map[runtime.State]bool{runtime.StateIdle: true, runtime.StateDorma
 // bundle keeps what the agent keeps of a session, if that is newer than what is there. A session
 // that works is told of again when it rests.
 func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
-	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled {
+	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled && s.Info.Edits == s.BundledEdits {
 		return whenNoted
 	}
 	if at, lately := a.fetched[s.Session]; lately && at.Ago() < bundleEvery {
@@ -312,7 +312,7 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		}
 		next := *had
 		if err == nil {
-			next.BundleSize = b.Size
+			next.BundleSize, next.BundledEdits = b.Size, s.Info.Edits
 		}
 		next.Bundled, next.BundleTrouble = max(had.Bundled, b.LastSeq), trouble[:min(len(trouble), maxTrouble)]
 		return &next

@@ -457,7 +457,7 @@ func (h *hub) bundled(id, node string) {
 	}
 	h.await("the bundle of "+id, func() bool {
 		for _, s := range h.store.Sessions() {
-			if s.Session == id && s.Node == node && s.Bundled >= there.EventCount && s.Through >= there.EventCount {
+			if s.Session == id && s.Node == node && s.Bundled >= there.EventCount && s.BundledEdits == there.Edits && s.Through >= there.EventCount {
 				return true
 			}
 			if s.BundleTrouble != "" {
@@ -481,6 +481,9 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	s := c.session("one")
 	c.says(s, "first")
 	h.bundled(s, "one")
+	// Of this no event tells.
+	c.must("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"ticket":"X-1"}}`)
+	h.bundled(s, "one")
 	n.leave()
 	<-n.done
 	h.awaitState("one", fleet.StateOffline)
@@ -498,6 +501,9 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	m, _ := c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
 	if rawjson.MemberString(m.Params(), "node") != "two" || rawjson.MemberString(m.Params(), "from") != "one" {
 		t.Errorf("%s", m.Frame())
+	}
+	if _, there := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil); rawjson.MemberString(there, "metadata", "ticket") != "X-1" {
+		t.Errorf("what was changed without an event is lost: %s", there)
 	}
 	c.says(s, "second")
 	h.knows(s, "two", got.LastSeq+10_000)

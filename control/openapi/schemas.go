@@ -84,6 +84,7 @@ func schemas() openapi3.Schemas {
 			"continuity": enum("What the agent remembered when it was started anew.",
 				runtime.ContinuityNative, runtime.ContinuityReplayed, runtime.ContinuityFresh),
 			"createdAt": date(), "updatedAt": date(), "eventCount": number("The newest event's sequence number."),
+			"edits":             number("How often clients have changed its settings, title or metadata; absent for never. No event tells of all of them."),
 			"oldestSeq":         number("The oldest event's that is kept; absent when none was let go."),
 			"historyIncomplete": described(openapi3.NewBoolSchema(), "More was said in the session than its events tell: some were let go, or the agent's own record has more."),
 			"clients":           number("Attached connections."), "pending": number("Open permission requests and questions."),
@@ -96,7 +97,7 @@ func schemas() openapi3.Schemas {
 			"skills":       described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "Folders of skills that the session was given. Told of one session, and not in lists."),
 			"durability":   enum("sync: clients are shown an event when the store of the gateway's hub has it. Absent for async.", session.Sync),
 			"unstored":     number("Events of such a session that the store does not have yet. Nobody is shown them, and eventCount does not count them."),
-		}, "durability", "unstored", "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete", "mcpServers", "instructions", "skills", "background")},
+		}, "durability", "unstored", "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "edits", "oldestSeq", "historyIncomplete", "mcpServers", "instructions", "skills", "background")},
 		"MCPServer": {Value: object(fields{
 			"name":      text(none),
 			"source":    enum("session: it was asked for with the session. agent: the agent's own configuration has it.", acp.ServerOfSession, acp.ServerOfAgent),

@@ -123,7 +123,7 @@ func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.
 	return f.o.Store.UpdateSession(ctx, rec.ReplicaID, func(had *store.Session) *store.Session {
 		next := *rec
 		if had != nil { // which others write
-			next.Bundled, next.BundleTrouble = had.Bundled, had.BundleTrouble
+			next.Bundled, next.BundledEdits, next.BundleTrouble = had.Bundled, had.BundledEdits, had.BundleTrouble
 			next.Bytes = max(next.Bytes, had.Bytes) // of the same replica, which only grows
 		}
 		if had != nil && had.Instance == rec.Instance && had.Info.CreatedAt.Equal(info.CreatedAt) {

@@ -40,8 +40,9 @@ type Session struct {
 	Bytes   uint64     `json:"bytes,omitempty"` // that the log has of it, about; 0 also when an earlier version wrote it
 	Gone    *time.Time `json:"gone,omitempty"`  // since when the node has it no more
 	// Bundled is the session's newest event when its bundle was made, 0 for none.
-	Bundled    uint64 `json:"bundled,omitempty"`
-	BundleSize uint64 `json:"bundleSize,omitempty"` // its bytes
+	Bundled      uint64 `json:"bundled,omitempty"`
+	BundledEdits uint64 `json:"bundledEdits,omitempty"` // the session's edits then
+	BundleSize   uint64 `json:"bundleSize,omitempty"`   // its bytes
 	// BundleTrouble is why there is no newer bundle, "" when all is well.
 	BundleTrouble string `json:"bundleTrouble,omitempty"`
 	Trouble       string `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well

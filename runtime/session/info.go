@@ -54,6 +54,7 @@ type Info struct {
 	CreatedAt      time.Time  `json:"createdAt"`
 	UpdatedAt      time.Time  `json:"updatedAt"`
 	EventCount     uint64     `json:"eventCount"`          // the newest event's sequence number
+	Edits          uint64     `json:"edits,omitempty"`     // how often clients have changed what the record has and no event tells
 	OldestSeq      uint64     `json:"oldestSeq,omitempty"` // the oldest event's that is kept, absent when none was let go
 	// HistoryIncomplete says that more was said in the session than its events tell: some were
 	// let go, or the agent's own record has more.
@@ -118,7 +119,7 @@ func (s *Session) Info() Info {
 	return Info{
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Background: s.backgroundLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Edits: s.rec.Edits, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: s.rec.Gist, Cost: s.rec.Cost, Usage: slices.Clone(s.rec.Usage),
 		Children: s.childrenLocked(), Durability: durability, Unstored: unstored,
 	}

@@ -67,6 +67,8 @@ type record struct {
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
 
+	// Edits is how often clients have changed the record: what a hub has of it is older when it knows fewer.
+	Edits uint64 `json:"edits,omitempty"`
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
 	Setup json.RawMessage `json:"setup"`
@@ -169,6 +171,7 @@ type edit struct {
 
 // editedLocked notes a change of the record that somebody waits for. It is followed by save.
 func (s *Session) editedLocked(e edit) {
+	s.rec.Edits++
 	s.edits, s.unsaved = append(s.edits, e), true
 	s.announceLocked()
 }

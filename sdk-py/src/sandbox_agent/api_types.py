@@ -487,6 +487,7 @@ class Session(TypedDict):
     createdAt: str
     cwd: str
     durability: NotRequired[Literal['sync']]
+    edits: NotRequired[int]
     ended: NotRequired[End]
     eventCount: int
     gist: NotRequired[str]

@@ -1654,6 +1654,11 @@ export interface components {
              * @enum {string}
              */
             durability?: "sync";
+            /**
+             * Format: int64
+             * @description How often clients have changed its settings, title or metadata; absent for never. No event tells of all of them.
+             */
+            edits?: number;
             ended?: components["schemas"]["End"];
             /**
              * Format: int64
