@@ -23,7 +23,7 @@ func (s *Service) Mkdir(path string, mode os.FileMode, parents bool) (Entry, err
 	} else if s.top(path) {
 		err = os.ErrExist
 	} else {
-		err = s.tree.Mkdir(name, mode)
+		err = s.tree().Mkdir(name, mode)
 	}
 	if err != nil {
 		return Entry{}, explain(err, "make the directory %s", path)
@@ -42,14 +42,14 @@ func (s *Service) Delete(path string, recursive bool) error {
 		return err
 	}
 	// RemoveAll is content with nothing.
-	info, err := s.tree.Lstat(name)
+	info, err := s.tree().Lstat(name)
 	if err != nil {
 		return explain(err, "delete %s", path)
 	}
 	if recursive && info.IsDir() {
-		return explain(s.tree.RemoveAll(name), "delete %s", path)
+		return explain(s.tree().RemoveAll(name), "delete %s", path)
 	}
-	err = s.tree.Remove(name)
+	err = s.tree().Remove(name)
 	if info.IsDir() && err != nil && codeOf(err) == NotEmpty {
 		return failf(NotEmpty, "the directory %s is not empty: ask for recursive to delete what is in it", path)
 	}
@@ -81,7 +81,7 @@ func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (En
 		if _, err := s.copyTo(ctx, src, dst, to, o, true); err != nil {
 			return Entry{}, explain(err, "move %s to %s", from, to)
 		}
-		err = s.tree.RemoveAll(src)
+		err = s.tree().RemoveAll(src)
 	}
 	if err != nil {
 		return Entry{}, explain(err, "move %s to %s", from, to)
@@ -131,7 +131,7 @@ func (s *Service) both(from, to, verb string) (src, dst string, err error) {
 
 // prepare makes the way to dst and holds its lock.
 func (s *Service) prepare(src, dst, from, to string, o PlaceOptions) (unlock func(), err error) {
-	if _, err := s.tree.Lstat(src); err != nil {
+	if _, err := s.tree().Lstat(src); err != nil {
 		return nil, explain(err, "find %s", from)
 	}
 	if o.Parents {
@@ -150,7 +150,7 @@ func (s *Service) prepare(src, dst, from, to string, o PlaceOptions) (unlock fun
 
 // free reports an error when something is at dst that must not be replaced.
 func (s *Service) free(dst, to string, o PlaceOptions) error {
-	_, err := s.tree.Lstat(dst)
+	_, err := s.tree().Lstat(dst)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -164,25 +164,25 @@ func (s *Service) free(dst, to string, o PlaceOptions) error {
 
 // replace renames src to dst, over what is there.
 func (s *Service) replace(src, dst string) error {
-	info, err := s.tree.Lstat(src)
+	info, err := s.tree().Lstat(src)
 	if err != nil {
 		return err
 	}
-	old, err := s.tree.Lstat(dst)
+	old, err := s.tree().Lstat(dst)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err != nil || !old.IsDir() && !info.IsDir() {
-		return s.tree.Rename(src, dst)
+		return s.tree().Rename(src, dst)
 	}
 	// A folder does not give way: it goes aside, and comes back on failure.
 	dir, _ := split(dst)
 	aside := dir + string(filepath.Separator) + temporaryName()
-	if err := s.tree.Rename(dst, aside); err != nil {
+	if err := s.tree().Rename(dst, aside); err != nil {
 		return err
 	}
-	if err := s.tree.Rename(src, dst); err != nil {
-		return errors.Join(err, s.tree.Rename(aside, dst))
+	if err := s.tree().Rename(src, dst); err != nil {
+		return errors.Join(err, s.tree().Rename(aside, dst))
 	}
-	return s.tree.RemoveAll(aside)
+	return s.tree().RemoveAll(aside)
 }

@@ -14,7 +14,7 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 	temp := dir + string(filepath.Separator) + temporaryName()
 	defer func() {
 		if err != nil {
-			_ = s.tree.RemoveAll(temp) // what was not finished
+			_ = s.tree().RemoveAll(temp) // what was not finished
 		}
 	}()
 	from, base, err := s.parent(src)
@@ -118,7 +118,7 @@ func (c *copying) file(ctx context.Context, from *os.Root, base string, to *os.R
 		return err
 	}
 	defer src.Close()
-	if c.s.root != nil && inProc(src) {
+	if c.s.confined() && inProc(src) {
 		return failf(Escapes, "%s is in the process file system", src.Name())
 	}
 	dst, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -91,9 +91,9 @@ func (s *Service) Stat(path string, follow bool) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	stat := s.tree.Lstat
+	stat := s.tree().Lstat
 	if follow {
-		stat = s.tree.Stat
+		stat = s.tree().Stat
 	}
 	info, err := stat(name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Service) Stat(path string, follow bool) (Entry, error) {
 func (s *Service) entry(path, name string, info os.FileInfo) Entry {
 	e := entryOf(path, info)
 	if e.Type == Symlink {
-		e.Target, _ = s.tree.Readlink(name) // it may be gone by now
+		e.Target, _ = s.tree().Readlink(name) // it may be gone by now
 	}
 	return e
 }

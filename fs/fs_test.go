@@ -547,7 +547,7 @@ func TestNames_EveryLegalByte(t *testing.T) {
 			t.Fatalf("unpacked %d of %d: %v", u.Files, len(seen), err)
 		}
 		from := into
-		if s.root == nil {
+		if !s.confined() {
 			from = into + "/" + filepath.Base(dir)
 		}
 		if diff := cmp.Diff(everything(t, dir), everything(t, from)); diff != "" {
@@ -653,7 +653,7 @@ func TestMkdirAndDelete(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, dir)
-		if s.root != nil {
+		if s.confined() {
 			wantCode(t, s.Delete(dir, true), Denied)
 		} else {
 			wantCode(t, s.Delete("/", true), Denied)
@@ -785,5 +785,48 @@ func TestCopy_LargeFileIsWhole(t *testing.T) {
 	}
 	if content(t, dir+"/b") != string(body) {
 		t.Error("the copy differs")
+	}
+}
+
+// Somebody removes the root and makes it anew, as with a clone, or puts another folder in its place: files are those
+// of the folder that has the name. Nobody is led out of it.
+func TestRoot_IsReplaced(t *testing.T) {
+	above := t.TempDir()
+	dir := filepath.Join(above, "w")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(dir, 0o700))
+	s := open(t, Options{Root: dir})
+	write := func(name string) error {
+		path, err := s.Resolve(name, "")
+		if err == nil {
+			_, _, err = s.Write(path, strings.NewReader(name), WriteOptions{})
+		}
+		return err
+	}
+	must(write("first"))
+	must(os.Rename(dir, dir+".old"))
+	wantCode(t, write("while it is away"), NotFound)
+	must(os.Mkdir(dir, 0o700))
+	must(write("second"))
+	must(os.RemoveAll(dir))
+	must(os.Mkdir(dir, 0o700))
+	must(write("third"))
+	for name, want := range map[string]string{dir + ".old": "first", dir: "third"} {
+		entries, err := os.ReadDir(name)
+		if err != nil || len(entries) != 1 || entries[0].Name() != want {
+			t.Errorf("%s has %v, %v, want %s", name, entries, err, want)
+		}
+	}
+	must(os.Remove(filepath.Join(dir, "third")))
+	must(os.Remove(dir))
+	link(t, dir+".old", dir)
+	wantCode(t, write("over a link"), Escapes)
+	if _, err := os.Lstat(filepath.Join(dir+".old", "over a link")); err == nil {
+		t.Error("a file was written outside of the root")
 	}
 }

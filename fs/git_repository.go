@@ -44,7 +44,7 @@ func (s *Service) repository(ctx context.Context, dir string) (*repository, erro
 		return nil, failf(NotDirectory, "%s is not a directory", dir)
 	}
 	g := &repository{s: s, dir: dir, env: gitEnvironment(), max: 1 << 20}
-	if s.root != nil {
+	if s.confined() {
 		// Repositories above the root are not this server's to show.
 		g.env = append(g.env, "GIT_CEILING_DIRECTORIES="+strings.Join(parents(s.dirs), string(filepath.ListSeparator)))
 	}
@@ -70,7 +70,7 @@ func (s *Service) repository(ctx context.Context, dir string) (*repository, erro
 		}
 	}
 	g.root, g.found = lines[0], places{own: lines[1], common: lines[2]}
-	if s.root != nil {
+	if s.confined() {
 		if err := s.objectsInside(filepath.Join(g.found.common, "objects"), 0); err != nil {
 			return nil, err
 		}
@@ -282,7 +282,7 @@ func (g *repository) objectFormat(variables []byte) string {
 // ignored returns the file with the user's own list of files that git ignores,
 // "" for none. A server that is confined to a root does not look at it.
 func (g *repository) ignored(variables []byte) string {
-	if g.s.root != nil {
+	if g.s.confined() {
 		return ""
 	}
 	home, err := os.UserHomeDir()

@@ -127,7 +127,7 @@ func (s *Service) rulesAbove(path string) *rules {
 		if err != nil {
 			return nil // the root is in no repository that this server shows
 		}
-		if _, err := s.tree.Lstat(filepath.Join(name, ".git")); err == nil {
+		if _, err := s.tree().Lstat(filepath.Join(name, ".git")); err == nil {
 			break
 		}
 		if s.top(p) {

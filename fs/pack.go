@@ -31,7 +31,7 @@ func (s *Service) Pack(ctx context.Context, w io.Writer, paths []string) error {
 			return failf(Invalid, "%s and %s would have the same name in the archive: ask for them one by one", other, p)
 		}
 		taken[base] = p
-		info, err := s.tree.Lstat(name)
+		info, err := s.tree().Lstat(name)
 		if err != nil {
 			return explain(err, "open %s", p)
 		}
@@ -130,7 +130,7 @@ func (p *packing) entry(f found) error {
 	if !info.Mode().IsRegular() {
 		return nil // replaced meanwhile
 	}
-	if p.s.root != nil && inProc(file) {
+	if p.s.confined() && inProc(file) {
 		return failf(Escapes, "%s is in the process file system, which is not for clients of a server that is confined to a root", f.rel)
 	}
 	h.Typeflag, h.Size, h.Mode = tar.TypeReg, info.Size(), int64(info.Mode().Perm())

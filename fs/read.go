@@ -22,18 +22,18 @@ func (s *Service) Open(path string) (*os.File, Entry, error) {
 // open opens what is at name for reading, without waiting for anybody.
 func (s *Service) open(name string) (*os.File, os.FileInfo, error) {
 	// Looked at first: opening some devices does something.
-	info, err := s.tree.Stat(name)
+	info, err := s.tree().Stat(name)
 	if err != nil {
 		return nil, nil, err
 	}
 	if t := typeOf(info.Mode()); t == Other {
 		return nil, nil, failf(NotFile, "%s is a device, a pipe or a socket", name)
 	}
-	f, err := s.tree.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	f, err := s.tree().OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.Stat(); err == nil && s.root != nil && inProc(f) {
+	if info, err = f.Stat(); err == nil && s.confined() && inProc(f) {
 		err = failf(Escapes, "%s is in the process file system, which is not for clients of a server that is confined to a root", name)
 	}
 	if err != nil {

@@ -304,7 +304,7 @@ func (q *search) content(ctx context.Context, f found, from int) error {
 		return nil
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() || q.s.root != nil && inProc(file) {
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() || q.s.confined() && inProc(file) {
 		q.found.Skipped++
 		return nil
 	}

@@ -38,9 +38,8 @@ type Options struct {
 // absolute; [Service.Resolve] makes them so.
 type Service struct {
 	o    Options
-	tree tree
-	root *os.Root // nil without one
-	// dirs are the root's names: as given, and with its symbolic links resolved.
+	root root
+	// dirs are the root's names: as given, and with its symbolic links resolved. It has none without a root.
 	dirs  []string
 	keep  []string // with symbolic links resolved, too
 	seed  maphash.Seed
@@ -66,7 +65,7 @@ func New(o Options) (*Service, error) {
 	if o.Temp != "" {
 		_ = os.RemoveAll(o.Temp) // what stays is in nobody's way
 	}
-	s := &Service{o: o, tree: machine{}, seed: maphash.MakeSeed()}
+	s := &Service{o: o, seed: maphash.MakeSeed()}
 	for _, dir := range o.Keep {
 		s.keep = append(s.keep, filepath.Clean(dir))
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
@@ -87,15 +86,14 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the root of files: %w", err)
 	}
-	if s.root, err = os.OpenRoot(dir); err != nil {
-		return nil, fmt.Errorf("open the root of files: %w", err)
-	}
 	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		err = s.root.open(real)
+	}
 	if err != nil {
-		_ = s.root.Close()
 		return nil, fmt.Errorf("open the root of files: %w", err)
 	}
-	s.tree, s.o.Home, s.dirs = s.root, dir, []string{dir}
+	s.o.Home, s.dirs = dir, []string{dir}
 	if real != dir {
 		s.dirs = append(s.dirs, real)
 	}
@@ -104,10 +102,21 @@ func New(o Options) (*Service, error) {
 
 // Close gives the root back. No method may be called afterwards.
 func (s *Service) Close() error {
-	if s.root == nil {
+	if !s.confined() {
 		return nil
 	}
-	return s.root.Close()
+	return s.root.now.Load().Close()
+}
+
+// confined reports whether there is a root.
+func (s *Service) confined() bool { return len(s.dirs) > 0 }
+
+// tree is what names are of.
+func (s *Service) tree() tree {
+	if !s.confined() {
+		return machine{}
+	}
+	return s.root.now.Load()
 }
 
 // Root returns the root, "" when there is none.
@@ -147,8 +156,11 @@ func (s *Service) name(path string) (string, error) {
 		return "", failf(Invalid, "the path %q is not absolute", path)
 	}
 	path = filepath.Clean(path)
-	if s.root == nil {
+	if !s.confined() {
 		return path, nil
+	}
+	if err := s.root.look(s.dirs[0], s.dirs[len(s.dirs)-1]); err != nil {
+		return "", err
 	}
 	for _, dir := range s.dirs {
 		if path == dir {
@@ -193,7 +205,7 @@ func (s *Service) mayBe(done, path string) error {
 
 // mkdirAll makes folders. Where something else is in the way, it says so.
 func (s *Service) mkdirAll(name string, mode os.FileMode) error {
-	err := s.tree.MkdirAll(name, mode)
+	err := s.tree().MkdirAll(name, mode)
 	if errors.Is(err, os.ErrExist) {
 		return failf(NotDirectory, "a part of %s is there and is not a directory", name)
 	}
@@ -214,16 +226,16 @@ const maxLinks = 16
 // links. What it leads to need not exist.
 func (s *Service) follow(name string) (string, error) {
 	for range maxLinks {
-		info, err := s.tree.Lstat(name)
+		info, err := s.tree().Lstat(name)
 		if err != nil || info.Mode()&os.ModeSymlink == 0 {
 			return name, nil // whoever uses the name hears why it cannot
 		}
-		target, err := s.tree.Readlink(name)
+		target, err := s.tree().Readlink(name)
 		if err != nil {
 			return "", err
 		}
 		if filepath.IsAbs(target) {
-			if s.root != nil {
+			if s.confined() {
 				return "", errEscapes()
 			}
 			name = target
@@ -257,6 +269,6 @@ func (s *Service) parent(name string) (*os.Root, string, error) {
 	if base == "" || base == "." || base == ".." {
 		return nil, "", failf(Invalid, "%q names no entry of a folder", name)
 	}
-	d, err := s.tree.OpenRoot(dir)
+	d, err := s.tree().OpenRoot(dir)
 	return d, base, err
 }

@@ -40,14 +40,14 @@ var errStop = errors.New("stop")
 
 // folder opens the folder at name for walking.
 func (s *Service) folder(name string) (*os.Root, error) {
-	info, err := s.tree.Stat(name)
+	info, err := s.tree().Stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		return nil, failf(NotDirectory, "%s is not a directory", name)
 	}
-	return s.tree.OpenRoot(name)
+	return s.tree().OpenRoot(name)
 }
 
 // names returns the names in a folder, sorted.
@@ -57,7 +57,7 @@ func (s *Service) names(dir *os.Root) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if s.root != nil && inProc(f) {
+	if s.confined() && inProc(f) {
 		return nil, failf(Escapes, "%s is in the process file system, which is not for clients of a server that is confined to a root", dir.Name())
 	}
 	names, err := f.Readdirnames(-1)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -190,7 +191,20 @@ func (w *watcher) tell(c Change, rel string) error {
 func (w *watcher) run(ctx context.Context) error {
 	buf := make([]byte, 64<<10)
 	for {
+		wait := time.Time{}
+		if w.left != nil {
+			wait = time.Now().Add(halves)
+		}
+		if err := w.inotify.SetReadDeadline(wait); err != nil {
+			return err
+		}
 		n, err := w.inotify.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if err := w.lost(); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -202,11 +216,11 @@ func (w *watcher) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := w.lost(); err != nil {
-			return err
-		}
 	}
 }
+
+// halves is how long the kernel may take between the two halves of a rename, which it tells one after the other.
+const halves = 50 * time.Millisecond
 
 // lost tells of a rename that led to no place that is watched.
 func (w *watcher) lost() error {
@@ -277,7 +291,7 @@ func (w *watcher) nameless(name, rel string) bool {
 	if _, err := strconv.ParseUint(number, 10, 64); !ok || err != nil {
 		return false
 	}
-	_, err := w.s.tree.Lstat(filepath.Join(w.name, filepath.FromSlash(rel)))
+	_, err := w.s.tree().Lstat(filepath.Join(w.name, filepath.FromSlash(rel)))
 	return errors.Is(err, os.ErrNotExist)
 }
 
@@ -327,7 +341,7 @@ func (w *watcher) appeared(ctx context.Context, c Change, rel string) error {
 	if !c.Folder || !w.o.Recursive {
 		return nil
 	}
-	dir, err := w.s.tree.OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
+	dir, err := w.s.tree().OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
 	if err != nil {
 		return nil // gone again
 	}

@@ -214,7 +214,7 @@ func TestWatch_NewFolderIsFilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		root, err := s.tree.OpenRoot(name)
+		root, err := s.tree().OpenRoot(name)
 		if err != nil {
 			t.Fatal(err)
 		}

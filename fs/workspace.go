@@ -427,7 +427,7 @@ func (t *Taking) putLarge(f found, part string, sink Sink) (sum [sha256.Size]byt
 	if info, err := file.Stat(); err != nil || !os.SameFile(info, f.info) {
 		return sum, errors.Join(err, failf(Changed, "%s was replaced while it was read", f.rel))
 	}
-	if t.s.root != nil && inProc(file) {
+	if t.s.confined() && inProc(file) {
 		return sum, failf(Escapes, "%s is in the process file system, which is not for clients of a server that is confined to a root", f.rel)
 	}
 	sum, err = sink.Put(part, f.info.Size(), file)

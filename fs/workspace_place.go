@@ -86,7 +86,7 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	}
 	defer s.arriving.Delete(name)
 	isNew := false
-	if _, err := s.tree.Lstat(name); errors.Is(err, os.ErrNotExist) {
+	if _, err := s.tree().Lstat(name); errors.Is(err, os.ErrNotExist) {
 		isNew = true
 	}
 	if err := s.mkdirAll(name, 0o777); err != nil {
@@ -127,7 +127,7 @@ func (p *placing) stage() string { return arriving + "/new" }
 func (p *placing) takeBack(ctx context.Context) error {
 	_, err := p.s.takeBack(context.WithoutCancel(ctx), p.dir, p.top)
 	if p.isNew && err == nil {
-		err = p.s.tree.Remove(p.name)
+		err = p.s.tree().Remove(p.name)
 	}
 	return errors.Join(err, p.top.Close())
 }

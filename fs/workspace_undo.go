@@ -347,7 +347,7 @@ func (s *Service) RecoverWorkspace(ctx context.Context, dir string, keep bool) e
 	}
 	made, err := s.takeBack(ctx, dir, top)
 	if err == nil && made {
-		_ = s.tree.Remove(name) // one that somebody uses stays
+		_ = s.tree().Remove(name) // one that somebody uses stays
 	}
 	return err
 }
