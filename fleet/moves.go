@@ -356,7 +356,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
-	if err := m.pass(ctx, got.Session.EventCount, false, 0, got.Session.Cwd); err != nil {
+	if err := m.pass(ctx, got, got.Session.EventCount, false, 0); err != nil {
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
 	}
 	if here.State == runtime.StateClosed && nodeIn(here) == "" { // somebody had closed it: so it stays
@@ -547,10 +547,13 @@ func (m *move) finish(ctx context.Context, node string, last uint64) error {
 }
 
 // pass notes that the next node has the session. The note of the move stays until it is over.
-func (m *move) pass(ctx context.Context, last uint64, lost bool, missing uint64, cwd string) error {
+func (m *move) pass(ctx context.Context, got runtime.Imported, last uint64, lost bool, missing uint64) error {
 	_, err := m.note(ctx, func(o store.Owner) *store.Owner {
-		next := handOver(o, m.to, last, lost, missing, cwd)
+		next := handOver(o, m.to, last, lost, missing, got.Session.Cwd)
 		next.Moving = o.Moving
+		if left := next.Other(o.Node); left != nil {
+			left.LeftOut = got.LeftOut[:min(len(got.LeftOut), 64)]
+		}
 		return next
 	})
 	if err == nil {

@@ -123,14 +123,14 @@ func TestMove_ClientsGoOn(t *testing.T) {
 	s := c.session("one")
 	c.says(s, "first")
 	h.knows(s, "one", 1)
-	other.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	other.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"env":{"PLACE":"here"}}}}`)
 	got := h.move(s, fleet.MoveRequest{Node: "two"})
 	if got.From != "one" || got.Node != "two" || got.Term != 2 || got.Missing != 0 || got.LastSeq == 0 || got.Continuity != "fresh" {
 		t.Errorf("%+v", got)
 	}
 	for _, one := range []*client{c, other} {
 		m, _ := one.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
-		if rawjson.MemberString(m.Params(), "node") != "two" || rawjson.MemberString(m.Params(), "continuity") != "fresh" {
+		if rawjson.MemberString(m.Params(), "node") != "two" || rawjson.MemberString(m.Params(), "continuity") != "fresh" || !strings.Contains(string(m.Params()), `"leftOut":["env.PLACE"]`) {
 			t.Errorf("%s", m.Frame())
 		}
 	}
@@ -483,6 +483,7 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	h.bundled(s, "one")
 	// Of this no event tells.
 	c.must("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"ticket":"X-1"}}`)
+	c.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"env":{"PLACE":"here"}}}}`)
 	h.bundled(s, "one")
 	n.leave()
 	<-n.done
@@ -499,7 +500,7 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	m, _ := c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
-	if rawjson.MemberString(m.Params(), "node") != "two" || rawjson.MemberString(m.Params(), "from") != "one" {
+	if rawjson.MemberString(m.Params(), "node") != "two" || rawjson.MemberString(m.Params(), "from") != "one" || !strings.Contains(string(m.Params()), `"leftOut":["env.PLACE"]`) {
 		t.Errorf("%s", m.Frame())
 	}
 	if _, there := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil); rawjson.MemberString(there, "metadata", "ticket") != "X-1" {

@@ -60,7 +60,7 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 	if !lost && m.h.online(m.h.node(m.from)) {
 		return Moved{}, m.giveUp(ctx, problem.New(problem.Conflict, "%s has come back meanwhile: move it again", m.from))
 	}
-	if err := m.pass(ctx, p.last, true, p.missing, got.Session.Cwd); err != nil {
+	if err := m.pass(ctx, got, p.last, true, p.missing); err != nil {
 		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
 	}
 	err = m.open(ctx, got.Session)
@@ -233,9 +233,10 @@ func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 	if p.to == "" {
 		return parts.flush()
 	}
-	notice := acp.NewNotification(relay.MethodMoved, rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
+	told := rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
 		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).
-		Raw("rememberedSeq", fmt.Append(nil, p.remembered)).End())
+		Raw("rememberedSeq", fmt.Append(nil, p.remembered))
+	notice := acp.NewNotification(relay.MethodMoved, relay.WithLeftOut(told, p.manifest.LeftOut).End())
 	if err := parts.add(runtime.Event{Seq: p.manifest.LastSeq, Time: time.Now(), Direction: runtime.FromAgent, Message: notice.Frame()}); err != nil {
 		return err
 	}

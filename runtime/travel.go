@@ -114,6 +114,16 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	if err != nil {
 		return err
 	}
+	if d.WithoutLog {
+		raw, err := s.Raw(ctx)
+		if err != nil {
+			return err
+		}
+		if raw != nil {
+			_ = raw.Close()
+			leftOut = append(leftOut, "includeRaw: what was recorded")
+		}
+	}
 	about := s.About()
 	m := Manifest{
 		Version: ManifestVersion, SessionID: id, Title: s.Info().Title, Agent: about.Agent, AgentSessionID: about.AgentSessionID, Cwd: about.Cwd,
@@ -177,8 +187,6 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 		if err := putLog(ctx, s, m, d); err != nil {
 			return err
 		}
-	}
-	if !d.WithoutLog {
 		if err := putRaw(ctx, s, d); err != nil {
 			return err
 		}

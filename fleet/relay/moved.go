@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
@@ -187,7 +188,17 @@ func movedNotice(id, from string, o *store.Owner, left *store.Other, res *acp.Me
 	if continuity := rawjson.MemberString(res.Result(), "_meta", acp.MetaKey, "continuity"); continuity != "" {
 		n = n.String("continuity", continuity)
 	}
-	return n.End()
+	return WithLeftOut(n, left.LeftOut).End()
+}
+
+// WithLeftOut has a notice of a move name what the session had and has no more, such as variables with keys: its agent
+// may do without them from now on.
+func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
+	if len(leftOut) == 0 {
+		return notice
+	}
+	list, _ := json.Marshal(leftOut)
+	return notice.Raw("leftOut", list)
 }
 
 // passed returns the event behind which a session goes on at another node, to which the events up

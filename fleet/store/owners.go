@@ -58,6 +58,8 @@ type Other struct {
 	Lost    bool   `json:"lost,omitempty"`
 	Missing uint64 `json:"missing,omitempty"`
 	Term    uint64 `json:"term"` // in which it owned the session
+	// LeftOut names what the session had there and did not take along, as a move tells it; at most 64 names.
+	LeftOut []string `json:"leftOut,omitempty"`
 	// Empty says that it has deleted what it had.
 	Empty bool      `json:"empty,omitempty"`
 	Until time.Time `json:"until"`
