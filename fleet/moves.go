@@ -648,8 +648,11 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 		SessionID: got.Session.ID, From: m.from, Node: m.to, Cwd: got.Session.Cwd, State: got.Session.State, Continuity: got.Session.Continuity,
 		LeftOut: got.LeftOut,
 	}
+	if o != nil {
+		out.Term = o.Term
+	}
 	if other := o.Other(m.from); other != nil {
-		out.Term, out.LastSeq, out.Missing = o.Term, other.LastSeq, other.Missing
+		out.LastSeq, out.Missing = other.LastSeq, other.Missing
 	}
 	if out.LeftOut == nil {
 		out.LeftOut = []string{}

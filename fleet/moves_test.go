@@ -1260,7 +1260,7 @@ func TestMove_DiskIsLost(t *testing.T) {
 	}
 	h.join("one", h.joinToken(), nil, newBox(t))
 	h.await("the session is gone", func() bool { return h.session(s).State == fleet.SessionGone })
-	if got := h.move(s, fleet.MoveRequest{}); got.Node != "one" || got.Missing != 0 {
+	if got := h.move(s, fleet.MoveRequest{}); got.Node != "one" || got.Missing != 0 || got.Term != 2 || got.LastSeq == 0 {
 		t.Errorf("%+v", got)
 	}
 	c = h.hello(adminToken)

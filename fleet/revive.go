@@ -69,7 +69,7 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 		return Moved{}, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
 	}
 	out, err := m.arrived(ctx, to, got)
-	out.Remembered = p.remembered
+	out.LastSeq, out.Missing, out.Remembered = p.last, p.missing, p.remembered // also where it goes on at its own node
 	return out, err
 }
 
