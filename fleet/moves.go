@@ -552,7 +552,7 @@ func (m *move) pass(ctx context.Context, got runtime.Imported, last uint64, lost
 		next := handOver(o, m.to, last, lost, missing, got.Session.Cwd)
 		next.Moving = o.Moving
 		if left := next.Other(o.Node); left != nil {
-			left.LeftOut = got.LeftOut[:min(len(got.LeftOut), 64)]
+			left.LeftOut = briefly(got.LeftOut)
 		}
 		return next
 	})
@@ -560,6 +560,14 @@ func (m *move) pass(ctx context.Context, got runtime.Imported, last uint64, lost
 		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", m.to, "away", lost, "last_seq", last, "missing", missing, "by", m.caller.ID)
 	}
 	return err
+}
+
+// briefly returns some names, none of them long: they stand in a record, and a node has chosen them.
+func briefly(names []string) (out []string) {
+	for _, name := range names[:min(len(names), 64)] {
+		out = append(out, name[:min(len(name), 256)])
+	}
+	return out
 }
 
 // over takes the note of a move away that is done.

@@ -75,12 +75,12 @@ func cutLog(path string, keep int64) error {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
+	if err != nil || info.Size() <= keep {
 		return err
 	}
-	from, to := max(info.Size()-keep, 0), int64(0)
+	from, to := info.Size()-keep, int64(0)
 	buf := make([]byte, 64<<10)
-	for first := from > 0; ; {
+	for first := true; ; {
 		n, err := f.ReadAt(buf, from)
 		from += int64(n)
 		part := buf[:n]
