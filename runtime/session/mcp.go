@@ -191,7 +191,6 @@ func serverCleaner(setup json.RawMessage) func(text string) string {
 	for _, v := range serverValues(setup) {
 		_, v, _ = strings.Cut(v, "=")
 		values = append(values, v)
-		values = append(values, strings.Fields(v)...) // Bearer TOKEN
 	}
 	return secret.Cleaner(secret.Forms(), values...)
 }
@@ -199,12 +198,7 @@ func serverCleaner(setup json.RawMessage) func(text string) string {
 // ServerSecrets returns of what the MCP servers of a setup were given what is called a key or a password. Other
 // values, such as a path, are words that a session is full of.
 func ServerSecrets(setup json.RawMessage) []string {
-	var out []string
-	for _, v := range secret.Values(serverValues(setup)) {
-		out = append(out, v)
-		out = append(out, strings.Fields(v)...)
-	}
-	return out
+	return secret.Values(serverValues(setup))
 }
 
 // serverValues returns what the MCP servers of a setup were given, as NAME=value. What serves to log in is called a
@@ -234,10 +228,11 @@ func serverValues(setup json.RawMessage) []string {
 			address(v)
 		}
 		for _, v := range variables(one["headers"]) {
-			if name, text, _ := strings.Cut(v, "="); login.MatchString(name) {
-				v = "password=" + text
-			}
 			out = append(out, v)
+			if name, text, _ := strings.Cut(v, "="); login.MatchString(name) {
+				_, token, _ := strings.Cut(text, " ") // Bearer TOKEN
+				out = append(out, "password="+text, "token="+token)
+			}
 		}
 	}
 	return out
