@@ -98,7 +98,7 @@ func newUser(t *testing.T, g *scripted) *user {
 		return ndjson.New(conn, conn, conn.Close, 0), nil
 	}})}
 	for _, name := range []string{"a", "b", "c"} {
-		u.told[name] = make(chan string, 1)
+		u.told[name] = make(chan string, 64) // that it was dropped may be told twice: by the answer, and as an event
 	}
 	u.asks("init", acp.MethodInitialize, `"protocolVersion":%d,"info":{},"capabilities":%[2]s,"clientCapabilities":%[2]s`, g.version, `{"_meta":{"sandboxagent.dev":{"turns":true}}}`)
 	reads(t, u.c)
