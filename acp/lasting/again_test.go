@@ -164,21 +164,6 @@ func TestConn_VersionTwo_WhereATurnIsLookedFor(t *testing.T) {
 	})
 }
 
-// A prompt of version 2 that was cancelled before its turn began is answered so.
-func TestConn_VersionTwo_CancelledBeforeItBegan(t *testing.T) {
-	withPairTwo(t, func(t *testing.T, p pair) {
-		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
-		p.one.takes(t, acp.MethodSessionPrompt)
-		p.breaksTwo()
-		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
-		p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{"stopReason":"cancelled"}}}}]}`)
-		m, err := p.c.Read(t.Context())
-		if err != nil || string(m.ID()) != "3" || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
-			t.Errorf("%s, %v", m.Frame(), err)
-		}
-	})
-}
-
 // A result of version 1 begins no turn, whatever it has in it.
 func TestConn_VersionOne_PromptHasEnded(t *testing.T) {
 	withPair(t, func(t *testing.T, p pair) {

@@ -135,6 +135,7 @@ type session struct {
 type turn struct {
 	name   string // of its prompt
 	after  uint64 // the session's newest event before that
+	n      int    // of its prompt
 	cancel bool   // one was sent behind it, perhaps in vain
 }
 

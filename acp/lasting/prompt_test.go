@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
@@ -373,73 +371,6 @@ func TestConn_AFrameThatCannotBeParsed(t *testing.T) {
 	})
 }
 
-// A cancel that may have gone with the connection is sent again behind its prompt, if that goes on. One that would end a
-// later prompt, too, is not.
-func TestPrompt_CancelIsSentAgain(t *testing.T) {
-	const (
-		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
-		later  = `{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"promptId":"later"}}}}`
-		came   = `{"events":[{"seq":16,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}%s],"hasMore":false}`
-		ended  = `,{"seq":22,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{}}}}`
-		none   = `{"events":[],"hasMore":false}`
-	)
-	for name, tt := range map[string]struct {
-		state, events string
-		later         bool
-		want          []string // what the gateway is sent
-		told          string   // and the client, "" for nothing
-	}{
-		"the prompt did not arrive":     {"idle", none, false, []string{prompt, cancel}, ""},
-		"its turn runs":                 {"running", fmt.Sprintf(came, ""), false, []string{cancel}, ""},
-		"its turn has ended":            {"idle", fmt.Sprintf(came, ended), false, nil, ""},
-		"another prompt was behind it":  {"idle", none, true, []string{later}, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}`},
-		"another, and it may wait":      {"running", none, true, []string{prompt, later}, ""},
-		"another, and its turn goes on": {"running", fmt.Sprintf(came, ""), true, []string{later}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withPair(t, func(t *testing.T, p pair) {
-				p.sends(prompt)
-				p.one.takes(t, acp.MethodSessionPrompt)
-				p.sends(cancel)
-				p.one.takes(t, acp.MethodSessionCancel)
-				if tt.later {
-					p.sends(later)
-					p.one.takes(t, acp.MethodSessionPrompt)
-				}
-				p.breaks()
-				p.two.reattached(t, `[]`)
-				var sent []string
-				for asked := 0; asked < 2 || len(sent) < len(tt.want); {
-					switch m := <-p.two.toGateway; m.Method() {
-					case "_sandboxagent/session/get":
-						p.two.toClient <- acp.NewResult(m.ID(), fmt.Appendf(nil, `{"state":%q}`, tt.state))
-					case "_sandboxagent/session/events":
-						p.two.toClient <- acp.NewResult(m.ID(), []byte(tt.events))
-						asked++
-						if !tt.later {
-							asked++
-						}
-					default:
-						sent = append(sent, frame(m))
-					}
-				}
-				if diff := cmp.Diff(tt.want, sent); diff != "" {
-					t.Errorf("what the gateway is sent differs (-want +got):\n%s", diff)
-				}
-				if tt.told != "" {
-					p.got("%s", tt.told)
-				}
-				synctest.Wait()
-				select {
-				case m := <-p.two.toGateway:
-					t.Errorf("the gateway was sent %s, too", m.Frame())
-				default:
-				}
-			})
-		})
-	}
-}
-
 // Behind a prompt that is given up a cancel would end another client's turn.
 func TestPrompt_CancelOfOneThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -470,21 +401,5 @@ func TestPrompt_CancelOfOneThatIsGivenUp(t *testing.T) {
 		}
 		p.quiet(wires[mostSends])
 		_ = p.c.Close()
-	})
-}
-
-// In version 2 the prompt was answered when its turn began.
-func TestConn_VersionTwo_CancelIsSentAgain(t *testing.T) {
-	withPairTwo(t, func(t *testing.T, p pair) {
-		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
-		p.one.replies(t, acp.MethodSessionPrompt, `{"messageId":"sa.6"}`)
-		reads(t, p.c)
-		p.sends(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
-		p.one.takes(t, acp.MethodSessionCancel)
-		p.breaksTwo()
-		p.two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
-		p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":6,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}]}`)
-		p.two.takes(t, acp.MethodSessionCancel)
-		p.quiet(p.two)
 	})
 }

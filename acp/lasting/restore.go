@@ -50,17 +50,21 @@ func (c *Conn) restored(live *link, turns map[string]bool) error {
 			return err
 		}
 	}
+	last := lastPrompts{}
 	for _, id := range ids {
-		if err := c.recoverTurn(live, id); err != nil {
+		if err := c.recoverTurn(live, id, last); err != nil {
 			return err
 		}
 	}
 	for _, r := range lost {
-		if err := c.recover(live, r); err != nil {
+		if r.method == acp.MethodSessionPrompt {
+			last.note(r.session, r.n, false) // also if it was answered meanwhile
+		}
+		if err := c.recover(live, r, last); err != nil {
 			return err
 		}
 	}
-	return nil
+	return last.cancelAgain(live)
 }
 
 // reattach attaches to a session right behind what the client was given of it. A
@@ -175,7 +179,7 @@ var repeatable = map[string]bool{
 
 // recover brings a request to its end whose response the broken connection may
 // have swallowed.
-func (c *Conn) recover(live *link, r *request) error {
+func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 	c.mu.Lock()
 	_, open := c.requests[r.id]
 	c.mu.Unlock()
@@ -183,7 +187,7 @@ func (c *Conn) recover(live *link, r *request) error {
 	case !open:
 		return nil // it was answered meanwhile
 	case r.method == acp.MethodSessionPrompt:
-		return c.recoverPrompt(live, r)
+		return c.recoverPrompt(live, r, last)
 	case repeatable[r.method]:
 		frame := r.frame
 		if r.opens() {

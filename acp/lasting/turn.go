@@ -1,6 +1,8 @@
 package lasting
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -49,7 +51,7 @@ func (c *Conn) showsLocked(m *acp.Message) {
 func (c *Conn) beginsLocked(r *request, result []byte) {
 	_, begun := rawjson.Member(result, "messageId")
 	if s := c.sessions[r.session]; s != nil && c.two && begun {
-		s.turn = turn{r.name, r.after, r.cancel}
+		s.turn = turn{r.name, r.after, r.n, r.cancel}
 	}
 }
 
@@ -115,13 +117,31 @@ func (c *Conn) cancelsLocked(session string) {
 	}
 }
 
-// cancelAgain sends a cancel that may have gone with a connection, behind prompt n of the session's,
-// which goes on. It would end what was sent behind that one, too, and is then left to the last of those.
-func (c *Conn) cancelAgain(live *link, session string, n int) error {
-	if c.sentBehind(session, n) {
-		return nil
+// lastPrompts are the newest of the client's prompts, by session.
+type lastPrompts map[string]struct {
+	n      int
+	cancel bool // it goes on, and a cancel was sent behind it, perhaps in vain
+}
+
+func (l lastPrompts) note(session string, n int, cancel bool) {
+	if p := l[session]; n >= p.n {
+		p.n, p.cancel = n, cancel
+		l[session] = p
 	}
-	return live.Write(live.ctx, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", session).End()))
+}
+
+// cancelAgain sends the cancels that may have gone with a connection, when all prompts are on their way again. One
+// that is not behind the last of its session would end that, too, and is lost.
+func (l lastPrompts) cancelAgain(live *link) error {
+	for _, id := range slices.Sorted(maps.Keys(l)) {
+		if !l[id].cancel {
+			continue
+		}
+		if err := live.Write(live.ctx, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", id).End())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sentBehind reports whether another prompt of the session was sent behind prompt n.
@@ -137,11 +157,9 @@ func (c *Conn) sentBehind(session string, n int) bool {
 }
 
 // recoverPrompt finds out what became of a prompt that was not answered.
-func (c *Conn) recoverPrompt(live *link, r *request) error {
+func (c *Conn) recoverPrompt(live *link, r *request, last lastPrompts) error {
 	on, err := c.recovered(live, r)
-	if err == nil && on && c.cancels(r) {
-		err = c.cancelAgain(live, r.session, r.n)
-	}
+	last.note(r.session, r.n, on && c.cancels(r))
 	return err
 }
 
@@ -152,7 +170,7 @@ func (c *Conn) cancels(r *request) bool {
 	return r.cancel
 }
 
-// recovered is recoverPrompt without its cancel. It reports whether the prompt goes on.
+// recovered is recoverPrompt for one prompt. It reports whether the prompt goes on.
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
 	switch {
@@ -168,7 +186,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		if f.end == nil || !c.told(r.session, f.ended) {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil {
-				s.turn = turn{r.name, r.after, r.cancel}
+				s.turn = turn{r.name, r.after, r.n, r.cancel}
 			}
 			c.mu.Unlock()
 		}
@@ -198,7 +216,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 
 // recoverTurn finds out whether the turn in a session goes on: the client's, whose prompt was answered,
 // or one that it watches.
-func (c *Conn) recoverTurn(live *link, id string) error {
+func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 	c.mu.Lock()
 	s := c.sessions[id]
 	if s == nil || s.turn.name == "" && !s.works {
@@ -221,9 +239,7 @@ func (c *Conn) recoverTurn(live *link, id string) error {
 		c.settle(id, f)
 	}
 	c.order.Unlock()
-	if t.cancel && f.end == nil && f.active {
-		return c.cancelAgain(live, id, 0)
-	}
+	last.note(id, t.n, t.cancel && f.end == nil && f.active)
 	return nil
 }
 

@@ -224,35 +224,3 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
     for task in [cancel, *g.tasks]:
         task.cancel()
     await asyncio.gather(cancel, *g.tasks, return_exceptions=True)
-
-
-@pytest.mark.parametrize("state", ["idle", "running"])
-@asynchronous
-async def test_a_prompt_that_was_cancelled_and_is_not_found_is_sent_behind_the_next_one_only_where_it_may_wait(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    g = Gateway(1)
-    request = g.request
-
-    async def says(method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
-        return {"state": state} if method == "_sandboxagent/session/get" else await request(method, params, answered, sent)
-
-    monkeypatch.setattr(g, "request", says)
-
-    async def notify(method: str, _: Any) -> None:
-        assert method == "session/cancel"
-
-    monkeypatch.setattr(g, "notify", notify, raising=False)
-    first = g.prompts.add("s", [], lambda: asyncio.sleep(0))
-    _, one = await g.asked.get()
-    await g.prompts.cancel("s")
-    g.prompts.add("s", [], lambda: asyncio.sleep(0))  # the gateway has this one
-    _, two = await g.asked.get()
-    for future in (one, two):
-        future.set_exception(ConnectionLostError("lost"))
-    if state == "idle":
-        assert (await asyncio.wait_for(_result(first), 5)).stop_reason == "cancelled"
-        assert g.asked.empty()
-    else:
-        await asyncio.wait_for(g.asked.get(), 5)  # again
-    for task in g.tasks:
-        task.cancel()
-    await asyncio.gather(*g.tasks, return_exceptions=True)

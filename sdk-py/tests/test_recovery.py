@@ -532,47 +532,6 @@ async def test_a_cancel_comes_behind_a_prompt_that_is_sent_again(gateway: Gatewa
 
 
 @SPOKEN
-@pytest.mark.parametrize("when", ["during the outage", "before it, and is lost", "between two, and is lost"])
-@asynchronous
-async def test_a_cancel_does_not_end_the_prompt_behind_it(gateway: Gateway, version: Any, agent: str, when: str) -> None:
-    back, swallowed = asyncio.Event(), asyncio.Event()
-    back.set()
-
-    async def look(near: Any, message: dict[str, Any]) -> bool:
-        if message.get("method") == "initialize":
-            await back.wait()
-        if message.get("method") == "session/cancel" and when != "during the outage" and not swallowed.is_set():
-            swallowed.set()
-            return False
-        return True
-
-    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version, retry=QUICK) as client:
-        session = await client.new_session(cwd="/tmp")
-        away = asyncio.Event()
-        client.on_state(lambda state: away.set() if state == "reconnecting" else None)
-        first = session.prompt("permission")
-        await client.requests().__anext__()  # it runs, until somebody ends it
-        if when == "between two, and is lost":
-            await between.near.close()
-            await away.wait()
-            away.clear()
-        if when != "during the outage":
-            await first.cancel()
-            await swallowed.wait()
-        back.clear()
-        await between.near.close()
-        await away.wait()
-        cancel = asyncio.ensure_future(first.cancel() if when == "during the outage" else asyncio.sleep(0))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        second = session.prompt("echo two")
-        back.set()
-        await cancel
-        assert (await first).stop_reason == "cancelled"
-        assert (await second).text == "two"
-
-
-@SPOKEN
 @pytest.mark.parametrize("method", ["_sandboxagent/session/pending", "_sandboxagent/session/get", "_sandboxagent/session/events"])
 @asynchronous
 async def test_a_turn_and_its_question_are_asked_about_until_there_is_an_answer(gateway: Gateway, version: Any, agent: str, method: str) -> None:

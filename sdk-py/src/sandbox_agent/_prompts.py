@@ -151,6 +151,11 @@ class Prompts:
         """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
         await self._send(self._cancel(session_id, self._order.get(session_id, [])))
 
+    def behind(self, session_id: str) -> Callable[[], asyncio.Event | None]:
+        """Says what is waited for before something is sent that belongs behind the session's prompts of now."""
+        prompts = list(self._order.get(session_id, []))
+        return lambda: next((prompt.sent for prompt in prompts if not prompt.sent.is_set()), None)
+
     def _cancel(self, session_id: str, prompts: list[Prompt]) -> _Cancel:
         cancel = _Cancel(session_id, list(prompts))
         self._cancels.append(cancel)
@@ -176,16 +181,17 @@ class Prompts:
             self._cancels.remove(cancel)
             cancel.done.set()
 
-    def _cancel_before(self, prompt: Prompt) -> asyncio.Event | None:
-        """A cancel that came before the prompt, and is not sent or has to be repeated: behind the prompt it would end that, too."""
-        for cancel in self._cancels:
-            if cancel.session_id == prompt.session_id and prompt not in cancel.asked:
-                return cancel.done
+    def _before(self, prompt: Prompt) -> asyncio.Event | None:
+        """What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too."""
         for other in self._order.get(prompt.session_id, []):
             if other is prompt:
                 break
-            if other.cancels and not other.sent.is_set():
+            if not other.sent.is_set():
                 return other.sent
+        if not prompt.gone:
+            for cancel in self._cancels:
+                if cancel.session_id == prompt.session_id and prompt not in cancel.asked:
+                    return cancel.done
         return None
 
     def _found(self, prompt: Prompt) -> None:
@@ -315,7 +321,7 @@ class Prompts:
     async def _turn(self, prompt: Prompt) -> _End:
         while True:
             wire = await self._connected_for(prompt)
-            if not prompt.gone and (first := self._cancel_before(prompt)) is not None:
+            if (first := self._before(prompt)) is not None:
                 await first.wait()
                 continue
             prompt.gone = True

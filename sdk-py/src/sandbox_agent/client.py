@@ -312,10 +312,13 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool = False, answered: Callable[[Any], None] | None = None) -> Any:
-        """Sends an ACP request. With repeat it is sent again when the connection was lost in the middle."""
+    async def _request(self, method: str, params: Any, repeat: bool = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
+        """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle."""
         while True:
             wire = await self._connected()
+            if (first := behind()) is not None:
+                await first.wait()
+                continue
             try:
                 return await wire.request(method, params, answered)
             except ConnectionLostError:
@@ -473,7 +476,7 @@ class SandboxAgent:
 
     async def _end(self, method: str, session_id: str) -> None:
         try:
-            await self._request(method, {"sessionId": session_id}, repeat=True)
+            await self._last(method, session_id)
         except RpcError as error:
             if error.code != -32002:  # which is also what a repeated request is told whose first answer was lost
                 raise
@@ -481,15 +484,19 @@ class SandboxAgent:
 
     async def detach_session(self, session_id: str) -> None:
         """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
-        await self._request("_sandboxagent/session/detach", {"sessionId": session_id}, repeat=True)
+        await self._last("_sandboxagent/session/detach", session_id)
         self._left(session_id)
         self._prompts.detached(session_id)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""
-        result: dict[str, Any] = await self._request("_sandboxagent/session/terminate", {"sessionId": session_id}, repeat=True)
+        result: dict[str, Any] = await self._last("_sandboxagent/session/terminate", session_id)
         self._left(session_id)
         return result
+
+    async def _last(self, method: str, session_id: str) -> Any:
+        """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
+        return await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
 
     # -- prompts
 

@@ -336,13 +336,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /**
-   * Sends an ACP request. With `repeat` it is sent again when the connection was lost
-   * in the middle. Aborting the signal asks the gateway to cancel it and rejects.
+   * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
+   * connection was lost in the middle. Aborting the signal asks the gateway to cancel it and rejects.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean, { signal }: RequestOptions = {}): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean, { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
     for (;;) {
       signal?.throwIfAborted();
       const connection = await abortable(this.#connected(), signal);
+      const first = behind();
+      if (first !== undefined) {
+        await abortable(first, signal);
+        continue;
+      }
       try {
         return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
       } catch (error) {
@@ -477,28 +482,33 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Ends the agent's part of a session; load or resume opens it again. One that is not there is closed, as ACP says. */
   async closeSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#request("session/close", { sessionId }, true, options);
+    await this.#last("session/close", sessionId, options);
     this.#left(sessionId);
   }
 
   /** Removes a session and its log. One that is not there is deleted, as ACP says. */
   async deleteSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#request("session/delete", { sessionId }, true, options);
+    await this.#last("session/delete", sessionId, options);
     this.#left(sessionId);
   }
 
   /** Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails. */
   async detachSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#request("_sandboxagent/session/detach", { sessionId }, true, options);
+    await this.#last("_sandboxagent/session/detach", sessionId, options);
     this.#left(sessionId);
     this.#prompts.detached(sessionId);
   }
 
   /** Ends a session for good; its events can still be read. */
   async terminateSession(sessionId: string, options?: RequestOptions): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
-    const result = await this.#request<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", { sessionId }, true, options);
+    const result = await this.#last<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", sessionId, options);
     this.#left(sessionId);
     return result;
+  }
+
+  /** Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended. */
+  #last<T>(method: string, sessionId: string, options?: RequestOptions): Promise<T> {
+    return this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
   }
 
 

@@ -1,7 +1,7 @@
 import type { PromptResponse } from "@agentclientprotocol/sdk/unstable";
 import type { Backoff } from "acp-http-client";
 import type { components } from "./api.gen.js";
-import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
+import { AcpRpcError, NotConnectedError, ProblemError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
 import { passes } from "./passing.js";
@@ -284,11 +284,19 @@ export class Prompts {
     }
   }
 
-  /** A cancel that came before the prompt, and is not sent or has to be repeated: behind the prompt it would end that, too. */
-  #cancelBefore(prompt: Prompt): Promise<void> | undefined {
-    for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
+  /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
+  #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#order.get(prompt.sessionId) ?? [];
-    return queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.cancels > 0 && !p.onItsWay)?.sent;
+    const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => !p.onItsWay);
+    if (older || prompt.gone) return older?.sent;
+    for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
+    return undefined;
+  }
+
+  /** Says what is waited for before something is sent that belongs behind the session's prompts of now, but not behind those that wait for others. */
+  behind(sessionId: string): () => Promise<void> | undefined {
+    const prompts = (this.#order.get(sessionId) ?? []).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
+    return () => prompts.find((p) => !p.onItsWay)?.sent;
   }
 
   #unsent(prompt: Prompt): void {
@@ -321,7 +329,7 @@ export class Prompts {
     if (prompt.phase === "waits") prompt.phase = "sent";
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
-      const first = prompt.gone ? undefined : this.#cancelBefore(prompt);
+      const first = this.#before(prompt);
       if (first !== undefined) return first;
       prompt.gone = true;
       this.#found(prompt);
@@ -396,6 +404,7 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
+        if (error instanceof ProblemError && ![429, 502, 503, 504].includes(error.status) && !passes(error) && !prompt.outcome) throw error; // it is refused for good
         if (!passes(error)) this.#sent(prompt); // there may never be an answer: a cancel goes out
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
