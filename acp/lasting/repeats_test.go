@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ func TestRepeats(t *testing.T) {
 				t.Parallel()
 				g := newScripted(t, version)
 				u := newUser(t, g)
-				for _, step := range append(tt.Steps, "client list", "wire list") {
+				for _, step := range slices.Concat(tt.Steps, []string{"client list", "wire list"}) {
 					who, what, _ := strings.Cut(step, " ")
 					is := what
 					switch who {
