@@ -7,21 +7,37 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// decide answers a delegate: by what was allowed before, by the session's mode,
-// or as the client says. It runs on a goroutine of the delegate's.
+// decide answers a delegate. It is called by a goroutine of the delegate's. What is asked
+// about a call ends with the turn.
 func (s *session) decide(ctx context.Context, r *request) reply {
+	a := make(chan reply, 1)
 	t := s.turns.Current()
-	if t == nil || t.Stopping() {
+	if t == nil || !t.Go(func(over context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(over, cancel)()
+		a <- s.decideIn(ctx, t, r)
+	}) {
 		return reply{Reason: saidCancel}
 	}
+	return <-a
+}
+
+// decideIn answers a delegate in turn t: by what was allowed before, by the session's
+// mode, or as the client says.
+func (s *session) decideIn(ctx context.Context, t *turn.Turn[work], r *request) reply {
 	ctx, done, ok := s.asks.Begin(ctx, r.ID)
 	if !ok {
 		return reply{Reason: "Too many questions about permissions are open."}
 	}
 	defer done()
 	s.announced(ctx, r.ID)
+	if ctx.Err() != nil || t.Stopping() { // what came before that is withdrawn with the rest
+		return reply{Reason: saidCancel}
+	}
 	var c tool
 	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := t.asked(r)
@@ -33,7 +49,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 	s.keep()
 	a, stop := s.answer(ctx, r, &c)
 	if stop {
-		t.Stop() // it may be over by now, and another one run
+		t.Stop()
 	}
 	s.emit(func(t *translator) []schema.SessionUpdate {
 		if a.Allow {

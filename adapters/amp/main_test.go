@@ -2,7 +2,9 @@ package amp
 
 import (
 	"cmp"
+	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,8 +14,15 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
-// The test binary is also the delegate.
+// The test binary is also the delegate, and a native process that does what a test says.
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(bridgetest.PuppetVar); addr != "" {
+		if slices.Contains(os.Args, "--help") {
+			fmt.Println("Set the agent mode (smart, rush, large)")
+			os.Exit(0)
+		}
+		os.Exit(bridgetest.RunPuppet(addr))
+	}
 	if IsDelegate(os.Args[0]) {
 		os.Exit(RunDelegate(os.Args[0], os.Stdin, os.Stderr))
 	}

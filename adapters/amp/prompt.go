@@ -40,7 +40,10 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	return s.turns.Prompt(ctx, turn.Script[work]{
 		Gone: s.ctx.Done(), Exit: func() error { return bridge.NotFound(r.SessionID) }, Log: s.log,
 		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, r.Prompt, parts) },
-		Stop:  func(_ context.Context, t *turn.Turn[work]) { s.interrupt(t.Work.p) },
+		Stop: func(_ context.Context, t *turn.Turn[work]) {
+			s.asks.WithdrawAll()
+			s.interrupt(t.Work.p)
+		},
 		Bound: cancelBound, Kill: func(t *turn.Turn[work]) { t.Work.p.halt() },
 		End: s.over,
 	})

@@ -280,6 +280,7 @@ func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 // session. It may be called more than once, and returns when that is done.
 func (s *session) end() {
 	s.ending.Do(func() {
+		s.turns.Close()
 		overtaken := s.overtaken()
 		s.mu.Lock()
 		s.closed = true

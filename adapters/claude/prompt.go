@@ -73,6 +73,11 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
+	release, ok := s.turns.Pause() // or the next prompt would be interrupted
+	if !ok {
+		return nil
+	}
+	defer release()
 	if s.turns.Alone() {
 		_, err = s.control(s.ctx, map[string]string{"subtype": "interrupt"})
 	}

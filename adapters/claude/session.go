@@ -269,6 +269,7 @@ func (s *session) update(u ...schema.SessionUpdate) {
 // session. It may be called more than once, and returns when that is done.
 func (s *session) end() {
 	s.ending.Do(func() {
+		s.turns.Close()
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()

@@ -72,10 +72,18 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	if !s.turns.Alone() {
+	release, ok := s.turns.Pause() // or the next prompt's questions would be withdrawn
+	if !ok {
 		return nil
 	}
-	s.asks.WithdrawAll()
+	alone := s.turns.Alone()
+	if alone {
+		s.asks.WithdrawAll()
+	}
+	release()
+	if !alone {
+		return nil
+	}
 	return s.interrupt(s.ctx, nil)
 }
 

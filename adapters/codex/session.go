@@ -162,6 +162,7 @@ const endBound = 5 * time.Second
 
 // end breaks off what the session does, and gives its thread back.
 func (s *session) end(ctx context.Context) {
+	s.turns.Close()
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	about := map[string]string{"threadId": s.thread}

@@ -44,7 +44,7 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	release, idle := s.turns.Hold()
+	release, idle := s.turns.Pause()
 	if !idle {
 		return nil
 	}

@@ -117,6 +117,7 @@ const endBound = 5 * time.Second
 
 // end breaks off what the session does, and waits for what it began.
 func (s *session) end(ctx context.Context) {
+	s.turns.Close()
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	if s.turns.Busy() {

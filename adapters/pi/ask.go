@@ -66,10 +66,15 @@ func (s *session) dialog(p *program, e *event) {
 	})
 }
 
-// answerGate decides on a call of turn t, nil for one that nobody prompted.
+// answerGate decides on a call that was made in turn t, nil for none.
 func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work], id string, q *gateQuestion) {
 	said, end := s.decide(ctx, q)
 	if end {
+		s.mu.Lock()
+		if t != nil && t.Work.stage != running {
+			t = nil // the call is of a run of Pi's own beside it
+		}
+		s.mu.Unlock()
 		s.give(t) // before Pi has the answer and goes on
 	}
 	if said == gateAllow {
@@ -82,9 +87,7 @@ func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work]
 // is over the prompt that Pi works on by now goes on.
 func (s *session) give(t *turn.Turn[work]) {
 	if t == nil {
-		if s.turns.Alone() {
-			s.abort()
-		}
+		s.abortOwn()
 		return
 	}
 	t.Stop()

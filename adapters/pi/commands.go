@@ -64,7 +64,7 @@ func (s *session) builtin(ctx context.Context, p *program, in *input) (done bool
 		if rest != "" {
 			fields["customInstructions"] = rest
 		}
-		_, err := p.callThen(ctx, "compact", fields, s.told)
+		_, err := p.callAs(ctx, "compact", fields, manner{writing: s.ctx, told: s.told})
 		return true, quoted(err)
 	case name == "/bash" && rest != "":
 		return true, quoted(s.bash(ctx, p, rest))
@@ -96,7 +96,7 @@ func (s *session) bash(ctx context.Context, p *program, line string) error {
 		t.typed = id
 		return append(out, t.allowed(id)...)
 	})
-	raw, err := p.callThen(ctx, "bash", map[string]any{"command": line}, s.told)
+	raw, err := p.callAs(ctx, "bash", map[string]any{"command": line}, manner{writing: s.ctx, told: s.told})
 	s.emit(func(t *translator) []schema.SessionUpdate {
 		t.typed, t.typedSaid = "", ""
 		return t.ran(id, raw, err)

@@ -46,7 +46,7 @@ func TestDialog_LateAnswerEndsNoOtherTurn(t *testing.T) {
 		begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
 		go func() {
 			r, _ := s.turns.Prompt(t.Context(), turn.Script[work]{
-				Gone: s.dead, Exit: s.failure, Log: s.log, Bound: cancelBound,
+				Gone: s.dead, Exit: func() error { return s.exit }, Log: s.log, Bound: cancelBound,
 				Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
 				Stop:  s.abortUntil,
 			})
@@ -93,7 +93,7 @@ func TestObserve_AbortsNoOtherTurn(t *testing.T) {
 		go func() {
 			defer close(over)
 			_, _ = s.turns.Prompt(context.Background(), turn.Script[work]{
-				Gone: s.dead, Exit: s.failure, Log: s.log, Bound: cancelBound,
+				Gone: s.dead, Exit: func() error { return s.exit }, Log: s.log, Bound: cancelBound,
 				Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
 				Stop:  func(ctx context.Context, _ *turn.Turn[work]) { close(stopping); <-ctx.Done() },
 			})
@@ -101,6 +101,7 @@ func TestObserve_AbortsNoOtherTurn(t *testing.T) {
 		first := <-begun
 		first.Stop()
 		<-stopping
+		s.taken(s.prog, first, &event{Success: true, Data: []byte(`{"disposition":"started"}`)})
 		s.observe(&event{Type: "agent_start"})
 		first.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 		<-over

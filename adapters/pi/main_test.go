@@ -20,7 +20,11 @@ var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_PI"), tested)
 // versions are those that the main tests run with.
 var versions = []string{version, agentcache.PiLegacy}
 
+// The test binary is also a native process that does what a test says.
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(bridgetest.PuppetVar); addr != "" {
+		os.Exit(bridgetest.RunPuppet(addr))
+	}
 	bridgetest.Main(m, "PI_", "ANTHROPIC_", "OPENAI_")
 }
 

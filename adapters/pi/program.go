@@ -41,7 +41,8 @@ type program struct {
 // call is a command that Pi has not answered yet.
 type call struct {
 	command string
-	answer  chan *event // cap 1
+	answer  chan *event    // cap 1
+	heard   func(e *event) // takes the answer on the reader; may be nil
 }
 
 // startProgram starts Pi. ctx bounds only the start of the process.
@@ -76,12 +77,18 @@ func (p *program) read() {
 
 // answered hands an answer to who waits for it.
 func (p *program) answered(e *event) {
+	var asked []call
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for id, c := range p.calls {
 		// What an early version does not know it refuses without the id.
-		if id != e.ID && (e.ID != "" || e.Success || c.command != e.Command) {
-			continue
+		if id == e.ID || e.ID == "" && !e.Success && c.command == e.Command {
+			asked = append(asked, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range asked {
+		if c.heard != nil {
+			c.heard(e)
 		}
 		select {
 		case c.answer <- e:
@@ -108,16 +115,25 @@ func died(err error) bool {
 // call has Pi do something and returns its answer. The error is an *acp.Error
 // when Pi refused, and an *adapters.ExitError when it has ended. ctx bounds the wait.
 func (p *program) call(ctx context.Context, command string, fields map[string]any) (json.RawMessage, error) {
-	return p.callThen(ctx, command, fields, func() {})
+	return p.callAs(ctx, command, fields, manner{writing: ctx, told: func() {}})
 }
 
-// callThen is call with something to do as soon as Pi was told.
-func (p *program) callThen(ctx context.Context, command string, fields map[string]any, told func()) (json.RawMessage, error) {
+// manner is how Pi is asked.
+type manner struct {
+	// writing bounds for how long Pi may not read. It must not end when an answer has come:
+	// Pi has read the line then, and whoever wrote it may not know yet.
+	writing context.Context
+	told    func()         // is called as soon as Pi was told
+	heard   func(e *event) // takes the answer on the reader, before the next line; may be nil
+}
+
+// callAs is call in a manner of its own.
+func (p *program) callAs(ctx context.Context, command string, fields map[string]any, m manner) (json.RawMessage, error) {
 	p.mu.Lock()
 	p.lastID++
 	id := "gateway-" + strconv.Itoa(p.lastID)
 	answer := make(chan *event, 1)
-	p.calls[id] = call{command, answer}
+	p.calls[id] = call{command, answer, m.heard}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -128,13 +144,13 @@ func (p *program) callThen(ctx context.Context, command string, fields map[strin
 	for name, v := range fields {
 		line[name] = v
 	}
-	if err := p.send(ctx, line); errors.Is(err, bridge.ErrUnwritten) {
+	if err := p.send(m.writing, line); errors.Is(err, bridge.ErrUnwritten) {
 		<-p.ended
 		return nil, bridge.Unwritten(p.exit)
 	} else if err != nil {
 		return nil, err
 	}
-	told()
+	m.told()
 	select {
 	case e := <-answer:
 		if !e.Success {

@@ -2,11 +2,9 @@ package pi
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -31,7 +29,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		return nil, err
 	}
 	return s.turns.Prompt(ctx, turn.Script[work]{
-		Gone: s.dead, Exit: s.failure, Log: s.log,
+		Gone: s.dead, Exit: func() error { return s.exit }, Log: s.log,
 		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
 			// For clients only: Pi names sessions so by itself.
 			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
@@ -62,21 +60,12 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
-	var raw json.RawMessage
-	err := s.a.conn.Give(string(s.id), p.child.Process, func() (err error) {
-		raw, err = p.callThen(ctx, "prompt", fields, s.told)
+	err := s.a.conn.Give(string(s.id), p.child.Process, func() error {
+		_, err := p.callAs(ctx, "prompt", fields, manner{writing: s.ctx, told: s.told, heard: func(e *event) { s.taken(p, t, e) }})
 		return err
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case died(err) || ctx.Err() != nil: // as above
-	case err != nil:
-		t.Settle(t.Work.verdict(refused(err)))
-	case rawjson.MemberString(raw, "disposition") == "handled" && !t.Work.started:
-		t.Settle(t.Work.verdict(nil))
-	case rawjson.MemberString(raw, "disposition") == "" && !t.Work.started:
-		s.probeLocked(p)
+	if err != nil && !died(err) && ctx.Err() == nil { // else it is gone, or the turn is over
+		t.Settle(turn.Verdict{Err: refused(err)})
 	}
 }
 
@@ -126,10 +115,20 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
+	s.abortOwn()
+	return nil
+}
+
+// abortOwn ends what Pi does by itself. The next prompt waits: it would be aborted, too.
+func (s *session) abortOwn() {
+	release, ok := s.turns.Pause()
+	if !ok {
+		return
+	}
+	defer release()
 	if s.turns.Alone() {
 		s.abort()
 	}
-	return nil
 }
 
 // entitle gives the session a name.

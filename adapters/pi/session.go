@@ -60,6 +60,7 @@ type session struct {
 	calls   map[string]string // the calls that asks are about, by call
 	always  map[string]bool   // what was allowed for the session
 	set     settings
+	runs    int  // how many have begun
 	retry   bool // Pi will go on by itself
 	settles bool // Pi says when it has settled
 	served  bool // the client knows of the session, so it can be asked
@@ -277,12 +278,16 @@ func (s *session) replace(ctx context.Context, why string, args ...string) error
 		return acp.Errorf(acp.CodeInvalidRequest, "this pi changes %s only between turns: cancel the turn, or wait for its end", why)
 	}
 	defer release()
+	if s.turns.Alone() {
+		return acp.Errorf(acp.CodeInvalidRequest, "this pi changes %s only when it does nothing: cancel what it does by itself, or wait for its end", why)
+	}
 	s.mu.Lock()
 	old := s.prog
 	s.prog = nil
 	s.mu.Unlock()
 	if old != nil {
 		old.end()
+		s.left()
 	}
 	if file := s.record().File; exists(file) {
 		args = append(args, "--session", file)
@@ -290,13 +295,29 @@ func (s *session) replace(ctx context.Context, why string, args ...string) error
 	g, err := s.run(ctx, args...)
 	if err != nil {
 		err = fmt.Errorf("pi did not start again: %w", err)
-		s.a.conn.Fail(err)
+		s.mu.Lock()
+		wanted := s.closed // then the session ends, and the connection does not
+		s.mu.Unlock()
+		if !wanted {
+			s.a.conn.Fail(err)
+		}
 		s.lost(err)
 		return err
 	}
 	s.a.conn.SetProcess(s.program().child.Process)
 	s.keep(func(r *record) { r.File = g.File })
 	return nil
+}
+
+// left gives up what a process has left open that another one takes the place of: it may
+// have begun something as it was told to end.
+func (s *session) left() {
+	s.asks.WithdrawAll()
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandoned() })
+	s.mu.Lock()
+	s.retry = false
+	s.mu.Unlock()
+	s.turns.OwnOver("")
 }
 
 func exists(file string) bool {
@@ -374,6 +395,7 @@ func (s *session) keep(edit func(r *record)) {
 // session. It may be called more than once, and returns when that is done.
 func (s *session) end() {
 	s.ending.Do(func() {
+		s.turns.Close()
 		s.mu.Lock()
 		s.closed = true
 		p := s.prog
@@ -385,14 +407,4 @@ func (s *session) end() {
 		s.work.Wait()
 		runs.Remove(s.dir, s.log)
 	})
-}
-
-// failure is how the session ended, for a prompt.
-func (s *session) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return turn.ErrCancelled
-	}
-	return s.exit
 }

@@ -10,15 +10,34 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
+// stage is how far Pi is with a prompt. It says that it takes one before it begins its run.
+//
+//	offered ── taken ──> taken ── agent_start ──> running ── settled ──> its verdict
+//	 │    ^                                          ^
+//	 │    └── settled ────┐                          │
+//	 └── agent_start ──> beside ── a command did it ─┘
+//
+// A run that begins before that is Pi's own, and the prompt waits or is refused; unless the
+// prompt is a command, which has begun it.
+type stage int
+
+const (
+	offered stage = iota // Pi has not said whether it takes it
+	beside               // likewise, and a run has begun
+	taken                // it takes it
+	running              // its run has begun
+)
+
 // work is what is known of a prompt that Pi works on. The session's lock guards it.
 type work struct {
-	started bool         // a run has begun
+	stage   stage
 	last    *message     // of the model
 	used    schema.Usage // of all calls
 	counted bool         // used counts something
@@ -149,13 +168,17 @@ func (s *session) observe(e *event) {
 	switch e.Type {
 	case "agent_start":
 		s.retry = false
+		s.runs++
 		switch {
 		case t == nil:
 			s.turns.Own("")
-		default:
-			t.Work.started = true
-			again = t.Stopping() // the abort came before there was a run
+		case t.Work.stage == offered:
+			t.Work.stage = beside
+			s.turns.Own("")
+		case t.Work.stage == taken:
+			t.Work.stage = running
 		}
+		again = t != nil && t.Stopping() // the abort came before there was a run
 	case "auto_retry_start":
 		s.retry = true
 	case "auto_retry_end":
@@ -191,7 +214,7 @@ func (s *session) conclude(p *program, e *event) {
 		s.runOverLocked(e.Aborted)
 	case s.settles || s.retry:
 	case e.Type == "agent_end", e.Type == "compaction_end", e.Type == "auto_retry_end":
-		s.probeLocked(p)
+		s.probeRunLocked(p)
 	}
 	if e.Type == "thinking_level_changed" {
 		s.work.Go(s.showOptions)
@@ -200,22 +223,66 @@ func (s *session) conclude(p *program, e *event) {
 
 func (s *session) runOverLocked(aborted bool) {
 	s.retry = false
+	for _, id := range s.calls {
+		s.asks.Withdraw(id) // no call of the run goes on
+	}
 	s.turns.OwnOver("")
 	t := s.turns.Current()
-	if t == nil || !t.Work.started {
+	if t == nil {
 		return
 	}
 	if last := t.Work.last; aborted && last != nil && last.Stop != "error" {
 		last.Stop = "aborted"
 	}
-	t.Settle(t.Work.verdict(nil))
+	switch t.Work.stage {
+	case beside:
+		t.Work.stage = offered
+	case running:
+		t.Settle(t.Work.verdict(nil))
+	}
 }
 
-// probeLocked asks Pi whether it has settled, until it has or begins anew: those
-// versions give no sign.
-func (s *session) probeLocked(p *program) {
+// taken takes Pi's answer to a prompt. It runs on the reader: what Pi says then is of the
+// prompt's run, and what it said before was not.
+func (s *session) taken(p *program, t *turn.Turn[work], e *event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turns.Current() != t || !e.Success {
+		return // it is over, or is about to be: a run that has begun is Pi's own
+	}
+	disposition := rawjson.MemberString(e.Data, "disposition")
+	switch {
+	case t.Work.stage == beside && (disposition == "handled" || disposition == ""):
+		// A command has begun the run, so it is the prompt's.
+		t.Work.stage = running
+		s.turns.OwnOver("")
+	case disposition == "handled":
+		t.Settle(t.Work.verdict(nil))
+	default:
+		t.Work = work{stage: taken}
+		if disposition == "" { // it may have been a command that starts no run
+			s.probeLocked(p, func() bool { return s.turns.Current() == t && t.Work.stage == taken }, func() { t.Settle(t.Work.verdict(nil)) })
+		}
+	}
+}
+
+// worksLocked reports whether a run of Pi's goes on.
+func (s *session) worksLocked() bool {
 	t := s.turns.Current()
-	if t == nil && !s.turns.Alone() {
+	return s.turns.Owns("") || t != nil && t.Work.stage == running
+}
+
+// probeRunLocked asks Pi whether its run has settled, until it has or begins anew. The prompt
+// beside which a run of Pi's own has begun may end before it.
+func (s *session) probeRunLocked(p *program) {
+	run := s.runs
+	s.probeLocked(p, func() bool { return s.runs == run && !s.settles && !s.retry && s.worksLocked() }, func() { s.runOverLocked(false) })
+}
+
+// probeLocked asks Pi whether it is idle while that matters, and calls over when it is: early
+// versions give no sign. Both are called with mu held.
+func (s *session) probeLocked(p *program, matters func() bool, over func()) {
+	if !matters() {
 		return
 	}
 	s.work.Go(func() {
@@ -225,19 +292,13 @@ func (s *session) probeLocked(p *program) {
 				return
 			}
 			s.mu.Lock()
-			over := s.turns.Current() != t || t == nil && !s.turns.Alone()
-			if t == nil || t.Work.started {
-				over = over || s.settles || s.retry
-			}
-			if !over && !now.Streaming && !now.Compacting {
-				over = true
-				if t != nil && !t.Work.started {
-					t.Settle(t.Work.verdict(nil)) // a command that started no run
-				}
-				s.runOverLocked(false)
+			goesOn := matters()
+			if goesOn && !now.Streaming && !now.Compacting {
+				goesOn = false
+				over()
 			}
 			s.mu.Unlock()
-			if over {
+			if !goesOn {
 				return
 			}
 			wait := time.NewTimer(pause)

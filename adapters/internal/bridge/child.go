@@ -138,9 +138,11 @@ func (c *Child) WriteLine(ctx context.Context, line []byte) error {
 }
 
 // End stops the process, gives its stdout back and returns how it ended. Call it
-// when ReadLine has failed.
+// when ReadLine has failed, or when nobody has read or will: what the process has written
+// then is lost.
 func (c *Child) End(l process.Ladder) *adapters.ExitError {
 	c.StopMute(l)
+	c.once.Do(func() { close(c.drained) })
 	<-c.watched
 	_ = c.Stdout.Close()
 	return ExitError(c.Process)

@@ -7,6 +7,9 @@
 // test has a World of its own when it needs another configuration, ends the
 // program or looks at the next one.
 //
+// A [Stage] plays random sequences of events between a client and a [Puppet], a
+// process that says what the test wants in the place of the agent's program.
+//
 // It knows no agent. What an agent's tests need besides, such as the
 // configuration that leads its program to the model, they add to the World.
 package bridgetest

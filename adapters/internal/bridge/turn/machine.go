@@ -59,8 +59,10 @@ type Verdict struct {
 // of the one that runs. Its methods are safe for concurrent use, and call nothing
 // of the bridge's while they hold their lock.
 type Turns[W any] struct {
-	ctx  context.Context
-	slot chan struct{} // held by the prompt whose turn it is, or by Hold
+	ctx    context.Context
+	slot   chan struct{} // held by the prompt whose turn it is, or by Hold
+	closed chan struct{} // by Close
+	once   sync.Once     // of Close
 
 	watch   func(works bool) // set before anything runs; may be nil
 	telling sync.Mutex       // orders calls of watch; taken before mu
@@ -69,12 +71,27 @@ type Turns[W any] struct {
 	state state
 	turn  *Turn[W]        // nil when idle
 	own   map[string]bool // what the agent runs that nobody prompted
-	quiet chan struct{}   // closed when own becomes empty; nil when it is
+	held  int             // how many wait with Pause
+	quiet chan struct{}   // closed when own becomes empty and held 0; nil when they are
 }
 
 // New returns the turns of a session. What they begin ends with ctx.
 func New[W any](ctx context.Context) *Turns[W] {
-	return &Turns[W]{ctx: ctx, slot: make(chan struct{}, 1), own: map[string]bool{}}
+	return &Turns[W]{ctx: ctx, slot: make(chan struct{}, 1), closed: make(chan struct{}), own: map[string]bool{}}
+}
+
+// Close lets no further turn begin: the session ends, and prompts that wait are cancelled.
+// One whose agent goes with that is, too.
+func (ts *Turns[W]) Close() { ts.once.Do(func() { close(ts.closed) }) }
+
+// unlessClosed is why a prompt has failed.
+func (ts *Turns[W]) unlessClosed(err error) error {
+	select {
+	case <-ts.closed:
+		return ErrCancelled
+	default:
+		return err
+	}
 }
 
 // Turn is a prompt that the agent works on.
@@ -110,7 +127,7 @@ func (ts *Turns[W]) moveLocked(t *Turn[W], e event) bool {
 func (ts *Turns[W]) begin(w W) (*Turn[W], <-chan struct{}) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.own) > 0 {
+	if ts.quiet != nil {
 		return nil, ts.quiet
 	}
 	t := &Turn[W]{Work: w, turns: ts, verdict: make(chan Verdict, 1), stopped: make(chan struct{})}
@@ -120,16 +137,23 @@ func (ts *Turns[W]) begin(w W) (*Turn[W], <-chan struct{}) {
 	return t, nil
 }
 
-// leave ends what is left of a turn.
-func (ts *Turns[W]) leave(t *Turn[W]) {
+// finish ends what a turn has begun, and lets it begin nothing more.
+func (ts *Turns[W]) finish(t *Turn[W]) {
 	ts.mu.Lock()
 	t.finished = true
-	if ts.moveLocked(t, leave) {
-		ts.turn = nil
-	}
 	ts.mu.Unlock()
 	t.cancel()
 	t.work.Wait()
+}
+
+// leave ends what is left of a turn.
+func (ts *Turns[W]) leave(t *Turn[W]) {
+	ts.finish(t)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.moveLocked(t, leave) {
+		ts.turn = nil
+	}
 }
 
 // Settle ends the turn. It reports whether this is the verdict: the first counts.
@@ -206,17 +230,40 @@ func (ts *Turns[W]) changeOwn(change func(own map[string]bool)) {
 	before := len(ts.own) > 0
 	change(ts.own)
 	now := len(ts.own) > 0
-	switch {
-	case now && !before:
-		ts.quiet = make(chan struct{})
-	case before && !now:
-		close(ts.quiet)
-		ts.quiet = nil
-	}
+	ts.quietLocked()
 	ts.mu.Unlock()
 	if before != now && ts.watch != nil {
 		ts.watch(now)
 	}
+}
+
+// quietLocked lets turns begin, or keeps them from it.
+func (ts *Turns[W]) quietLocked() {
+	switch busy := len(ts.own) > 0 || ts.held > 0; {
+	case busy && ts.quiet == nil:
+		ts.quiet = make(chan struct{})
+	case !busy && ts.quiet != nil:
+		close(ts.quiet)
+		ts.quiet = nil
+	}
+}
+
+// Pause keeps the next turn from its begin until release is called: who ends what the agent
+// does by itself would end that turn, too. It fails while the agent works on a prompt.
+func (ts *Turns[W]) Pause() (release func(), ok bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.turn != nil {
+		return nil, false
+	}
+	ts.held++
+	ts.quietLocked()
+	return func() {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		ts.held--
+		ts.quietLocked()
+	}, true
 }
 
 // Own notes that the agent runs something that nobody prompted.

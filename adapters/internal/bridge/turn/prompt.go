@@ -33,7 +33,8 @@ type Script[W any] struct {
 	Bound time.Duration
 	Kill  func(t *Turn[W])
 	// End, which may be nil, closes what the turn has left open, and may change
-	// its verdict. It is called for every turn that has begun.
+	// its verdict. It is called for every turn that has begun, when nothing runs
+	// beside it any more.
 	End func(t *Turn[W], v Verdict) Verdict
 	Log *slog.Logger
 }
@@ -41,7 +42,7 @@ type Script[W any] struct {
 // Prompt runs a turn when those before it, and what the agent does by itself,
 // have ended.
 func (ts *Turns[W]) Prompt(ctx context.Context, s Script[W]) (*schema.PromptResponse, error) {
-	w := &Waiting{Cancelled: acp.TurnCancelled(ctx), ctx: ctx, gone: s.Gone, exit: s.Exit}
+	w := &Waiting{Cancelled: acp.TurnCancelled(ctx), ctx: ctx, gone: s.Gone, closed: ts.closed, exit: func() error { return ts.unlessClosed(s.Exit()) }}
 	v, err := ts.run(w, &s)
 	if err == nil {
 		err = v.Err
@@ -64,6 +65,8 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 		return Verdict{}, ErrCancelled
 	case <-w.ctx.Done():
 		return Verdict{}, w.ctx.Err()
+	case <-w.closed:
+		return Verdict{}, ErrCancelled
 	case <-w.gone:
 		return Verdict{}, w.exit()
 	}
@@ -83,9 +86,10 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 		if errors.Is(err, context.Canceled) && w.Check() != nil {
 			err = ErrCancelled
 		}
-		return Verdict{}, err
+		return Verdict{}, ts.unlessClosed(err)
 	}
 	v := t.await(w, s)
+	ts.finish(t) // what runs beside the turn could open something behind End
 	if t.Stopping() {
 		v.Reason, v.Err = schema.StopReasonCancelled, nil
 	}
@@ -138,7 +142,7 @@ func (t *Turn[W]) last() Verdict {
 	case v := <-t.verdict:
 		return v
 	default:
-		return Verdict{Err: t.exit()}
+		return Verdict{Err: t.turns.unlessClosed(t.exit())}
 	}
 }
 
@@ -147,9 +151,10 @@ func (t *Turn[W]) last() Verdict {
 type Waiting struct {
 	Cancelled <-chan struct{} // closed when the prompt is cancelled
 
-	ctx  context.Context
-	gone <-chan struct{}
-	exit func() error
+	ctx    context.Context
+	gone   <-chan struct{}
+	closed <-chan struct{} // of the turns
+	exit   func() error
 }
 
 // Context is that of the request.
@@ -174,6 +179,8 @@ func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
 	case <-enough:
 		return nil
 	case <-w.Cancelled:
+		return ErrCancelled
+	case <-w.closed:
 		return ErrCancelled
 	case <-w.ctx.Done():
 		return w.ctx.Err()
@@ -209,10 +216,12 @@ func (w *Waiting) Giving(bound time.Duration) (ctx context.Context, done func())
 	}
 }
 
-// Check fails when the prompt is cancelled already.
+// Check fails when the prompt is cancelled already, or its session has ended.
 func (w *Waiting) Check() error {
 	select {
 	case <-w.Cancelled:
+		return ErrCancelled
+	case <-w.closed:
 		return ErrCancelled
 	default:
 		return nil

@@ -262,6 +262,77 @@ func TestPrompt_WaitsForThoseBeforeAndForWhatRunsByItself(t *testing.T) {
 	})
 }
 
+// Who ends what the agent does by itself ends no prompt with it: the next one waits.
+func TestTurns_Pause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := open()
+		defer func() { _ = a.conn.Close() }()
+		a.turns.Own("by itself")
+		a.prompt(t, 1, "one")
+		release, ok := a.turns.Pause()
+		if !ok {
+			t.Fatal("a prompt that waits is worked on")
+		}
+		a.turns.OwnOver("by itself")
+		synctest.Wait()
+		if a.turns.Current() != nil || a.turns.Alone() {
+			t.Error("a turn has begun in the pause")
+		}
+		release()
+		synctest.Wait()
+		if _, ok := a.turns.Pause(); ok {
+			t.Error("there is a pause while a turn runs")
+		}
+		a.turns.Current().Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		a.wantAnswer(t, "1", "end_turn")
+	})
+}
+
+// The end of a session cancels the prompts that wait, and the one whose agent goes with it.
+func TestTurns_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := open()
+		defer func() { _ = a.conn.Close() }()
+		a.prompt(t, 1, "one")
+		a.prompt(t, 2, "two")
+		a.turns.Close()
+		a.turns.Close()
+		a.wantAnswer(t, "2", "cancelled")
+		close(a.gone)
+		a.wantAnswer(t, "1", "cancelled")
+		a.prompt(t, 3, "three")
+		a.wantAnswer(t, "3", "cancelled")
+		if got := a.noted(); len(got) != 1 {
+			t.Errorf("%v has begun", got)
+		}
+	})
+}
+
+// What runs beside a turn has ended when it is closed: it opens nothing behind that.
+func TestTurns_EndComesLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := open()
+		defer func() { _ = a.conn.Close() }()
+		over := false
+		a.begin = func(_ *turn.Waiting, t *turn.Turn[string]) error {
+			t.Go(func(ctx context.Context) {
+				<-ctx.Done()
+				over = true
+			})
+			return nil
+		}
+		a.end = func(_ *turn.Turn[string], v turn.Verdict) turn.Verdict {
+			if !over {
+				t.Error("something runs beside a turn that is closed")
+			}
+			return v
+		}
+		a.prompt(t, 1, "one")
+		a.turns.Current().Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		a.wantAnswer(t, "1", "end_turn")
+	})
+}
+
 func TestPrompt_EndsWhileItWaits(t *testing.T) {
 	var never chan struct{}
 	for name, tt := range map[string]struct {

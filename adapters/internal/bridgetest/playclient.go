@@ -1,0 +1,146 @@
+package bridgetest
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+)
+
+// Client is an event of a client with a session that is open. Where there is none it opens one.
+func (p *Play) Client(name string, weight int, do func(rng *rand.Rand, s *PlaySession)) PlayEvent {
+	return PlayEvent{Name: name, Weight: weight, Do: func(rng *rand.Rand) {
+		if s := p.Some(rng); s != nil {
+			do(rng, s)
+			return
+		}
+		p.Connect()
+		p.OpenSession(acp.MethodSessionNew, nil)
+	}}
+}
+
+// OpenSession opens a session, and waits until it is answered.
+func (p *Play) OpenSession(method string, of *PlaySession) {
+	over := false
+	params := map[string]any{"cwd": p.Cwd, "mcpServers": []any{}}
+	if of != nil {
+		params["sessionId"] = of.ID
+	}
+	p.Request(method, params, func(result json.RawMessage, e *acp.Error) {
+		over = true
+		if e != nil {
+			return
+		}
+		id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
+		if id == "" {
+			id = of.ID
+		}
+		s := p.Add(id)
+		if p.Opened != nil {
+			p.Opened(s)
+		}
+	})
+	p.Expect(method+" is answered", func() bool { return over })
+}
+
+// Reopen opens one of the sessions that are closed.
+func (p *Play) Reopen(rng *rand.Rand) {
+	p.Connect()
+	p.Mu.Lock()
+	closed := slices.DeleteFunc(slices.Clone(p.Sessions), func(s *PlaySession) bool { return s.Open })
+	p.Mu.Unlock()
+	if len(closed) > 0 {
+		method := []string{acp.MethodSessionLoad, acp.MethodSessionResume}[rng.IntN(2)]
+		p.OpenSession(method, closed[rng.IntN(len(closed))])
+	}
+}
+
+// EndSession closes or deletes a session.
+func (p *Play) EndSession(method string, s *PlaySession) {
+	p.Mu.Lock()
+	p.End(s)
+	p.Mu.Unlock()
+	p.Request(method, map[string]any{"sessionId": s.ID}, func(_ json.RawMessage, e *acp.Error) {
+		if e == nil {
+			s.Open = false
+		}
+	})
+}
+
+// CancelAndWait is Cancel, and now and then waits until that comes to the prompts.
+func (p *Play) CancelAndWait(rng *rand.Rand, s *PlaySession) {
+	open := p.Cancel(s)
+	if p.Waits(rng) {
+		p.Expect("a cancel comes to its prompts", func() bool {
+			return !slices.ContainsFunc(open, func(one *PlayPrompt) bool { return !one.Told && !one.Said && !one.Answered })
+		})
+	}
+}
+
+var answers = []string{
+	`{"outcome":{"outcome":"selected","optionId":"allow"}}`, `{"outcome":{"outcome":"selected","optionId":"reject"}}`,
+	`{"outcome":{"outcome":"selected","optionId":"allow_always"}}`, `{"outcome":{"outcome":"cancelled"}}`, `{"outcome":{"outcome":"selected","optionId":"other"}}`,
+}
+
+// answered is the answer to a question that is no permission.
+const answered = `{"outcome":"answered","answers":[["a"]]}`
+
+// AnswerOne answers one of the questions that are open, or that are not any more.
+func (p *Play) AnswerOne(rng *rand.Rand, open bool) {
+	p.Mu.Lock()
+	list := slices.DeleteFunc(slices.Clone(p.Asks), func(a *PlayAsk) bool { return a.Open != open || a.Answered })
+	p.Mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	a := list[rng.IntN(len(list))]
+	result := answers[rng.IntN(len(answers))]
+	if a.Method != acp.MethodSessionRequestPermission {
+		result = []string{answered, `{"outcome":"cancelled"}`}[rng.IntN(2)]
+	}
+	p.Answer(a, result)
+}
+
+// Finish lets everything come to its end. native has the native processes do what they can,
+// and reports whether nothing is left for them. Questions are answered, or their turns are
+// cancelled.
+func (p *Play) Finish(rng *rand.Rand, native func() bool) {
+	cancels := rng.IntN(2) == 0
+	for range 100 {
+		var asks []*PlayAsk
+		idle := false
+		if !p.Wait(func() bool {
+			idle = native() && p.Idle()
+			asks = slices.DeleteFunc(slices.Clone(p.Asks), func(a *PlayAsk) bool { return !a.Open || a.Session == nil || !a.Session.Open })
+			return p.Down || idle || len(asks) > 0
+		}) {
+			p.Mu.Lock()
+			p.Wrong("not everything is answered")
+			p.Mu.Unlock()
+			return
+		}
+		switch {
+		case p.Down || idle:
+			p.Expect("nothing works by itself any more", func() bool {
+				return !slices.ContainsFunc(p.Sessions, func(s *PlaySession) bool { return s.Open && s.Working })
+			})
+			return
+		case cancels:
+			cancels = false
+			for _, s := range p.Sessions {
+				p.Cancel(s)
+			}
+			continue
+		}
+		for _, a := range asks {
+			if a.Method == acp.MethodSessionRequestPermission {
+				p.Answer(a, answers[0])
+			} else {
+				p.Answer(a, answered)
+			}
+		}
+	}
+}

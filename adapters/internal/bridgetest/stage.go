@@ -1,0 +1,161 @@
+package bridgetest
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+var (
+	playFrom  = flag.Uint64("play.from", 0, "the first sequence that is played")
+	playCount = flag.Int("play.count", 0, "how many are; 0 for those that always are")
+)
+
+// shortenFor bounds the time for which a sequence that fails is shortened.
+const shortenFor = 30 * time.Second
+
+// Script is how plays of one kind go.
+type Script struct {
+	// Begin begins a play: it returns what may happen in it, and what brings everything
+	// to its end.
+	Begin func(p *Play, seed uint64) (events []PlayEvent, finish func(rng *rand.Rand))
+	// Show plays a native process.
+	Show func(p *Play, puppet *Puppet) Show
+	// Open opens a connection.
+	Open func() (acp.Conn, error)
+	// Length is how many events happen.
+	Length int
+}
+
+// Stage is where plays are played, one after another.
+type Stage struct {
+	Script
+
+	mu  sync.Mutex
+	now *Play
+}
+
+// NewStage returns a stage, and the address of its puppets for [PuppetVar].
+func NewStage(t *testing.T, s Script) (stage *Stage, addr string) {
+	stage = &Stage{Script: s}
+	addr = Puppets(t, func(p *Puppet) Show {
+		stage.mu.Lock()
+		now := stage.now
+		stage.mu.Unlock()
+		return s.Show(now, p)
+	})
+	return stage, addr
+}
+
+// chosen is an event of a play: its name, and what it makes its choices by.
+type chosen struct {
+	Name string
+	seed uint64
+}
+
+// play plays the events of a seed, or those of a cut.
+func (g *Stage) play(seed uint64, cut []chosen, steady bool) (played []chosen, p *Play) {
+	p = &Play{Steady: steady, open: g.Open, woken: make(chan struct{}), requests: map[acp.ID]*playRequest{}, notices: map[string]bool{}}
+	g.mu.Lock()
+	g.now = p
+	g.mu.Unlock()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	events, finish := g.Begin(p, seed)
+	sum := 0
+	for _, e := range events {
+		sum += e.Weight
+	}
+	for i := 0; (cut == nil && i < g.Length || i < len(cut)) && !p.Failed(); i++ {
+		var e PlayEvent
+		var c chosen
+		if cut != nil {
+			c = cut[i]
+			e = events[slices.IndexFunc(events, func(e PlayEvent) bool { return e.Name == c.Name })]
+		} else {
+			n := rng.IntN(sum)
+			for _, e = range events {
+				if n -= e.Weight; n < 0 {
+					break
+				}
+			}
+			c = chosen{e.Name, rng.Uint64()}
+		}
+		played = append(played, c)
+		p.Mu.Lock()
+		p.Note("-- %s", c.Name)
+		p.Mu.Unlock()
+		e.Do(rand.New(rand.NewPCG(c.seed, 3)))
+	}
+	p.Mu.Lock()
+	p.Note("-- the end")
+	p.Mu.Unlock()
+	if !p.Failed() {
+		finish(rand.New(rand.NewPCG(seed, 4)))
+	}
+	p.Disconnect()
+	return played, p
+}
+
+// Play plays n sequences. One that fails is shortened to the events that make it fail.
+func (g *Stage) Play(t *testing.T, n int) {
+	t.Helper()
+	from := *playFrom
+	if *playCount > 0 {
+		n = *playCount
+	}
+	for seed := from; seed < from+uint64(n); seed++ {
+		played, p := g.play(seed, nil, false)
+		if !p.Failed() {
+			continue
+		}
+		if shorter, q := g.shorten(seed, played); q != nil {
+			played, p = shorter, q
+		}
+		t.Fatalf("seed %d: %s\n%s\n%s", seed, names(played), strings.Join(p.wrong, "\n"), strings.Join(p.log, "\n"))
+	}
+}
+
+// PlayAgain plays a sequence that failed once, some times: what it needs may be rare. Before
+// it a session is opened.
+func (g *Stage) PlayAgain(t *testing.T, seed uint64, times int, events ...string) {
+	t.Helper()
+	for n := range times {
+		list := []chosen{{"new", 0}}
+		for i, name := range events {
+			list = append(list, chosen{name, uint64(n*len(events) + i)})
+		}
+		if _, p := g.play(seed, list, n%2 == 0); p.Failed() {
+			t.Fatalf("%s\n%s\n%s", names(list), strings.Join(p.wrong, "\n"), strings.Join(p.log, "\n"))
+		}
+	}
+}
+
+func names(list []chosen) string {
+	var out []string
+	for _, c := range list {
+		out = append(out, c.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// shorten leaves out events without which the play fails, too. What happens by chance is
+// tried some times.
+func (g *Stage) shorten(seed uint64, played []chosen) (short []chosen, p *Play) {
+	until := time.Now().Add(shortenFor)
+	for i := len(played) - 1; i >= 0 && time.Now().Before(until); i-- {
+		less := slices.Delete(slices.Clone(played), i, i+1)
+		for range 2 {
+			if _, q := g.play(seed, less, false); q.Failed() {
+				played, p = less, q
+				break
+			}
+		}
+	}
+	return played, p
+}
