@@ -65,6 +65,7 @@ type PlaceOptions struct {
 // Move renames from to to. Across file systems it copies and then deletes.
 func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (Entry, error) {
 	src, dst, err := s.both(from, to, "move")
+	tree := s.tree() // what is deleted is what was copied, also when the root is replaced meanwhile
 	if err == nil {
 		err = s.mayBe("moved", from)
 	}
@@ -81,7 +82,7 @@ func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (En
 		if _, err := s.copyTo(ctx, src, dst, to, o, true); err != nil {
 			return Entry{}, explain(err, "move %s to %s", from, to)
 		}
-		err = s.tree().RemoveAll(src)
+		err = tree.RemoveAll(src)
 	}
 	if err != nil {
 		return Entry{}, explain(err, "move %s to %s", from, to)

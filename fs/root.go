@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,13 +15,21 @@ type root struct {
 	now atomic.Pointer[os.Root]
 }
 
-// open has the folder be the root. One that was it before is closed when nobody uses it any more.
-func (r *root) open(dir string) error {
-	opened, err := os.OpenRoot(dir)
-	if err == nil {
-		r.now.Store(opened)
+// open has the folder be the root, by a path without symbolic links. One that was it before is closed when nobody uses
+// it any more.
+func (r *root) open(real string) error {
+	opened, err := os.OpenRoot(real)
+	if err != nil {
+		return err
 	}
-	return err
+	plain, err := withoutLinks(real)
+	inside, insideErr := opened.Stat(".")
+	if err != nil || insideErr != nil || !os.SameFile(plain, inside) {
+		_ = opened.Close()
+		return failf(Failed, "the folder %s is being replaced: try again", real)
+	}
+	r.now.Store(opened)
+	return nil
 }
 
 // look sees to it that the folder that is held is the one of its name. dir leads to real: nowhere else, or who can put a
@@ -35,22 +44,18 @@ func (r *root) look(dir, real string) error {
 		return nil
 	}
 	leads, err := filepath.EvalSymlinks(dir)
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return failf(NotFound, "%s, the root that this server is confined to, is not there any more: make it again", dir)
+	}
+	if err != nil {
+		return explain(err, "look for %s, the root that this server is confined to", dir)
 	}
 	if leads != real {
 		return failf(Escapes, "%s, the root that this server is confined to, leads to %s now, and did to %s: start the server again if that is meant", dir, leads, real)
 	}
-	opened, err := os.OpenRoot(real)
-	if err != nil {
+	if err := r.open(real); err != nil {
 		return explain(err, "open %s, the root that this server is confined to", dir)
 	}
-	info, err := os.Lstat(real)
-	if inside, insideErr := opened.Stat("."); err != nil || insideErr != nil || !os.SameFile(info, inside) {
-		_ = opened.Close()
-		return failf(Failed, "%s, the root that this server is confined to, is being replaced: try again", dir)
-	}
-	r.now.Store(opened) // the old one is closed when nobody uses it any more
 	return nil
 }
 

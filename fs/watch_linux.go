@@ -264,6 +264,9 @@ func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name s
 	if err := w.lost(); err != nil {
 		return err
 	}
+	if _, ok = w.folders[id]; !ok {
+		return nil // it went with what was lost
+	}
 	if mask&syscall.IN_MOVED_FROM != 0 {
 		w.left = &event{mask, cookie, rel}
 		return nil

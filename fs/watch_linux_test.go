@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // watching starts a watch and returns what it tells, as "type path", and its end.
@@ -239,4 +245,57 @@ func TestWatch_NewFolderIsFilled(t *testing.T) {
 			t.Errorf("of what appeared when the folders were entered it has seen %v", seen)
 		}
 	})
+}
+
+// The kernel tells of a rename in two halves, which may come apart. What comes from a folder that was moved away in
+// between is nobody's business any more.
+func TestWatch_HalvesOfARename(t *testing.T) {
+	from, kernel, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	var told []string
+	w := watcher{
+		s: open(t, Options{Home: t.TempDir()}), path: "/w", o: WatchOptions{Recursive: true}, name: "/nowhere", inotify: from,
+		folders: map[int32]string{1: "", 2: "d"}, ids: map[string]int32{"": 1, "d": 2},
+		emit: func(c Change) error {
+			told = append(told, strings.TrimSpace(string(c.Type)+" "+c.Path+" "+c.From))
+			return nil
+		},
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(t.Context()) }()
+	says := func(id int32, mask, cookie uint32, name string) {
+		b := make([]byte, syscall.SizeofInotifyEvent+16)
+		*(*syscall.InotifyEvent)(unsafe.Pointer(&b[0])) = syscall.InotifyEvent{Wd: id, Mask: mask, Cookie: cookie, Len: 16}
+		copy(b[syscall.SizeofInotifyEvent:], name)
+		if _, err := kernel.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		for { // until it was read
+			n := int32(0)
+			if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, kernel.Fd(), syscall.TIOCINQ, uintptr(unsafe.Pointer(&n))); errno != 0 {
+				t.Fatal(errno)
+			}
+			if n == 0 {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+	says(1, syscall.IN_MOVED_FROM, 7, "a")
+	says(1, syscall.IN_MOVED_TO, 7, "b")
+	says(1, syscall.IN_MOVED_FROM|syscall.IN_ISDIR, 8, "d")
+	says(2, syscall.IN_CREATE, 0, "private")
+	says(1, syscall.IN_MOVED_FROM, 9, "c")
+	says(1, syscall.IN_DELETE, 0, "e")
+	_ = kernel.Close()
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("it ended with %v", err)
+	}
+	want := []string{"renamed /w/b /w/a", "removed /w/d", "removed /w/c", "removed /w/e"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

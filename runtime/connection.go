@@ -60,7 +60,12 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 		return nil, acp.Reply{}, err
 	}
 	caps := capabilitiesOf(choice)
+	// An agent process is shared, and is told of who asks first: what one client got wrong would be the end of it for
+	// the others too.
 	info, _ := rawjson.Member(choice.Params, "clientInfo")
+	if json.Unmarshal(info, new(schema.Implementation)) != nil {
+		info = nil
+	}
 	c := &Client{
 		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks(), r.unread),
 		r:      r, onClose: o.OnClose, agent: a,

@@ -358,7 +358,10 @@ func putRaw(ctx context.Context, s *session.Session, d *Departure) error {
 // and headers, and texts that are not of this session.
 func withoutValues(m *acp.Message) *acp.Message {
 	params, _, err := session.WithoutSecrets(rawjson.DeleteMember(bytes.Clone(m.Params()), "_meta", acp.MetaKey, "handover"))
-	if err != nil || string(params) == string(m.Params()) {
+	if err != nil { // what is not understood may have them anywhere
+		params = rawjson.Object{}.String("sessionId", m.Session()).End()
+	}
+	if string(params) == string(m.Params()) {
 		return m
 	}
 	out := acp.NewRequest(m.ID(), m.Method(), params)

@@ -67,7 +67,7 @@ func Choose(initialize *acp.Message, offered []int) (Choice, *acp.Error) {
 	case chosen == 0:
 		return Choice{}, unsupported(asked, offered)
 	case chosen == One && asked <= One:
-		return Choice{Version: One, Params: params}, readable(params, "")
+		return Choice{Version: One, Params: params}, nil
 	}
 	if chosen == Two && !validID(initialize.ID()) {
 		return Choice{}, errID
@@ -77,16 +77,7 @@ func Choose(initialize *acp.Message, offered []int) (Choice, *acp.Error) {
 	if bad != nil {
 		return Choice{}, bad
 	}
-	return Choice{Version: chosen, Params: lowered}, readable(lowered, "as version 1 has it, ")
-}
-
-// readable says what an agent could not read in params of version 1. An agent process is shared, and is told of
-// who asks first: what one client got wrong would be the end of it for the others too.
-func readable(params json.RawMessage, as string) *acp.Error {
-	if err := json.Unmarshal(params, new(schema.InitializeRequest)); err != nil {
-		return acp.Errorf(acp.CodeInvalidParams, "invalid params: %s%v", as, err)
-	}
-	return nil
+	return Choice{Version: chosen, Params: lowered}, nil
 }
 
 // Again returns why an initialize request on a connection of version 2 cannot be carried

@@ -172,9 +172,7 @@ func (d *daemon) launchWith(ctx context.Context, s *daemonState, more ...string)
 		return fmt.Errorf("open the daemon's log: %w", err)
 	}
 	defer log.Close()
-	if err := roomInLog(d.file("log")); err != nil {
-		return err
-	}
+	roomInLog(d.file("log"))
 	if s.LogFrom, err = log.Seek(0, io.SeekEnd); err != nil {
 		return fmt.Errorf("read the daemon's log: %w", err)
 	}

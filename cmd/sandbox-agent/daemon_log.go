@@ -55,16 +55,11 @@ func (l *daemonLog) Write(line []byte) (int, error) {
 }
 
 // roomInLog cuts a log to which nobody writes, so that the next server does not do it before it has said where it
-// listens: that is looked for from where the log ends now.
-func roomInLog(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > daemonLogBound-daemonLogKept/2 {
-		err = cutLog(path, daemonLogKept)
+// listens: that is looked for from where the log ends now. One that cannot be cut is no reason not to start.
+func roomInLog(path string) {
+	if info, err := os.Stat(path); err == nil && info.Size() > daemonLogBound-daemonLogKept/2 {
+		_ = cutLog(path, daemonLogKept)
 	}
-	if err != nil {
-		return fmt.Errorf("cut the daemon's log: %w", err)
-	}
-	return nil
 }
 
 // cutLog leaves the last lines of a log, of so many bytes at most. It takes no room for it: the disk may be full.

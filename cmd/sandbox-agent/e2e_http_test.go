@@ -470,3 +470,17 @@ func isCode(err error, code int) bool {
 	var e *rpcError
 	return errors.As(err, &e) && e.Code == code
 }
+
+// Of an initialize the schema of the protocol takes what cannot be read for left out. An agent's process is shared:
+// what one client got wrong ends it for nobody.
+func TestInitialize_WhatCannotBeRead(t *testing.T) {
+	g := startGateway(t)
+	for _, with := range []string{
+		`"clientInfo":true`, `"clientInfo":{}`, `"clientInfo":{"name":"c"}`, `"clientInfo":{"name":"c","version":"1","title":{}}`,
+		`"clientCapabilities":7`, `"clientCapabilities":{"fs":7}`, `"clientCapabilities":{"terminal":"x"}`, `"_meta":[]`,
+	} {
+		if status, body := g.post(http.MethodPost, "/v2/rpc", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,`+with+`}}`); status != http.StatusOK || !strings.Contains(body, `"agentCapabilities"`) {
+			t.Errorf("%s: %d %s", with, status, body)
+		}
+	}
+}

@@ -29,6 +29,24 @@ func DirSoon(dir string) (unlock func(), err error) {
 	return unlock, err
 }
 
+// Abandoned claims a folder whose claim has ended with its process. It takes only one that nobody but this user
+// can change: where others make folders, too, the lock of theirs could lead to any file.
+func Abandoned(dir string) (unlock func(), ok bool) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || !ours(info) {
+		return nil, false
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+	if err != nil {
+		return nil, false // it is of an earlier version, or is being made
+	}
+	if File(f) != nil {
+		_ = f.Close()
+		return nil, false
+	}
+	return func() { _ = f.Close() }, true
+}
+
 // Dir creates a data directory and claims it until unlock.
 func Dir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

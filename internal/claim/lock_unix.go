@@ -5,6 +5,7 @@ package claim
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,12 @@ func flock(f *os.File, how int) error {
 		return ErrHeld
 	}
 	return err
+}
+
+// ours reports whether a folder is this user's alone.
+func ours(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid() && info.Mode().Perm()&0o077 == 0
 }
 
 // lockFolder takes the lock of a folder.

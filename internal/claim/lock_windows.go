@@ -24,5 +24,8 @@ func lockByte(f *os.File, how uint32) error {
 	return err
 }
 
+// ours is true: each user has temporary files of their own.
+func ours(os.FileInfo) bool { return true }
+
 // lockFolder has no lock to take: folders have none here, and a locked file cannot be removed.
 func lockFolder(dir string) (*os.File, error) { return os.Open(dir) }

@@ -75,13 +75,7 @@ const privatePrefix = "sandbox-agent-state-"
 func private() (dir string, release func(), err error) {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), privatePrefix+"*"))
 	for _, dir := range left {
-		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			continue
-		}
-		if info, err := os.Lstat(filepath.Join(dir, "lock")); err != nil || !info.Mode().IsRegular() {
-			continue // of an earlier version, or being made
-		}
-		if release, err := claim.Dir(dir); err == nil {
+		if release, ok := claim.Abandoned(dir); ok {
 			_ = remove(dir, release) // the next one tries it again
 		}
 	}

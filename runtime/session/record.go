@@ -67,7 +67,8 @@ type record struct {
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
 
-	// Edits is how often clients have changed the record: what a hub has of it is older when it knows fewer.
+	// Edits changes with each change of the record that a client asks for: what a hub has of it may be older when it
+	// knows another number.
 	Edits uint64 `json:"edits,omitempty"`
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
@@ -223,6 +224,7 @@ func (s *Session) save() error {
 		s.edits = nil
 		for _, e := range slices.Backward(edits) {
 			e.undo(&s.rec)
+			s.rec.Edits++ // somebody may have read the record in between
 		}
 		s.unsaved = true
 		s.announceLocked()

@@ -5,6 +5,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
@@ -67,7 +68,7 @@ func (c Capabilities) Can(method string, params json.RawMessage) bool {
 // forAgent returns the client capabilities that an agent process is started with: the
 // client's own, without what is between it and the gateway.
 func forAgent(caps json.RawMessage) json.RawMessage {
-	if len(caps) == 0 || caps[0] != '{' {
+	if len(caps) == 0 || json.Unmarshal(caps, new(schema.ClientCapabilities)) != nil { // as the protocol says of what cannot be read
 		return json.RawMessage("{}")
 	}
 	caps = rawjson.DeleteMember(caps, "_meta", acp.MetaKey)
