@@ -3,6 +3,7 @@ package lasting
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -10,6 +11,7 @@ import (
 
 const (
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
+	methodPending   = "_sandboxagent/session/pending"
 	// maxAnswered bounds the answers that are kept of a session, in case they
 	// have not arrived; the oldest leave.
 	maxAnswered = 128
@@ -152,6 +154,8 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		}
 	case acp.MethodSessionPrompt:
 		c.beginsLocked(r, m.Result())
+	case methodPending:
+		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		delete(c.sessions, r.session)
 		for child, of := range c.children {
@@ -224,6 +228,30 @@ func (s *session) pruneAsks() {
 			delete(s.asks, seq)
 		}
 	}
+}
+
+// pendingLocked returns a list of a session's open requests with the ids that the client knows them by. One
+// that it was not given has none if another request has that id.
+func (c *Conn) pendingLocked(session string, result []byte) []byte {
+	s := c.sessions[session]
+	list, _ := rawjson.Member(result, "pending")
+	out := []byte("[")
+	for i, one := range rawjson.Elements(list) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		id, _ := rawjson.Member(one, "requestId")
+		raw, _ := rawjson.Member(one, "seq")
+		seq, _ := strconv.ParseUint(string(raw), 10, 64)
+		switch {
+		case s != nil && s.asks[seq] != nil:
+			one = rawjson.SetMember(one, []byte(s.asks[seq].shown), "requestId")
+		case c.shownLocked(acp.ID(id)) != nil:
+			one = rawjson.DeleteMember(one, "requestId")
+		}
+		out = append(out, one...)
+	}
+	return rawjson.SetMember(result, append(out, ']'), "pending")
 }
 
 // shownLocked returns the unanswered request that the client knows by id.

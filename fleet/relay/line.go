@@ -467,7 +467,8 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 	q.Forward(nil, res)
 }
 
-// pending returns a list of open requests with the ids that the client knows them by.
+// pending returns a list of open requests with the ids that the client knows them by. One that it
+// was not given has none: the node's own id may be that of another session's request.
 func (l *line) pending(result json.RawMessage) json.RawMessage {
 	list, _ := rawjson.Member(result, "pending")
 	out := []byte("[")
@@ -476,10 +477,11 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		if id, ok := rawjson.Member(one, "requestId"); ok {
-			if n, a := l.askOfLocked(acp.ID(id)); a != nil {
-				one = rawjson.SetMember(one, []byte(acp.IntID(n)), "requestId")
-			}
+		id, _ := rawjson.Member(one, "requestId")
+		if n, a := l.askOfLocked(acp.ID(id)); a != nil {
+			one = rawjson.SetMember(one, []byte(acp.IntID(n)), "requestId")
+		} else {
+			one = rawjson.DeleteMember(one, "requestId")
 		}
 		out = append(out, one...)
 	}
