@@ -57,3 +57,66 @@ func TestRPC_PendingOfASessionThatIsNotOpen(t *testing.T) {
 		t.Errorf("the own turn: %s", m.Frame())
 	}
 }
+
+// knowing initializes a connection that knows subagents as sessions of their own.
+func (h *hub) knowing(token string, version int) *client {
+	h.t.Helper()
+	c := dial(h.t, h.url, token)
+	params := `{"protocolVersion":1,"clientCapabilities":{"subagents":{}}}`
+	if version == 2 {
+		params = `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`
+	}
+	c.must("initialize", params)
+	return c
+}
+
+// Who opens a session while a subagent waits for an answer is asked, too, and sees what comes of it.
+func TestRPC_SubagentOfASessionThatIsOpened(t *testing.T) {
+	h := startHub(t)
+	h.box("box", nil)
+	owner := h.knowing(adminToken, 2)
+	s := owner.session("box")
+	owner.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":` + prompt(s, "subagent") + `}`)
+	ask, _ := owner.next(0, "the subagent's request", isAsk)
+	child := ask.Session()
+	if child == s {
+		t.Fatalf("the session itself asks: %s", ask.Frame())
+	}
+	var watchers []*client
+	for _, tt := range []struct {
+		name    string
+		version int
+		method  string
+		more    string
+	}{
+		{"resumed", 2, "session/resume", ``},
+		{"behind an event", 2, "session/resume", `,"_meta":{"sandboxagent.dev":{"after":1}}`},
+		{"replayed", 2, "session/resume", `,"replayFrom":{"type":"start"}`},
+		{"resumed in version 1", 1, "session/resume", ``},
+		{"loaded in version 1", 1, "session/load", ``},
+	} {
+		c := h.knowing(adminToken, tt.version)
+		c.must(tt.method, fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]%s}`, s, tt.more))
+		shown, _ := c.next(0, tt.name+": the subagent's request", isAsk)
+		if shown.Session() != child {
+			t.Errorf("%s: it asks in session %s, want %s", tt.name, shown.Session(), child)
+		}
+		if ids := c.pendingIDs(s); len(ids) != 1 || ids[0] != string(shown.ID()) {
+			t.Errorf("%s: %q are open, want %s", tt.name, ids, shown.ID())
+		}
+		watchers = append(watchers, c)
+		ask = shown
+	}
+	last := watchers[len(watchers)-1]
+	options, _ := rawjson.Member(ask.Params(), "options")
+	last.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":%q}}}`, ask.ID(), rawjson.MemberString(rawjson.Elements(options)[0], "optionId")))
+	for i, c := range watchers {
+		c.next(0, fmt.Sprintf("%d: what the subagent does then", i), func(m *acp.Message) bool {
+			return m.Session() == child && strings.Contains(string(m.Frame()), `"completed"`)
+		})
+		if c == last {
+			continue
+		}
+		c.next(0, fmt.Sprintf("%d: that it is answered", i), func(m *acp.Message) bool { return m.Method() == acp.MethodCancelRequest })
+	}
+}

@@ -63,6 +63,7 @@ type ask struct {
 	line    *line
 	id      acp.ID // as the node knows it
 	session *session
+	seq     uint64 // number of its event, 0 when the node does not say
 }
 
 // greetLocked takes what an initialize says of the client. Nodes are sent the client's own,
@@ -658,6 +659,7 @@ func (c *Client) detach(s *session) {
 	c.mu.Lock()
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
+		s.at().forgetLocked(s)
 	}
 	c.mu.Unlock()
 	c.Detach(s)

@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+const secondHello = `{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{}}`
+
+// of is a message of a subagent as a gateway numbers it.
+func of(root, frame string) string {
+	i := strings.LastIndex(frame, `"seq":`)
+	return frame[:i] + fmt.Sprintf(`"rootSessionId":%q,`, root) + frame[i:]
+}
+
+func asks(id int, session string, seq int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"session/request_permission","params":{"sessionId":%q,"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, id, session, seq)
+}
+
+// subagents is a hub of nodes whose client has opened session s at node a and t at node b.
+func subagents(t *testing.T) (w *world, e *editor, a, b *wire) {
+	t.Helper()
+	w = newWorld(t, "a", "b")
+	w.two = true
+	w.found["s"], w.found["t"] = "a", "b"
+	e = w.connect(secondHello, acp.OneStream)
+	var wires []*wire
+	for i, s := range []string{"s", "t"} {
+		e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/resume","params":{"sessionId":%q,"cwd":"/"}}`, i+1, s)
+		c := w.dialed(w.found[s])
+		c.answers(c.takes("session/resume"), `{}`)
+		wants(t, e, fmt.Sprint(i+1)+" ok")
+		wires = append(wires, c)
+	}
+	return w, e, wires[0], wires[1]
+}
+
+// What a subagent says is its session's, also when nobody has announced it, as when it began before the client came.
+func TestSubagent_NotAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, e, a, b := subagents(t)
+		a.says("%s", of("s", asks(7, "s.c", 5)))
+		a.says("%s", of("s", update("s.c", 6, "says")))
+		b.says("%s", of("s", update("x", 6, "of another node's session")))
+		b.says("%s", of("s", asks(7, "x", 7)))
+		b.says("%s", update("s.c", 8, "of none"))
+		wants(t, e, "asked 1", "s.c says")
+
+		e.send(`{"jsonrpc":"2.0","id":3,"method":"_sandboxagent/session/pending","params":{"sessionId":"s"}}`)
+		a.answers(a.takes("_sandboxagent/session/pending"), `{"pending":[{"requestId":7,"seq":5},{"requestId":1,"seq":9}]}`)
+		res := e.gets()[0]
+		if list, _ := rawjson.Member(res.Result(), "pending"); string(list) != `[{"requestId":1,"seq":5},{"seq":9}]` {
+			t.Errorf("open are %s", list)
+		}
+		w.set("a", false)
+		_ = a.Close()
+		synctest.Wait()
+		w.set("a", true)
+		a = w.dialed("a")
+		resume := a.takes("session/resume")
+		a.says("%s", of("s", asks(7, "s.c", 5))) // it is open still
+		a.says("%s", of("s", asks(8, "s.c", 9)))
+		a.answers(resume, `{}`)
+		a.answers(a.takes("_sandboxagent/session/pending"), `{"pending":[{"requestId":7,"seq":5},{"requestId":8,"seq":9}]}`)
+		wants(t, e, "asked 2")
+		for ask, want := range map[int]string{1: "7", 2: "8"} {
+			e.send(`{"jsonrpc":"2.0","id":%d,"result":{}}`, ask)
+			if m := a.takes(""); string(m.ID()) != want {
+				t.Errorf("the answer to %d answers %s at the node, want %s", ask, m.ID(), want)
+			}
+		}
+	})
+}
+
+// A gateway of an earlier version does not say whose a subagent is. It is known when it was announced, also
+// behind more of them than are kept; its open request is asked once.
+func TestSubagent_OfAnOlderGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, e, a, _ := subagents(t)
+		for i := range maxChildren + 1 {
+			a.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"subagent_update","sessionId":"c%d"}}}`, i)
+			if i%1000 == 0 {
+				e.gets()
+			}
+		}
+		e.gets()
+		a.says("%s", asks(7, fmt.Sprint("c", maxChildren), 5))
+		a.says("%s", asks(7, fmt.Sprint("c", maxChildren), 5))
+		wants(t, e, "asked 1")
+		a.says("%s", asks(7, fmt.Sprint("c", maxChildren), 9)) // it was started anew, and counts from one
+		wants(t, e, `$/cancel_request {"requestId":1}`, "asked 2")
+	})
+}
+
+// A session that the client leaves and opens again asks again what is open.
+func TestSubagent_LeftAndOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, e, a, _ := subagents(t)
+		a.says("%s", of("s", asks(7, "s.c", 5)))
+		wants(t, e, "asked 1")
+		e.send(`{"jsonrpc":"2.0","id":3,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+		a.answers(a.takes("_sandboxagent/session/detach"), `{}`)
+		wants(t, e, "3 ok")
+		e.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		a.takesNothing() // as at a gateway, who has left has no say
+		e.send(`{"jsonrpc":"2.0","id":4,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		a.says("%s", of("s", asks(7, "s.c", 5)))
+		a.answers(a.takes("session/resume"), `{}`)
+		wants(t, e, "asked 2", "4 ok")
+	})
+}
