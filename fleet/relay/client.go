@@ -67,20 +67,30 @@ type ask struct {
 }
 
 // greetLocked takes what an initialize says of the client. Nodes are sent the client's own,
-// with the agent that it named elsewhere, and without what a client cannot do that may only read.
+// with the agent that it named elsewhere. One that may only read names none, and is one that watches: a node
+// starts no agent for it, and opens no session that is closed. Nodes of earlier versions start that of the session.
 func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
-	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
+	drives := c.token.Scope.Allows(store.ScopeDrive)
+	if !drives { // no agent is to be started, or installed, for who may only read
+		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey, "agent")
+		c.agent = ""
+	} else if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
 		c.agent = name
 	} else if c.agent != "" {
 		params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, c.agent), "_meta", acp.MetaKey, "agent")
 	}
-	if !c.token.Scope.Allows(store.ScopeDrive) { // no agent is to wait for its answers
+	if !drives { // no agent is to wait for its answers
 		for _, place := range []string{"clientCapabilities", "capabilities"} {
 			for _, path := range [][]string{{"fs"}, {"terminal"}, {"elicitation"}, {"_meta", acp.MetaKey, "requestQuestion"}} {
 				params = rawjson.DeleteMember(params, append([]string{place}, path...)...)
 			}
 		}
+		place := "clientCapabilities"
+		if choice.Version == version.Two {
+			place = "capabilities"
+		}
+		params = rawjson.SetMember(params, []byte("true"), place, "_meta", acp.MetaKey, "watch")
 	}
 	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
 	known := viewer.ReadCapabilities(caps)
@@ -227,6 +237,9 @@ func (c *Client) request(q *viewer.Request, m *acp.Message) error {
 	}
 	if m.HasSession() {
 		return c.toSession(q, m)
+	}
+	if !c.token.Scope.Allows(store.ScopeDrive) { // a node of an earlier version would start its agent for that
+		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
 	}
 	return c.toNode(q, m)
 }
