@@ -22,7 +22,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet"
@@ -72,7 +71,7 @@ func newBoxWith(t testing.TB, o runtime.Options, log *slog.Logger) http.Handler 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Adapters, o.Stored, o.Version = []adapters.Adapter{mock.New(exe)}, true, "test"
+	o.Adapters, o.Stored, o.Version = append(o.Adapters, mock.New(exe)), true, "test"
 	rt, err := runtime.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -2,11 +2,19 @@ package fleet_test
 
 import (
 	"fmt"
+	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/mock"
+	"sandboxagent.dev/sandbox-agent/adapters/native"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 func isAsk(m *acp.Message) bool { return m.Method() == acp.MethodSessionRequestPermission }
@@ -119,4 +127,41 @@ func TestRPC_SubagentOfASessionThatIsOpened(t *testing.T) {
 		}
 		c.next(0, fmt.Sprintf("%d: that it is answered", i), func(m *acp.Message) bool { return m.Method() == acp.MethodCancelRequest })
 	}
+}
+
+// A subagent is cancelled by its own id through the hub as at its gateway, also by who came later: the agent is told.
+func TestRPC_SubagentIsCancelled(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := native.NewCustom(adapters.Info{ID: "mock2", Name: "Mock of version 2"}, native.Command{Path: exe, Args: []string{mock.Arg, "--acp", "2", "--state-dir", t.TempDir()}}, true)
+	h := startHub(t)
+	h.join("box", h.joinToken(), nil, newBoxWith(t, runtime.Options{DefaultAgent: "mock2", DataDir: t.TempDir(), Adapters: []adapters.Adapter{two}}, nil))
+	h.awaitState("box", fleet.StateOnline)
+	owner := h.knowing(adminToken, 2)
+	s := rawjson.MemberString(owner.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"includeRaw":true}}}`), "sessionId")
+	owner.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":` + prompt(s, "child-permission") + `}`)
+	owner.next(0, "the subagent's request", isAsk)
+	c := h.knowing(adminToken, 2)
+	c.must("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+	ask, _ := c.next(0, "the subagent's request", isAsk)
+	child := ask.Session()
+	if m := c.call("session/prompt", prompt(child, "hello")); m.Err() == nil || rawjson.MemberString(m.Err().Data, "parentSessionId") != s {
+		t.Errorf("who prompts a subagent is told %s", m.Frame())
+	}
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":%q}}`, child))
+	if m := c.call("tool_call/cancel", fmt.Sprintf(`{"sessionId":%q,"toolCallId":"none"}`, child)); errorKind(m) == "session_not_found" {
+		t.Errorf("who cancels a call of a subagent is told %s", m.Frame())
+	}
+	told := func(method string) func() bool {
+		return func() bool {
+			_, raw := h.ask(http.MethodGet, "/nodes/box/v2/sessions/"+s+"/raw", adminToken, nil)
+			return slices.ContainsFunc(strings.Split(string(raw), "\n"), func(line string) bool {
+				return strings.Contains(line, `"from":"gateway"`) && strings.Contains(line, method) && strings.Contains(line, child)
+			})
+		}
+	}
+	h.await("the agent is told to cancel the subagent", told("session/cancel"))
+	h.await("the agent is told to cancel the call", told("tool_call/cancel"))
 }

@@ -422,6 +422,11 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 			return c.endSession(q, m)
 		}
 	}
+	if l, is, err := c.lineOfChild(m); err != nil {
+		return err
+	} else if is { // the node says what can be asked of a subagent
+		return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
+	}
 	l, found, err := c.lineOf(m)
 	if err != nil {
 		return err
@@ -612,8 +617,11 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if !m.HasSession() {
 			return // such as that it is initialized, which concerns no node
 		}
-		var l *line
-		if l, _, err = c.lineOf(m); err == nil {
+		l, is, failed := c.lineOfChild(m)
+		if !is {
+			l, _, failed = c.lineOf(m)
+		}
+		if err = failed; err == nil {
 			l.tellNode(m.Clone())
 		}
 	}
@@ -703,6 +711,38 @@ func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
 	}
 	l, err := c.lineTo(found.Node, found.Agent)
 	return l, found, err
+}
+
+// lineOfChild is lineOf for a message that names a subagent of a session that the client has open; is says that
+// it does. A session with the id comes first, unless the message says at which node the subagent is.
+func (c *Client) lineOfChild(m *acp.Message) (l *line, is bool, err error) {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return nil, false, err
+	}
+	id, node := m.Session(), ""
+	c.mu.Lock()
+	if c.sessions[id] == nil {
+		for _, l := range c.lines {
+			if s := c.sessions[l.children[id]]; s != nil && s.at() == l && (at.name == "" || at.name == l.node) {
+				node = l.node
+			}
+		}
+	}
+	c.mu.Unlock()
+	if node == "" {
+		return nil, false, nil
+	}
+	if at.name == "" {
+		if _, err := c.g.find(c.token, id, ""); err == nil {
+			return nil, false, nil
+		}
+	}
+	if _, err := c.g.fleet.Node(c.token, node); err != nil {
+		return nil, true, err // its labels have changed, or it was forgotten
+	}
+	l, err = c.lineTo(node, "")
+	return l, true, err
 }
 
 // tell shows the client a notification of the hub's own, if it knows such.

@@ -114,3 +114,43 @@ func TestSubagent_LeftAndOpenedAgain(t *testing.T) {
 		wants(t, e, "asked 2", "4 ok")
 	})
 }
+
+// A subagent can be cancelled, and a call of it, by its own id. All else the node says. A session that has the id comes first.
+func TestSubagent_Cancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, e, a, b := subagents(t)
+		a.says("%s", of("s", update("s.c", 5, "says")))
+		a.says("%s", of("s", update("u", 6, "says"))) // as a session of the other node is called
+		w.found["u"] = "b"
+		wants(t, e, "s.c says", "u says")
+		for _, at := range []string{"", `,"_meta":{"sandboxagent.dev":{"node":"a"}}`} {
+			e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s.c"%s}}`, at)
+			if m := a.takes("session/cancel"); m.Session() != "s.c" {
+				t.Errorf("the node is sent %s", m.Frame())
+			}
+			for i, method := range []string{"tool_call/cancel", "session/prompt", "_sandboxagent/session/get"} {
+				e.send(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"sessionId":"s.c","toolCallId":"t"%s}}`, 3+i, method, at)
+				m := a.takes(method)
+				if m.Session() != "s.c" {
+					t.Errorf("the node is sent %s", m.Frame())
+				}
+				a.answers(m, `{}`)
+				wants(t, e, fmt.Sprint(3+i)+" ok")
+			}
+		}
+		a.says("%s", of("s", update("s.c", 7, "goes on")))
+		wants(t, e, "s.c goes on")
+		e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"u"}}`)
+		if m := b.takes("session/cancel"); m.Session() != "u" {
+			t.Errorf("the node is sent %s", m.Frame())
+		}
+		e.send(`{"jsonrpc":"2.0","id":9,"method":"session/cancel","params":{"sessionId":"s.d"}}`)
+		wants(t, e, "9 session_not_found")
+
+		w.set("a", false)
+		_ = a.Close()
+		synctest.Wait()
+		e.send(`{"jsonrpc":"2.0","id":10,"method":"tool_call/cancel","params":{"sessionId":"s.c","toolCallId":"t"}}`)
+		wants(t, e, "10 node_offline")
+	})
+}
