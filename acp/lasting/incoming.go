@@ -28,7 +28,7 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.Method() == acp.MethodCancelRequest {
 		return c.withdrawnLocked(m)
 	}
-	s := c.sessionLocked(m.Session())
+	s := c.sessionLocked(&m)
 	c.noteChildLocked(&m)
 	seq, numbered := uintOf(m.Meta(), "seq")
 	if s == nil || !numbered {
@@ -53,10 +53,15 @@ func (c *Conn) shownAsIsLocked(m acp.Message) []acp.Message {
 	return c.one[:]
 }
 
-// sessionLocked returns the session that a message belongs to, which may be of a child of it.
-func (c *Conn) sessionLocked(id string) *session {
-	if s := c.sessions[id]; s != nil {
+// sessionLocked returns the session that a message belongs to, which may be of a child of it. Gateways of
+// earlier versions do not say whose: it was announced.
+func (c *Conn) sessionLocked(m *acp.Message) *session {
+	id := m.Session()
+	if s := c.sessions[id]; s != nil || id == "" {
 		return s
+	}
+	if root := m.Root(); root != "" {
+		return c.sessions[root]
 	}
 	return c.sessions[c.children[id]]
 }
@@ -67,7 +72,7 @@ const maxChildren = 4096
 
 // noteChildLocked notes the session that a child is of: it has the child's events.
 func (c *Conn) noteChildLocked(m *acp.Message) {
-	if !c.two || string(m.UpdateKind()) != "subagent_update" || len(c.children) >= maxChildren {
+	if !c.parts || string(m.UpdateKind()) != "subagent_update" || len(c.children) >= maxChildren {
 		return
 	}
 	of := m.Session()
@@ -80,14 +85,14 @@ func (c *Conn) noteChildLocked(m *acp.Message) {
 }
 
 // isNewLocked reports whether the client has not been given the frame with the event's
-// number, and notes that it is. An event is one frame in version 1. In version 2 it may be
-// several, and behind those of the last the state may be told.
+// number, and notes that it is. An event is one frame in version 1. In version 2, and for who knows subagents, it
+// may be several, and in version 2 the state may be told behind those of the last.
 func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 	switch {
 	case seq > s.after:
 		s.after, s.part, s.given, s.skip = seq, true, 1, 0
 		return true
-	case seq < s.after || !c.two:
+	case seq < s.after || !c.parts:
 		return false
 	case s.skip > 0:
 		s.skip--
@@ -100,17 +105,17 @@ func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 // wholeLocked notes that the client has all frames of the newest event.
 func (s *session) wholeLocked() { s.part, s.given, s.skip = false, 0, 0 }
 
-// fromLocked returns the event behind which the session goes on, on a new connection. In
-// version 2 the newest event comes again, as not all of it may have arrived. told says that
+// fromLocked returns the event behind which the session goes on, on a new connection. If events
+// have parts the newest comes again, as not all of it may have arrived. told says that
 // the client has asked for the state, which follows; else it is not given that.
 func (c *Conn) fromLocked(s *session, told bool) uint64 {
 	switch {
-	case !c.two:
+	case !c.parts:
 		return s.after
 	case s.part:
 		s.skip = s.given
 		return s.after - 1
-	case !told:
+	case c.two && !told:
 		s.skip = 1
 	}
 	return s.after
@@ -148,7 +153,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionResume:
 		if s := c.sessions[r.session]; s != nil {
 			seq, _ := uintOf(resultMeta(m), "seq")
-			if s.after = max(s.after, seq); c.two {
+			if s.after = max(s.after, seq); c.parts {
 				s.wholeLocked()
 			}
 		}

@@ -71,6 +71,8 @@ type ask struct {
 // starts no agent for it, and opens no session that is closed. Nodes of earlier versions start that of the session.
 func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
+	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
+	c.notices = viewer.ReadCapabilities(caps).WantsNotices()
 	drives := c.token.Scope.Allows(store.ScopeDrive)
 	if !drives { // no agent is to be started, or installed, for who may only read
 		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey, "agent")
@@ -91,10 +93,10 @@ func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 			place = "capabilities"
 		}
 		params = rawjson.SetMember(params, []byte("true"), place, "_meta", acp.MetaKey, "watch")
+		if !c.notices { // who asks for nothing of a gateway's own is told nothing of it
+			params = rawjson.SetMember(params, []byte("false"), place, "_meta", acp.MetaKey, "notices")
+		}
 	}
-	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
-	known := viewer.ReadCapabilities(caps)
-	c.notices = known.WantsNotices()
 	c.two = choice.Version == version.Two
 	c.hello = acp.NewRequest(helloID, acp.MethodInitialize, params)
 }
