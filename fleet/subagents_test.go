@@ -144,9 +144,12 @@ func TestRPC_SubagentIsCancelled(t *testing.T) {
 	owner.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":` + prompt(s, "child-permission") + `}`)
 	owner.next(0, "the subagent's request", isAsk)
 	c := h.knowing(adminToken, 2)
-	c.must("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+	res := c.must("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
 	ask, _ := c.next(0, "the subagent's request", isAsk)
 	child := ask.Session()
+	if list, _ := rawjson.Member(res, "_meta", acp.MetaKey, "subagents"); string(list) != fmt.Sprintf("[%q]", child) {
+		t.Errorf("these work: %s, want %s", list, child)
+	}
 	if m := c.call("session/prompt", prompt(child, "hello")); m.Err() == nil || rawjson.MemberString(m.Err().Data, "parentSessionId") != s {
 		t.Errorf("who prompts a subagent is told %s", m.Frame())
 	}

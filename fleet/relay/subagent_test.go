@@ -119,6 +119,13 @@ func TestSubagent_LeftAndOpenedAgain(t *testing.T) {
 func TestSubagent_Cancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, e, a, b := subagents(t)
+		e.send(`{"jsonrpc":"2.0","id":8,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		a.answers(a.takes("session/resume"), `{"_meta":{"sandboxagent.dev":{"subagents":["s.q",0]}}}`)
+		wants(t, e, "8 ok")
+		e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s.q"}}`) // it has said nothing yet
+		if m := a.takes("session/cancel"); m.Session() != "s.q" {
+			t.Errorf("the node is sent %s", m.Frame())
+		}
 		a.says("%s", of("s", update("s.c", 5, "says")))
 		a.says("%s", of("s", update("u", 6, "says"))) // as a session of the other node is called
 		w.found["u"] = "b"
