@@ -177,16 +177,21 @@ func (m *Message) Clone() Message {
 }
 
 // AppendSeq appends the frame to dst with n as
-// params._meta["sandboxagent.dev"].seq, and everything else as it was. A frame
-// whose params are not an object is appended unchanged.
-func (m *Message) AppendSeq(dst []byte, n uint64) []byte {
+// params._meta["sandboxagent.dev"].seq, and everything else as it was. If root is not "", that is
+// there as rootSessionId, see [Message.Root]. A frame whose params are not an object is appended
+// unchanged.
+func (m *Message) AppendSeq(dst []byte, n uint64, root string) []byte {
 	if !m.params.IsSet() || m.frame[m.params.From] != '{' {
 		return append(dst, m.frame...)
 	}
 	if m.meta.IsSet() {
 		var num [20]byte
 		dst = append(dst, m.frame[:m.params.From]...)
-		dst = append(dst, rawjson.SetMember(m.Params(), strconv.AppendUint(num[:0], n, 10), "_meta", MetaKey, "seq")...)
+		params := rawjson.SetMember(m.Params(), strconv.AppendUint(num[:0], n, 10), "_meta", MetaKey, "seq")
+		if root != "" {
+			params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, root), "_meta", MetaKey, "rootSessionId")
+		}
+		dst = append(dst, params...)
 		return append(dst, m.frame[m.params.To:]...)
 	}
 	end := m.params.To - 1 // the closing brace
@@ -196,8 +201,18 @@ func (m *Message) AppendSeq(dst []byte, n uint64) []byte {
 	}
 	dst = append(dst, `"_meta":{"`+MetaKey+`":{"seq":`...)
 	dst = strconv.AppendUint(dst, n, 10)
+	if root != "" {
+		dst = append(dst, `,"rootSessionId":`...)
+		dst = rawjson.AppendQuoted(dst, root)
+	}
 	dst = append(dst, `}}`...)
 	return append(dst, m.frame[end:]...)
+}
+
+// Root returns the session in whose log a message of a subagent's session is, "" when the message
+// does not say: a gateway says it of those that it numbers.
+func (m *Message) Root() string {
+	return rawjson.MemberString(m.Meta(), MetaKey, "rootSessionId")
 }
 
 // MetaKey is the member of _meta that belongs to this gateway.

@@ -127,8 +127,25 @@ func TestMessage_AppendSeq(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"m"}`:                                                         `{"jsonrpc":"2.0","method":"m"}`,
 	} {
 		m := MustParse([]byte(frame))
-		if got := string(m.AppendSeq(nil, 9)); got != want {
+		if got := string(m.AppendSeq(nil, 9, "")); got != want {
 			t.Errorf("%s\n got %s\nwant %s", frame, got, want)
+		}
+	}
+}
+
+func TestMessage_Root(t *testing.T) {
+	for frame, want := range map[string]string{
+		`{"jsonrpc":"2.0","method":"m","params":{"a":1}}`:                                              `{"jsonrpc":"2.0","method":"m","params":{"a":1,"_meta":{"sandboxagent.dev":{"seq":9,"rootSessionId":"s\"1"}}}}`,
+		`{"jsonrpc":"2.0","method":"m","params":{"_meta":{"v":1,"w":[]}}}`:                             `{"jsonrpc":"2.0","method":"m","params":{"_meta":{"v":1,"w":[],"sandboxagent.dev":{"seq":9,"rootSessionId":"s\"1"}}}}`,
+		`{"jsonrpc":"2.0","method":"m","params":{"_meta":{"sandboxagent.dev":{"rootSessionId":"x"}}}}`: `{"jsonrpc":"2.0","method":"m","params":{"_meta":{"sandboxagent.dev":{"rootSessionId":"s\"1","seq":9}}}}`,
+	} {
+		m := MustParse([]byte(frame))
+		got := m.AppendSeq(nil, 9, `s"1`)
+		if string(got) != want {
+			t.Errorf("%s\n got %s\nwant %s", frame, got, want)
+		}
+		if m = MustParse(got); m.Root() != `s"1` {
+			t.Errorf("%s is of %q", got, m.Root())
 		}
 	}
 }
@@ -171,7 +188,7 @@ func FuzzParse(f *testing.F) {
 		} else if m.IsRequest() && again.ID() != IntID(7) || m.HasSession() && again.Session() != "new session" {
 			t.Fatalf("rewritten frame %q has id %s, session %q", out, again.ID(), again.Session())
 		}
-		if seq := m.AppendSeq(nil, 3); !json.Valid(seq) {
+		if seq := m.AppendSeq(nil, 3, `a "root"`); !json.Valid(seq) {
 			t.Fatalf("with seq: %q", seq)
 		}
 	})

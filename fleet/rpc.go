@@ -256,7 +256,7 @@ func (h *Hub) updates(ctx context.Context, id store.ReplicaID, after uint64, gap
 			if err != nil || m.Method() != acp.MethodSessionUpdate {
 				continue // what a client has sent, and what is not told again
 			}
-			if m, err = acp.Parse(m.AppendSeq(nil, l.Seq)); err == nil && !yield(m, nil) {
+			if m, err = acp.Parse(m.AppendSeq(nil, l.Seq, "")); err == nil && !yield(m, nil) {
 				return
 			}
 		}

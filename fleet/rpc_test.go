@@ -22,7 +22,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet"
@@ -72,7 +71,7 @@ func newBoxWith(t testing.TB, o runtime.Options, log *slog.Logger) http.Handler 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Adapters, o.Stored, o.Version = []adapters.Adapter{mock.New(exe)}, true, "test"
+	o.Adapters, o.Stored, o.Version = append(o.Adapters, mock.New(exe)), true, "test"
 	rt, err := runtime.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -792,4 +791,40 @@ func TestRPC_DeletedWhileAnotherHasItOpen(t *testing.T) {
 			t.Errorf("%s: %s", method, m.Frame())
 		}
 	}
+}
+
+// Who may only read has no agent started, whichever it names, and opens no session that is closed.
+func TestRPC_WhoWatchesChangesNothing(t *testing.T) {
+	h := startCopier(t)
+	h.box("box", nil)
+	owner := h.hello(adminToken)
+	s := owner.session("box")
+	owner.must("session/prompt", prompt(s, "echo hello"))
+	owner.must("session/close", `{"sessionId":"`+s+`"}`)
+	read := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeRead})
+	for name, tt := range map[string]struct{ hello, method, params string }{
+		"load": {
+			`{"protocolVersion":1,"clientCapabilities":{},"_meta":{"sandboxagent.dev":{"agent":"none-such"}}}`,
+			"session/load", `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`,
+		},
+		"resume": {
+			`{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{},"_meta":{"sandboxagent.dev":{"agent":"none-such"}}}`,
+			"session/resume", `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],"replayFrom":{"type":"start"}}`,
+		},
+	} {
+		c := dial(t, h.url, read)
+		c.must("initialize", tt.hello)
+		c.must(tt.method, tt.params)
+		c.next(0, name+": what was said", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), "hello") })
+		if state := rawjson.MemberString(c.must("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`), "state"); state != "closed" {
+			t.Errorf("%s: the session is %s", name, state)
+		}
+	}
+	// The watchers see what comes when somebody opens it.
+	watcher := dial(t, h.url, read)
+	watcher.must("initialize", `{"protocolVersion":1}`)
+	watcher.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	owner.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	owner.must("session/prompt", prompt(s, "echo again"))
+	watcher.next(0, "what is said then", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), "again") })
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -26,7 +27,8 @@ import (
 type Client struct {
 	*viewer.Client
 	r       *Runtime
-	agent   *agents.Agent
+	agent   *agents.Agent // nil when it only watches
+	watch   bool
 	needs   agents.Needs                   // what its process is started for
 	process atomic.Pointer[agents.Process] // of the agent; held, nil when the connection has ended
 	onClose func(id string)
@@ -52,24 +54,28 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if name == "" {
 		name = o.Agent
 	}
+	caps := capabilitiesOf(choice)
 	if o.ID == "" {
 		o.ID = uuid.NewString()
+	}
+	if caps.Watch {
+		c := r.newClient(caps, o)
+		r.addClient(c)
+		res := acp.NewResult(m.ID(), c.initialized(nil))
+		return c, acp.Reply{Frame: res.Frame()}, nil
 	}
 	a, err := r.agents.Named(name)
 	if err != nil {
 		return nil, acp.Reply{}, err
 	}
-	caps := capabilitiesOf(choice)
 	// An agent process is shared, and is told of who asks first: what one client got wrong would be the end of it for
 	// the others too.
 	info, _ := rawjson.Member(choice.Params, "clientInfo")
 	if json.Unmarshal(info, new(schema.Implementation)) != nil {
 		info = nil
 	}
-	c := &Client{
-		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks(), r.unread),
-		r:      r, onClose: o.OnClose, agent: a,
-	}
+	c := r.newClient(caps, o)
+	c.agent = a
 	c.needs = agents.Needs{
 		Capabilities: r.sessions.Offered(c.Capabilities().Raw), ClientInfo: bytes.Clone(info),
 		Progress: func(p adapters.InstallProgress) { c.Post(journal.Notice, progressFrame(p)) },
@@ -96,12 +102,23 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	}
 	p.Reserve()
 	c.process.Store(p)
-	c.Touch()
-	r.mu.Lock()
-	r.clients[c.ID()] = c
-	r.mu.Unlock()
+	r.addClient(c)
 	res := acp.NewResult(m.ID(), c.initialized(p))
 	return c, acp.Reply{Frame: res.Frame()}, nil
+}
+
+func (r *Runtime) newClient(caps viewer.Capabilities, o acp.ConnectOptions) *Client {
+	return &Client{
+		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks(), r.unread),
+		r:      r, onClose: o.OnClose, watch: caps.Watch,
+	}
+}
+
+func (r *Runtime) addClient(c *Client) {
+	c.Touch()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients[c.ID()] = c
 }
 
 // capabilitiesOf reads what initialize says of the client.
@@ -121,9 +138,12 @@ func (c *Client) initialized(p *agents.Process) json.RawMessage {
 	return res
 }
 
-// initializeResult is the agent's own answer with what the gateway adds.
+// initializeResult is the agent's own answer with what the gateway adds. p is nil for who only watches.
 func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
-	res, agent := p.Initialized(), p.Agent().ID()
+	res, agent := json.RawMessage("{}"), ""
+	if p != nil {
+		res, agent = p.Initialized(), p.Agent().ID()
+	}
 	set := func(value string, path ...string) { res = rawjson.SetMember(res, []byte(value), path...) }
 	set("1", "protocolVersion")
 	set("true", "agentCapabilities", "loadSession")
@@ -133,15 +153,17 @@ func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 		}
 	}
 	if _, ok := rawjson.Member(res, "agentInfo"); !ok {
-		info, _ := schema.Encode(map[string]string{"name": agent, "version": r.o.Version})
+		info, _ := schema.Encode(map[string]string{"name": cmp.Or(agent, "sandbox-agent"), "version": r.o.Version})
 		set(string(info), "agentInfo")
 	}
 	if _, ok := rawjson.Member(res, "authMethods"); !ok {
 		set("[]", "authMethods")
 	}
-	own, _ := schema.Encode(map[string]any{
-		"agent": agent, "agents": r.agents.Names(), "version": r.o.Version, "extensions": r.extensions(),
-	})
+	said := map[string]any{"agents": r.agents.Names(), "version": r.o.Version, "extensions": r.extensions()}
+	if p != nil {
+		said["agent"] = agent
+	}
+	own, _ := schema.Encode(said)
 	set(string(own), "agentCapabilities", "_meta", acp.MetaKey)
 	return res
 }

@@ -30,7 +30,7 @@ func (r *Runtime) extensions() map[string]any {
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
 		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
-		"sessionEnded": true, "sessionReleased": true, "sessionMcpServers": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
+		"sessionEnded": true, "sessionReleased": true, "sessionMcpServers": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "watch": true, "requestedSessionId": true,
 		"files": r.o.Files != nil, "hostTools": r.o.HostTools != nil,
 		"methods": methods,
 	}

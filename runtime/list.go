@@ -67,7 +67,7 @@ func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
 		res.Next = page.NextCursor
 	}
 	p := c.process.Load()
-	if res.Next != "" || agent != "" && agent != c.agent.ID() || p == nil || !p.Capabilities().List {
+	if res.Next != "" || p == nil || agent != "" && agent != c.agent.ID() || !p.Capabilities().List {
 		q.Encode(nil, res)
 		return
 	}

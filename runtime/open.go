@@ -315,12 +315,20 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 			return
 		}
 	}
+	if s == nil && c.watch {
+		q.Fail(nil, notFound(m.Session()))
+		return
+	}
 	if s == nil {
 		c.openForeign(q, m)
 		return
 	}
 	if err := s.Readable(); err != nil {
 		q.Fail(nil, err)
+		return
+	}
+	if c.watch {
+		c.watchSession(q, m, s)
 		return
 	}
 	wait, err := s.Open()
@@ -358,6 +366,17 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		}
 		c.attachOpened(q, &own, s, missing)
 	})
+}
+
+// watchSession attaches a client that only watches. What it asks for besides changes nothing, and the agent is
+// not asked what was said elsewhere.
+func (c *Client) watchSession(q *viewer.Request, m *acp.Message, s *session.Session) {
+	if err := s.Over(); err != nil {
+		q.Fail(nil, err)
+		return
+	}
+	s.EndLostCalls()
+	c.attachNow(q, m, s, nil, q.Method() == acp.MethodSessionLoad && s.AddedElsewhere())
 }
 
 // attachOpened attaches the client to a session that it loads or resumes, and answers. What

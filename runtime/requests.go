@@ -57,6 +57,9 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		c.cancelRequest(ctx, m)
 		return
 	}
+	if c.watch {
+		return
+	}
 	if !m.HasSession() {
 		if p := c.process.Load(); p != nil && m.Method() != "initialized" && m.Method() != "notifications/initialized" {
 			_ = p.Send(ctx, m.Clone())
@@ -91,6 +94,12 @@ func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
 	}
 }
 
+// watching are the requests of a connection that only watches.
+var watching = map[string]bool{
+	acp.MethodInitialize: true, acp.MethodSessionList: true, acp.MethodSessionLoad: true, acp.MethodSessionResume: true,
+	"_sandboxagent/session/detach": true, "_sandboxagent/session/events": true, "_sandboxagent/session/get": true, "_sandboxagent/session/pending": true,
+}
+
 // request registers the request and handles it.
 func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Reply) {
 	begin := func() observe.Span { return observe.NoSpan{} }
@@ -100,6 +109,10 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	}
 	q := c.Accept(m, sink, begin)
 	if q == nil {
+		return
+	}
+	if c.watch && !watching[q.Method()] {
+		q.Fail(nil, problem.New(problem.PermissionDenied, "this connection only watches: open another one without watch for %s", q.Method()))
 		return
 	}
 	if m.HasSession() && m.Session() == "" {
@@ -183,7 +196,7 @@ func (c *Client) agentOf(m *acp.Message) string {
 	if s := c.r.sessions.Find(m.Session()); s != nil {
 		return s.About().Agent
 	}
-	if rawjson.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+	if rawjson.MemberString(m.Meta(), acp.MetaKey, "agent") != "" || c.agent == nil {
 		return ""
 	}
 	return c.agent.ID()

@@ -114,14 +114,16 @@ func (c *Client) initializeAgain(m *acp.Message, sink chan acp.Reply) {
 		choice, err = version.Choose(m, []int{version.Two})
 	}
 	p := c.process.Load()
-	if err == nil && p == nil {
+	if err == nil && p == nil && !c.watch {
 		err = acp.Errorf(acp.CodeInvalidRequest, "the connection has ended")
 	}
 	if err != nil {
 		c.refuse(m, err, sink)
 		return
 	}
-	c.Renew(capabilitiesOf(choice))
+	caps := capabilitiesOf(choice)
+	caps.Watch = c.watch
+	c.Renew(caps)
 	c.answer(acp.NewResult(m.ID(), c.initialized(p)), sink)
 }
 

@@ -83,6 +83,7 @@ type Conn struct {
 	begun    bool
 	greeted  bool                // initialize was answered
 	two      bool                // the connection is of version 2 of the protocol
+	parts    bool                // an event may be several frames: in version 2, and for who knows subagents
 	turns    bool                // the client itself wants to hear how turns end
 	queue    []outgoing          // what no connection has taken, in order; bounded by maxWaiting
 	room     chan struct{}       // closed and replaced when the queue is no longer full
@@ -121,7 +122,7 @@ type request struct {
 type session struct {
 	params []byte // of the resume that attaches to it again, without after
 	after  uint64 // the newest event that the client was given
-	part   bool   // it may have more frames than were given, in version 2
+	part   bool   // it may have more frames than were given
 	given  int    // frames of it, requests not counted
 	skip   int    // how many of them come again
 	turn   turn   // of the client's own, in version 2

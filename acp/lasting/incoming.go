@@ -3,6 +3,7 @@ package lasting
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -10,6 +11,7 @@ import (
 
 const (
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
+	methodPending   = "_sandboxagent/session/pending"
 	// maxAnswered bounds the answers that are kept of a session, in case they
 	// have not arrived; the oldest leave.
 	maxAnswered = 128
@@ -26,7 +28,7 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.Method() == acp.MethodCancelRequest {
 		return c.withdrawnLocked(m)
 	}
-	s := c.sessionLocked(m.Session())
+	s := c.sessionLocked(&m)
 	c.noteChildLocked(&m)
 	seq, numbered := uintOf(m.Meta(), "seq")
 	if s == nil || !numbered {
@@ -51,10 +53,15 @@ func (c *Conn) shownAsIsLocked(m acp.Message) []acp.Message {
 	return c.one[:]
 }
 
-// sessionLocked returns the session that a message belongs to, which may be of a child of it.
-func (c *Conn) sessionLocked(id string) *session {
-	if s := c.sessions[id]; s != nil {
+// sessionLocked returns the session that a message belongs to, which may be of a child of it. Gateways of
+// earlier versions do not say whose: it was announced.
+func (c *Conn) sessionLocked(m *acp.Message) *session {
+	id := m.Session()
+	if s := c.sessions[id]; s != nil || id == "" {
 		return s
+	}
+	if root := m.Root(); root != "" {
+		return c.sessions[root]
 	}
 	return c.sessions[c.children[id]]
 }
@@ -65,7 +72,7 @@ const maxChildren = 4096
 
 // noteChildLocked notes the session that a child is of: it has the child's events.
 func (c *Conn) noteChildLocked(m *acp.Message) {
-	if !c.two || string(m.UpdateKind()) != "subagent_update" || len(c.children) >= maxChildren {
+	if !c.parts || string(m.UpdateKind()) != "subagent_update" || len(c.children) >= maxChildren {
 		return
 	}
 	of := m.Session()
@@ -78,14 +85,14 @@ func (c *Conn) noteChildLocked(m *acp.Message) {
 }
 
 // isNewLocked reports whether the client has not been given the frame with the event's
-// number, and notes that it is. An event is one frame in version 1. In version 2 it may be
-// several, and behind those of the last the state may be told.
+// number, and notes that it is. An event is one frame in version 1. In version 2, and for who knows subagents, it
+// may be several, and in version 2 the state may be told behind those of the last.
 func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 	switch {
 	case seq > s.after:
 		s.after, s.part, s.given, s.skip = seq, true, 1, 0
 		return true
-	case seq < s.after || !c.two:
+	case seq < s.after || !c.parts:
 		return false
 	case s.skip > 0:
 		s.skip--
@@ -98,17 +105,17 @@ func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 // wholeLocked notes that the client has all frames of the newest event.
 func (s *session) wholeLocked() { s.part, s.given, s.skip = false, 0, 0 }
 
-// fromLocked returns the event behind which the session goes on, on a new connection. In
-// version 2 the newest event comes again, as not all of it may have arrived. told says that
+// fromLocked returns the event behind which the session goes on, on a new connection. If events
+// have parts the newest comes again, as not all of it may have arrived. told says that
 // the client has asked for the state, which follows; else it is not given that.
 func (c *Conn) fromLocked(s *session, told bool) uint64 {
 	switch {
-	case !c.two:
+	case !c.parts:
 		return s.after
 	case s.part:
 		s.skip = s.given
 		return s.after - 1
-	case !told:
+	case c.two && !told:
 		s.skip = 1
 	}
 	return s.after
@@ -146,12 +153,14 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionResume:
 		if s := c.sessions[r.session]; s != nil {
 			seq, _ := uintOf(resultMeta(m), "seq")
-			if s.after = max(s.after, seq); c.two {
+			if s.after = max(s.after, seq); c.parts {
 				s.wholeLocked()
 			}
 		}
 	case acp.MethodSessionPrompt:
 		c.beginsLocked(r, m.Result())
+	case methodPending:
+		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		delete(c.sessions, r.session)
 		for child, of := range c.children {
@@ -224,6 +233,30 @@ func (s *session) pruneAsks() {
 			delete(s.asks, seq)
 		}
 	}
+}
+
+// pendingLocked returns a list of a session's open requests with the ids that the client knows them by. One
+// that it was not given has none if another request has that id.
+func (c *Conn) pendingLocked(session string, result []byte) []byte {
+	s := c.sessions[session]
+	list, _ := rawjson.Member(result, "pending")
+	out := []byte("[")
+	for i, one := range rawjson.Elements(list) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		id, _ := rawjson.Member(one, "requestId")
+		raw, _ := rawjson.Member(one, "seq")
+		seq, _ := strconv.ParseUint(string(raw), 10, 64)
+		switch {
+		case s != nil && s.asks[seq] != nil:
+			one = rawjson.SetMember(one, []byte(s.asks[seq].shown), "requestId")
+		case c.shownLocked(acp.ID(id)) != nil:
+			one = rawjson.DeleteMember(one, "requestId")
+		}
+		out = append(out, one...)
+	}
+	return rawjson.SetMember(result, append(out, ']'), "pending")
 }
 
 // shownLocked returns the unanswered request that the client knows by id.

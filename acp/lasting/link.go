@@ -254,6 +254,7 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 		case first:
 			c.mu.Lock()
 			c.greeted, c.two = true, isTwo(&m)
+			c.parts = c.two || knowsSubagents(&c.hello)
 			c.up = m.Err() == nil // what the client writes when it knows is not left behind by a Close
 			c.mu.Unlock()
 			c.give(m.Clone())
@@ -276,6 +277,12 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 func isTwo(m *acp.Message) bool {
 	v, _ := rawjson.Member(m.Result(), "protocolVersion")
 	return string(v) == "2"
+}
+
+// knowsSubagents reports whether a client says so that speaks version 1 of the protocol.
+func knowsSubagents(hello *acp.Message) bool {
+	v, ok := rawjson.Member(hello.Params(), "clientCapabilities", "subagents")
+	return ok && string(v) != "null" && string(v) != "false"
 }
 
 func (c *Conn) dial() (acp.Conn, error) {

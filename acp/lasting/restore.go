@@ -91,7 +91,7 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
 	about := rawjson.Object{}.String("sessionId", id).End()
-	open, failure, err := c.patientCall(live, "_sandboxagent/session/pending", about)
+	open, failure, err := c.patientCall(live, methodPending, about)
 	if err != nil || failure != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ var repeatable = map[string]bool{
 	acp.MethodSessionSetMode: true, acp.MethodSessionSetConfigOption: true, acp.MethodSessionSetModel: true,
 	acp.MethodAuthenticate: true, acp.MethodLogout: true, version.MethodAuthLogin: true, version.MethodAuthLogout: true,
 	acp.MethodInitialize:        true,
-	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, "_sandboxagent/session/pending": true,
+	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, methodPending: true,
 	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
 	"_sandboxagent/session/detach": true, "_sandboxagent/session/terminate": true,
 	"_sandboxagent/fs/stat": true, "_sandboxagent/fs/read_file": true, "_sandboxagent/fs/list_entries": true,

@@ -310,7 +310,7 @@ func TestRestore_ARequestThatIsNotOnTheListYet(t *testing.T) {
 }
 
 // A gateway that was started anew counts from one again: a request whose number
-// the client knows already is given another one, in both directions.
+// the client knows already is given another one, in both directions, and in the list of those that are open.
 func TestRestore_NumbersOfRequestsComeAgain(t *testing.T) {
 	withPair(t, func(t *testing.T, p pair) {
 		p.one.asks(7, 5)
@@ -328,6 +328,9 @@ func TestRestore_NumbersOfRequestsComeAgain(t *testing.T) {
 			ids[string(m.ID())] = true
 			shown = append(shown, string(m.ID()))
 		}
+		p.sends(`{"jsonrpc":"2.0","id":3,"method":"_sandboxagent/session/pending","params":{"sessionId":"s"}}`)
+		p.two.replies(t, methodPending, `{"pending":[{"requestId":7,"seq":6},{"requestId":7,"seq":9},{"requestId":8,"seq":10}]}`)
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{"pending":[{"requestId":%s,"seq":6},{"seq":9},{"requestId":8,"seq":10}]}}`, shown[0])
 		p.sends(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"no"}}`, shown[0])
 		if m := p.two.takes(t, ""); frame(m) != `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"no"}}` {
 			t.Errorf("%s", m.Frame())

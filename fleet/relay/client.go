@@ -63,27 +63,40 @@ type ask struct {
 	line    *line
 	id      acp.ID // as the node knows it
 	session *session
+	seq     uint64 // number of its event, 0 when the node does not say
 }
 
 // greetLocked takes what an initialize says of the client. Nodes are sent the client's own,
-// with the agent that it named elsewhere, and without what a client cannot do that may only read.
+// with the agent that it named elsewhere. One that may only read names none, and is one that watches: a node
+// starts no agent for it, and opens no session that is closed. Nodes of earlier versions start that of the session.
 func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
-	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
+	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
+	c.notices = viewer.ReadCapabilities(caps).WantsNotices()
+	drives := c.token.Scope.Allows(store.ScopeDrive)
+	if !drives { // no agent is to be started, or installed, for who may only read
+		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey, "agent")
+		c.agent = ""
+	} else if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
 		c.agent = name
 	} else if c.agent != "" {
 		params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, c.agent), "_meta", acp.MetaKey, "agent")
 	}
-	if !c.token.Scope.Allows(store.ScopeDrive) { // no agent is to wait for its answers
+	if !drives { // no agent is to wait for its answers
 		for _, place := range []string{"clientCapabilities", "capabilities"} {
 			for _, path := range [][]string{{"fs"}, {"terminal"}, {"elicitation"}, {"_meta", acp.MetaKey, "requestQuestion"}} {
 				params = rawjson.DeleteMember(params, append([]string{place}, path...)...)
 			}
 		}
+		place := "clientCapabilities"
+		if choice.Version == version.Two {
+			place = "capabilities"
+		}
+		params = rawjson.SetMember(params, []byte("true"), place, "_meta", acp.MetaKey, "watch")
+		if !c.notices { // who asks for nothing of a gateway's own is told nothing of it
+			params = rawjson.SetMember(params, []byte("false"), place, "_meta", acp.MetaKey, "notices")
+		}
 	}
-	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
-	known := viewer.ReadCapabilities(caps)
-	c.notices = known.WantsNotices()
 	c.two = choice.Version == version.Two
 	c.hello = acp.NewRequest(helloID, acp.MethodInitialize, params)
 }
@@ -226,6 +239,9 @@ func (c *Client) request(q *viewer.Request, m *acp.Message) error {
 	}
 	if m.HasSession() {
 		return c.toSession(q, m)
+	}
+	if !c.token.Scope.Allows(store.ScopeDrive) { // a node of an earlier version would start its agent for that
+		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
 	}
 	return c.toNode(q, m)
 }
@@ -407,6 +423,11 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 		if _, named := rawjson.Member(m.Meta(), acp.MetaKey, "node"); !named {
 			return c.endSession(q, m)
 		}
+	}
+	if l, is, err := c.lineOfChild(m); err != nil {
+		return err
+	} else if is { // the node says what can be asked of a subagent
+		return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
 	}
 	l, found, err := c.lineOf(m)
 	if err != nil {
@@ -598,8 +619,11 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if !m.HasSession() {
 			return // such as that it is initialized, which concerns no node
 		}
-		var l *line
-		if l, _, err = c.lineOf(m); err == nil {
+		l, is, failed := c.lineOfChild(m)
+		if !is {
+			l, _, failed = c.lineOf(m)
+		}
+		if err = failed; err == nil {
 			l.tellNode(m.Clone())
 		}
 	}
@@ -658,6 +682,7 @@ func (c *Client) detach(s *session) {
 	c.mu.Lock()
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
+		s.at().forgetLocked(s)
 	}
 	c.mu.Unlock()
 	c.Detach(s)
@@ -688,6 +713,38 @@ func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
 	}
 	l, err := c.lineTo(found.Node, found.Agent)
 	return l, found, err
+}
+
+// lineOfChild is lineOf for a message that names a subagent of a session that the client has open; is says that
+// it does. A session with the id comes first, unless the message says at which node the subagent is.
+func (c *Client) lineOfChild(m *acp.Message) (l *line, is bool, err error) {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return nil, false, err
+	}
+	id, node := m.Session(), ""
+	c.mu.Lock()
+	if c.sessions[id] == nil {
+		for _, l := range c.lines {
+			if s := c.sessions[l.children[id]]; s != nil && s.at() == l && (at.name == "" || at.name == l.node) {
+				node = l.node
+			}
+		}
+	}
+	c.mu.Unlock()
+	if node == "" {
+		return nil, false, nil
+	}
+	if at.name == "" {
+		if _, err := c.g.find(c.token, id, ""); err == nil {
+			return nil, false, nil
+		}
+	}
+	if _, err := c.g.fleet.Node(c.token, node); err != nil {
+		return nil, true, err // its labels have changed, or it was forgotten
+	}
+	l, err = c.lineTo(node, "")
+	return l, true, err
 }
 
 // tell shows the client a notification of the hub's own, if it knows such.

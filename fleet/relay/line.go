@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ const (
 	maxOut      = 256              // messages that wait to be sent to a node; more are refused
 	maxOutBytes = 32 << 20         // and their bytes, or one message
 	maxAsks     = 1024             // open requests of one node's agents; beyond, the node is left
+	maxChildren = 4096             // subagents that a line knows; beyond, one of them is forgotten, and cannot be cancelled
 	replayBound = 30 * time.Second // the answer to session/load waits so long for a client that does not read the replay
 
 	methodNodeState = "_sandboxagent/node/state"
@@ -52,7 +54,7 @@ type line struct {
 	ended    bool
 	caps     json.RawMessage // what the node's agent can, nil until it has answered
 	calls    map[acp.ID]call
-	children map[string]string // sessions that live in the log of another, which is the value
+	children map[string]string // sessions that live in the log of another, which is the value; at most maxChildren
 	asks     int               // open requests
 	bytes    int               // of what is in out
 }
@@ -302,27 +304,68 @@ func (l *line) sessionOf(m *acp.Message) *session {
 	id := m.Session()
 	s := l.c.sessions[id]
 	if s == nil {
-		s = l.c.sessions[l.children[id]]
+		root := m.Root()
+		if root == "" { // gateways of earlier versions do not say: it was announced
+			root = l.children[id]
+		}
+		if s = l.c.sessions[root]; s != nil && s.at() == l {
+			l.noteChildLocked(id, s)
+		}
 	}
 	if s == nil || s.at() != l {
 		return nil
 	}
-	if string(m.UpdateKind()) == "subagent_update" && len(l.children) < maxSessions {
-		if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" {
-			l.children[child] = s.id
-		}
+	if string(m.UpdateKind()) == "subagent_update" {
+		l.noteChildLocked(rawjson.MemberString(m.Update(), "sessionId"), s)
 	}
 	return s
 }
 
+// noteChildLocked notes a subagent of a session. Client.mu is held.
+func (l *line) noteChildLocked(child string, s *session) {
+	if child == "" || child == s.id {
+		return
+	}
+	l.children[child] = s.id
+	for one := range l.children {
+		if len(l.children) <= maxChildren {
+			break
+		}
+		delete(l.children, one)
+	}
+}
+
+// forgetLocked forgets what is known of a session that the client leaves: its subagents, and what its agent asks,
+// which is asked again when the client opens it again. Client.mu is held.
+func (l *line) forgetLocked(s *session) {
+	maps.DeleteFunc(l.children, func(_, of string) bool { return of == s.id })
+	for n, a := range l.c.asks {
+		if a.line == l && a.session == s {
+			delete(l.c.asks, n)
+			l.asks--
+		}
+	}
+}
+
 // asked takes a request of an agent. A client that may only read is not shown it, and one that has the session open
-// no more, or not yet, cannot answer: others do. An error would be an answer, for all of them.
+// no more, or not yet, cannot answer: others do. An error would be an answer, for all of them. One that
+// the client was shown and that is open is not shown again.
 func (l *line) asked(m acp.Message) error {
 	s, c := l.sessionOf(&m), l.c
 	if s == nil || !c.token.Scope.Allows(store.ScopeDrive) {
 		return nil
 	}
+	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
 	c.mu.Lock()
+	before, had := l.askOfLocked(m.ID())
+	if had != nil && seq > 0 && had.seq == seq && had.session == s {
+		c.mu.Unlock()
+		return nil
+	}
+	if had != nil { // the node counts anew: what it has asked before is open no more
+		delete(c.asks, before)
+		l.asks--
+	}
 	if l.asks >= maxAsks {
 		c.mu.Unlock()
 		return problem.New(problem.TooManyRequests, "%s has %d requests open on this connection: answer some", l.node, maxAsks)
@@ -330,8 +373,11 @@ func (l *line) asked(m acp.Message) error {
 	l.asks++
 	c.lastAsk++
 	id := c.lastAsk
-	c.asks[id] = &ask{line: l, id: m.ID(), session: s}
+	c.asks[id] = &ask{line: l, id: m.ID(), session: s, seq: seq}
 	c.mu.Unlock()
+	if had != nil {
+		had.session.show(l.ctx, l, withdrawal(before))
+	}
 	s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
 	return nil
 }
@@ -449,6 +495,7 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 			c.mu.Unlock()
 			break
 		}
+		l.forgetLocked(s)
 		if s.opens > 0 { // the client wants it again behind this
 			s.left = true
 			c.mu.Unlock()
@@ -467,7 +514,8 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 	q.Forward(nil, res)
 }
 
-// pending returns a list of open requests with the ids that the client knows them by.
+// pending returns a list of open requests with the ids that the client knows them by. One that it
+// was not given has none: the node's own id may be that of another session's request.
 func (l *line) pending(result json.RawMessage) json.RawMessage {
 	list, _ := rawjson.Member(result, "pending")
 	out := []byte("[")
@@ -476,10 +524,11 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		if id, ok := rawjson.Member(one, "requestId"); ok {
-			if n, a := l.askOfLocked(acp.ID(id)); a != nil {
-				one = rawjson.SetMember(one, []byte(acp.IntID(n)), "requestId")
-			}
+		id, _ := rawjson.Member(one, "requestId")
+		if n, a := l.askOfLocked(acp.ID(id)); a != nil {
+			one = rawjson.SetMember(one, []byte(acp.IntID(n)), "requestId")
+		} else {
+			one = rawjson.DeleteMember(one, "requestId")
 		}
 		out = append(out, one...)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strconv"
 	"time"
 
@@ -241,6 +242,7 @@ func (l *line) forsake(s *session) {
 			l.asks--
 		}
 	}
+	maps.DeleteFunc(l.children, func(_, of string) bool { return of == s.id })
 	ended := l.ended
 	c.mu.Unlock()
 	for _, n := range asks {

@@ -372,7 +372,7 @@ func TestScope_WhoWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.scope, w.found["s"] = store.ScopeRead, "a"
-		e := w.connect(`{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true},"terminal":true,"elicitation":{"form":{}},"session":{},"_meta":{"sandboxagent.dev":{"requestQuestion":true,"notices":true}}}}`, acp.OneStream)
+		e := w.connect(`{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true},"terminal":true,"elicitation":{"form":{}},"session":{},"_meta":{"sandboxagent.dev":{"requestQuestion":true,"notices":true}}},"_meta":{"sandboxagent.dev":{"agent":"dear"}}}`, acp.OneStream)
 		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/etc","mcpServers":[{"command":"x"}],"additionalDirectories":["/"],"_meta":{"sandboxagent.dev":{"after":3,"model":"dear","env":{"A":"b"}}}}}`)
 		synctest.Wait()
 		c := <-w.nodes["a"].wires
@@ -383,10 +383,18 @@ func TestScope_WhoWatches(t *testing.T) {
 				t.Errorf("the node is told that the client can %s: %s", without, caps)
 			}
 		}
+		if !rawjson.MemberBool(caps, "_meta", acp.MetaKey, "watch") {
+			t.Errorf("the node is not told that the client watches: %s", caps)
+		}
+		if agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); agent != "mock" {
+			t.Errorf("the node is to start %q, want the session's own", agent)
+		}
 		c.answers(m, `{"protocolVersion":1}`)
 		if got := string(c.takes("session/load").Params()); got != `{"sessionId":"s","cwd":"/work","mcpServers":[],"_meta":{"sandboxagent.dev":{"after":3}}}` {
 			t.Errorf("it is opened with %s", got)
 		}
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"_sandboxagent/session/get","params":{"_meta":{"sandboxagent.dev":{"node":"a"}}}}`)
+		c.takesNothing()
 	})
 }
 

@@ -86,10 +86,20 @@ func (s *session) reached() uint64 {
 	return s.shown
 }
 
-// saw notes that a node has opened the session, and the number of the event that its answer names as the newest
-// before it.
+// saw notes that a node has opened the session, the number of the event that its answer names as the newest
+// before it, and the subagents that work.
 func (s *session) saw(result json.RawMessage) {
 	s.gone.Store(false)
+	if l := s.at(); l != nil { // not of a copy
+		list, _ := rawjson.Member(result, "_meta", acp.MetaKey, "subagents")
+		s.c.mu.Lock()
+		for _, one := range rawjson.Elements(list) {
+			if one[0] == '"' {
+				l.noteChildLocked(rawjson.Unquote(one), s)
+			}
+		}
+		s.c.mu.Unlock()
+	}
 	s.showing.Lock()
 	defer s.showing.Unlock()
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))

@@ -72,7 +72,8 @@ func Cleaner(forms []Form, values ...string) func(text string) string {
 // that it has nothing to do with.
 const shortest = 8
 
-var telling = pattern.New(`(?i)key|token|secret|passw|credential`)
+// PWD alone is the working directory.
+var telling = pattern.New(`(?i)key|token|secret|passw|pass$|_pass_|_pwd$|credential|dsn$|(^|_)pat$`)
 
 // Values returns the values of variables, NAME=value, whose names say that they are
 // secrets.

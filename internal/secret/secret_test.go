@@ -8,10 +8,11 @@ import (
 )
 
 func TestCleaner(t *testing.T) {
-	values := secret.Values([]string{"MY_KEY=a-word-of-mine", "my_password=p\"<&>ss\\w\"", "SHORT_TOKEN=abc", "PATH=/usr/bin:/bin", "broken"})
+	values := secret.Values([]string{"MY_KEY=a-word-of-mine", "my_password=p\"<&>ss\\w\"", "SHORT_TOKEN=abc", "PATH=/usr/bin:/bin", "broken", "OLDPWD=/work/here", "PWD=/work/there", "COMPASS_POINT=north-west"})
 	clean := secret.Cleaner(secret.Forms(), values...)
 	for text, want := range map[string]string{
 		"":                                    "",
+		"/work/here /work/there north-west":   "/work/here /work/there north-west",
 		"it is a-word-of-mine, abc, /usr/bin": "it is [removed], abc, /usr/bin",
 		`{"key":"p\"<&>ss\\w\""}`:             `{"key":"[removed]"}`,
 		`{"key":"sk-0123456789abcdefghij"}`:   `{"key":"[removed]"}`,
@@ -20,6 +21,11 @@ func TestCleaner(t *testing.T) {
 	} {
 		if got := clean(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	for _, name := range []string{"DB_PASS", "MYSQL_PWD", "GITHUB_PAT", "STORE_DSN", "DB_PASS_2"} {
+		if len(secret.Values([]string{name + "=a-word-of-mine"})) != 1 {
+			t.Errorf("%s is not called a secret", name)
 		}
 	}
 	if got := secret.Cleaner(nil)("sk-0123456789abcdefghij"); !strings.HasPrefix(got, "sk-") {

@@ -188,7 +188,7 @@ func (s *Session) anybodyCanLocked(method string, params json.RawMessage) bool {
 		}
 	}
 	_, known := acp.LookupMethod(method)
-	return len(s.feeds) == 0 && (known || method == acp.MethodRequestQuestion)
+	return !s.attendedLocked() && (known || method == acp.MethodRequestQuestion)
 }
 
 // closeAskLocked closes a request that is open, and tells those who may hold it.

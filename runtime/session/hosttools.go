@@ -65,7 +65,7 @@ func (s *Session) hostAnswers(method string) bool {
 			return false
 		}
 	}
-	return len(s.feeds) > 0 || !viewer.ReadCapabilities(s.rec.Capabilities).Can(method, nil)
+	return s.attendedLocked() || !viewer.ReadCapabilities(s.rec.Capabilities).Can(method, nil)
 }
 
 // askHost has the host answer a request of the agent. It is called by the reader and

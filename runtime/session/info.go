@@ -202,6 +202,15 @@ func (s *Session) Describe(result json.RawMessage, seq uint64) json.RawMessage {
 	if s.incompleteLocked(oldest) {
 		meta["historyIncomplete"] = true
 	}
+	var working []string
+	for _, one := range s.rec.Subagents {
+		if one.Working && s.m.hosting == serving {
+			working = append(working, one.ID)
+		}
+	}
+	if len(working) > 0 { // a client that has come to nothing of theirs can cancel them
+		meta["subagents"] = working
+	}
 	if s.rec.lacksCredentials() {
 		meta["credentialsRequired"] = s.rec.OwnCredentials
 	}

@@ -222,6 +222,18 @@ func serverValues(setup json.RawMessage) []string {
 	}
 	for _, one := range setupServers(setup) {
 		address(textOf(one["url"]))
+		flag := ""
+		for _, raw := range rawjson.Elements(one["args"]) {
+			arg := textOf(raw)
+			if flag != "" && !strings.HasPrefix(arg, "-") { // --api-key KEY
+				out = append(out, flag+"="+arg)
+			}
+			if flag = ""; strings.HasPrefix(arg, "-") {
+				flag = strings.TrimLeft(arg, "-")
+				out = append(out, flag) // --api-key=KEY
+			}
+			address(arg)
+		}
 		for _, v := range variables(one["env"]) {
 			out = append(out, v)
 			_, v, _ = strings.Cut(v, "=")

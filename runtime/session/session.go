@@ -169,6 +169,16 @@ func (s *Session) Leave(f *viewer.Feed) {
 	s.announceLocked()
 }
 
+// attendedLocked reports whether a client is attached that could answer.
+func (s *Session) attendedLocked() bool {
+	for f := range s.feeds {
+		if !f.Client().Capabilities().Watch {
+			return true
+		}
+	}
+	return false
+}
+
 // soleLocked notes the only reader, to whom what is shown can be written at once: of several
 // one would wait for the others.
 func (s *Session) soleLocked() {

@@ -168,18 +168,11 @@ func (s *Session) retire() []*viewer.Client {
 // it is closed.
 func (s *Session) Open() (wait <-chan struct{}, err error) {
 	s.mu.Lock()
-	if err := s.departedLocked(); err != nil {
+	if err := s.overLocked(); err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
-	switch s.m.life {
-	case ended:
-		defer s.mu.Unlock()
-		return nil, acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (%s): start a new one", s.id, s.rec.Ended.Reason)
-	case deleted:
-		s.mu.Unlock()
-		return nil, notFound(s.id)
-	case stopping:
+	if s.m.life == stopping {
 		done := make(chan struct{})
 		s.handleLocked(event{kind: stopped, done: func(bool, error) { close(done) }})
 		return done, nil
@@ -191,6 +184,23 @@ func (s *Session) Open() (wait <-chan struct{}, err error) {
 	}
 	s.handleLocked(event{kind: loaded})
 	return opened, nil
+}
+
+// Over says why a session cannot be opened, nil when it can. One that is closed stays so.
+func (s *Session) Over() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overLocked()
+}
+
+func (s *Session) overLocked() error {
+	switch s.m.life {
+	case ended:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (%s): start a new one", s.id, s.rec.Ended.Reason)
+	case deleted:
+		return notFound(s.id)
+	}
+	return s.departedLocked()
 }
 
 // Shutdown makes the session take no more work, and cancels what it does. A log that was not
@@ -292,7 +302,7 @@ func (s *Session) Tidy(b Bounds) {
 	if s.m.hosting == serving && !busy {
 		p = s.m.link.p
 		caps := p.Capabilities()
-		alone := len(s.feeds) == 0 && (caps.Resume || caps.Load)
+		alone := !s.attendedLocked() && (caps.Resume || caps.Load)
 		switch {
 		case passed(b.Background):
 			reason = ReleasedBackground

@@ -13,6 +13,7 @@ import (
 type Capabilities struct {
 	Raw     json.RawMessage // for the agent
 	Version int             // of the protocol that the connection speaks; 0 is the first
+	Watch   bool            // it only looks: it is asked nothing, and counts as nobody who could answer
 
 	fsRead, fsWrite, terminal         bool
 	form, url, question, eventNumbers bool
@@ -34,6 +35,7 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 		// Who asks for anything of the gateway's own knows them, unless it says no.
 		notices: len(own) > 0 && own[0] == '{' && !rawjson.IsEmptyObject(own) && string(no) != "false",
 		Raw:     forAgent(caps),
+		Watch:   has("_meta", acp.MetaKey, "watch"),
 		fsRead:  has("fs", "readTextFile"), fsWrite: has("fs", "writeTextFile"), terminal: has("terminal"),
 		form: has("elicitation", "form"), url: has("elicitation", "url"),
 		question:     has("_meta", acp.MetaKey, "requestQuestion"),
@@ -46,6 +48,9 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 
 // Can reports whether the client offers a method that agents call, with these params.
 func (c Capabilities) Can(method string, params json.RawMessage) bool {
+	if c.Watch {
+		return false
+	}
 	switch method {
 	case acp.MethodFSReadTextFile:
 		return c.fsRead

@@ -88,9 +88,9 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 	return st.numbered(f, e.Seq, frame)
 }
 
-// numbered adds the entry's sequence number for clients that want it, and notes that the
-// client was shown it, where the frame says of which session it is. mu is held, unless the
-// feed is nobody else's.
+// numbered adds the entry's sequence number for clients that want it, and whose log it is in if the frame
+// is of a subagent's session, and notes that the client was shown it, where the frame says of which session
+// it is. mu is held, unless the feed is nobody else's.
 func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
 	if !st.c.caps.Load().eventNumbers || f.session == nil {
 		return frame
@@ -99,11 +99,15 @@ func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
 	if err != nil {
 		return frame
 	}
-	if m.Session() == f.session.ID() {
+	root := ""
+	switch id := f.session.ID(); {
+	case m.Session() == id:
 		f.shown = max(f.shown, seq)
+	case m.HasSession():
+		root = id
 	}
 	start := len(st.arena)
-	st.arena = m.AppendSeq(st.arena, seq)
+	st.arena = m.AppendSeq(st.arena, seq, root)
 	return st.arena[start:len(st.arena):len(st.arena)]
 }
 

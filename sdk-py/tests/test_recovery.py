@@ -184,6 +184,24 @@ async def test_a_request_that_is_answered_while_the_client_is_away_is_over(gatew
         await mine.over()
 
 
+@pytest.mark.parametrize("agent", ["mock", "mock2"])
+@asynchronous
+async def test_a_request_of_a_subagent_that_began_before_the_client_came_is_over(gateway: Gateway, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(gateway.url, agent=agent, acp_version=2) as owner, SandboxAgent(proxy.url, agent=agent, acp_version=2, retry=QUICK) as client:
+        session = await owner.new_session(cwd="/tmp")
+        turn = session.prompt("subagent" if agent == "mock" else "child-permission")
+        theirs = await owner.requests().__anext__()
+        await client.resume_session(session.id)
+        mine = await client.requests().__anext__()
+        assert mine.session_id == theirs.session_id != session.id
+        proxy.refusing = True
+        proxy.cut()
+        await theirs.allow()
+        await turn
+        proxy.refusing = False
+        await mine.over()
+
+
 @asynchronous
 async def test_a_client_that_ends_leaves_the_turn_to_the_next() -> None:
     own = Gateway()

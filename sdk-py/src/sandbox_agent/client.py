@@ -564,6 +564,7 @@ class SandboxAgent:
             params = {}
         if method == "session/update" and not _is_update(params):
             params = {**params, "update": None}  # only its place is noted
+        self._note_child(params)
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
                 if self.acp_version == 1:  # in version 2 it may have come before the last frame of its event
@@ -586,6 +587,12 @@ class SandboxAgent:
             return
         for notice in list(self._notices):
             self._tell(notice, method, params)
+
+    def _note_child(self, params: dict[str, Any]) -> None:
+        """Notes whose subagent a session is: the gateway says it also of one that was announced before the client came."""
+        child, root = params.get("sessionId"), meta_of(params).get("rootSessionId")
+        if self.acp_version == 2 and isinstance(child, str) and isinstance(root, str) and root in self._attached and child not in self._attached and len(self._children) < MAX_CHILDREN:
+            self._children[child] = root
 
     def _update(self, session_id: str, update: dict[str, Any]) -> None:
         attached = self._of(session_id) if self.acp_version == 2 else None

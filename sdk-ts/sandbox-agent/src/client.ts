@@ -705,7 +705,17 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Notes the place of a message that is shown again when it comes again, as open requests are. In version 2 it may come before the last frame of its event. */
   #passed(params: unknown): void {
-    if (this.acpVersion === 1 && typeof params === "object" && params !== null) this.#fresh(params);
+    if (typeof params !== "object" || params === null) return;
+    this.#noteChild(params);
+    if (this.acpVersion === 1) this.#fresh(params);
+  }
+
+  /** Notes whose subagent a session is: the gateway says it also of one that was announced before the client came. */
+  #noteChild(params: { sessionId?: unknown }): void {
+    const { sessionId } = params;
+    const root = metaOf(params).rootSessionId;
+    if (this.acpVersion !== 2 || typeof sessionId !== "string" || typeof root !== "string" || this.#children.size >= maxChildren) return;
+    if (this.#attached.has(root) && !this.#attached.has(sessionId)) this.#children.set(sessionId, root);
   }
 
   /** The session that an event belongs to: a subagent's are its session's. */
@@ -715,6 +725,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   #update(params: Acp<V, "SessionNotification">): void {
     const { sessionId, update } = params;
+    this.#noteChild(params);
     if (!this.#fresh(params)) return;
     const attached = this.acpVersion === 2 ? this.#of(sessionId) : undefined;
     const child = update.sessionUpdate === "subagent_update" && "sessionId" in update ? String(update.sessionId) : undefined;

@@ -117,6 +117,37 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
   });
 });
 
+test.each([["mock", "subagent"], ["mock2", "child-permission"]] as const)("a request of a subagent of %s that began before the client came is over", async (agent, words) => {
+  const proxy = await Proxy.to(gateway.port);
+  const options = { acpVersion: 2, agent, transport: "websocket", WebSocket: ws } as const;
+  await using owner = new SandboxAgentClient({ baseUrl: gateway.url, ...options });
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  const theirs = later<string>();
+  const answer = later<"allow_once">();
+  owner.onPermission((request) => {
+    theirs.resolve(request.sessionId);
+    return answer.promise;
+  });
+  const mine = later<string>();
+  const over = later<void>();
+  c.onPermission((request, { signal }) => {
+    mine.resolve(request.sessionId);
+    return new Promise((resolve) => signal.addEventListener("abort", () => (over.resolve(), resolve("allow_once"))));
+  });
+  const session = await owner.newSession({ cwd: "/tmp" });
+  const turn = session.prompt(words);
+  const child = await theirs.promise;
+  await c.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  expect([await mine.promise, child === session.id]).toEqual([child, false]);
+  proxy.refusing = true;
+  proxy.cut();
+  answer.resolve("allow_once");
+  await turn;
+  proxy.refusing = false;
+  await over.promise;
+  await proxy.stop();
+});
+
 // The gateway tells nobody of the end of a turn that is history when the session is opened.
 describe.each([{ acpVersion: 1, lost: true }, { acpVersion: 2, lost: true }, { acpVersion: 2, lost: false }] as const)("version $acpVersion, connection lost: $lost", ({ acpVersion, lost }) => {
   test.each(["loadSession", "resumeSession"] as const)("a turn ends before %s, and was not told of", async (open) => {
