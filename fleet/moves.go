@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -350,6 +351,9 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 			}
 			return Moved{}, m.giveUp(ctx, err)
 		}
+		if err := m.leavesOut(ctx, got.LeftOut); err != nil {
+			return Moved{}, m.giveUp(ctx, err)
+		}
 		if err := m.depart(ctx, from, to, got.Session.EventCount); err != nil {
 			return Moved{}, err
 		}
@@ -551,7 +555,7 @@ func (m *move) pass(ctx context.Context, got runtime.Imported, last uint64, lost
 	_, err := m.note(ctx, func(o store.Owner) *store.Owner {
 		next := handOver(o, m.to, last, lost, missing, got.Session.Cwd)
 		next.Moving = o.Moving
-		if left := next.Other(o.Node); left != nil {
+		if left := next.Other(o.Node); left != nil && len(got.LeftOut) > 0 {
 			left.LeftOut = briefly(got.LeftOut)
 		}
 		return next
@@ -562,10 +566,24 @@ func (m *move) pass(ctx context.Context, got runtime.Imported, last uint64, lost
 	return err
 }
 
+// leavesOut notes what the session does not take along.
+func (m *move) leavesOut(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := m.note(ctx, func(o store.Owner) *store.Owner {
+		moving := *o.Moving
+		moving.LeftOut = briefly(names)
+		o.Moving = &moving
+		return &o
+	})
+	return err
+}
+
 // briefly returns some names, none of them long: they stand in a record, and a node has chosen them.
 func briefly(names []string) (out []string) {
 	for _, name := range names[:min(len(names), 64)] {
-		out = append(out, name[:min(len(name), 256)])
+		out = append(out, strings.ToValidUTF8(name[:min(len(name), 256)], ""))
 	}
 	return out
 }
@@ -592,7 +610,11 @@ func (m *move) forget(ctx context.Context, node string) {
 // handOver returns the record of a session with the next owner.
 func handOver(o store.Owner, node string, last uint64, lost bool, missing uint64, cwd string) *store.Owner {
 	now := time.Now().UTC()
-	next := o.With(store.Other{Node: o.Node, LastSeq: last, Lost: lost, Missing: missing, Term: o.Term, Until: now})
+	left := store.Other{Node: o.Node, LastSeq: last, Lost: lost, Missing: missing, Term: o.Term, Until: now}
+	if o.Moving != nil && o.Moving.To == node {
+		left.LeftOut = o.Moving.LeftOut
+	}
+	next := o.With(left)
 	next.Others = slices.DeleteFunc(next.Others, func(l store.Other) bool { return l.Node == node })
 	next.Node, next.Term, next.Since, next.Cwd, next.Moving, next.Deleted = node, o.Term+1, now, cwd, nil, nil
 	return next

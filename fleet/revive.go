@@ -236,7 +236,7 @@ func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 	told := rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
 		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).
 		Raw("rememberedSeq", fmt.Append(nil, p.remembered))
-	notice := acp.NewNotification(relay.MethodMoved, relay.WithLeftOut(told, p.manifest.LeftOut).End())
+	notice := acp.NewNotification(relay.MethodMoved, relay.WithLeftOut(told, briefly(p.manifest.LeftOut)).End())
 	if err := parts.add(runtime.Event{Seq: p.manifest.LastSeq, Time: time.Now(), Direction: runtime.FromAgent, Message: notice.Frame()}); err != nil {
 		return err
 	}

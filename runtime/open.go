@@ -531,6 +531,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			c.Attach(s, 0, replayed)
 		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())
+		missing = append(missing, session.Misplaced(id, own.Meta())...)
 		if err != nil {
 			_ = s.Close(c.r.ctx)
 			fail(err)

@@ -339,19 +339,12 @@ func putRaw(ctx context.Context, s *session.Session, d *Departure) error {
 		return err
 	}
 	defer func() { _ = raw.Close() }()
-	edit := func(b []byte) []byte {
-		return cleanJSON(rawjson.EditStrings(b, func(key, text string) []rawjson.Edit {
-			if key != "line" {
-				return nil
-			}
-			line, leftOut, err := session.WithoutSecrets([]byte(text))
-			if err != nil || len(leftOut) == 0 {
-				return nil
-			}
-			return []rawjson.Edit{{From: 0, To: len(text), With: string(line)}}
-		}), d.Clean)
+	clean := s.ValueCleaner() // each agent is given them in a form of its own
+	if d.Clean != nil {
+		values := clean
+		clean = func(text string) string { return d.Clean(values(text)) }
 	}
-	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: edit, text: d.Clean})
+	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: func(b []byte) []byte { return cleanJSON(b, clean) }, text: clean})
 }
 
 // withoutValues returns a message of a client without what a log is not to have: credentials, the values of variables

@@ -641,8 +641,12 @@ func daemonLogsCommand(std stdio) *cli.Command {
 					return nil
 				case <-time.After(4 * daemonPoll):
 				}
-				if err := behindCut(f); err != nil {
+				cut, err := behindCut(f)
+				if err != nil {
 					return fmt.Errorf("read the daemon's log: %w", err)
+				}
+				if cut {
+					fmt.Fprintln(std.err, "the older half of the log was removed: lines may be missing here")
 				}
 			}
 		},

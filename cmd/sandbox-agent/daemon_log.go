@@ -96,17 +96,17 @@ func cutLog(path string, keep int64) error {
 	}
 }
 
-// behindCut moves who has read a log that was cut since to its end.
-func behindCut(f *os.File) error {
+// behindCut moves who has read a log that was cut since to its end, and reports that.
+func behindCut(f *os.File) (cut bool, err error) {
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < at {
-		return err
+		return true, err
 	}
 	_, err = f.Seek(at, io.SeekStart)
-	return err
+	return false, err
 }
 
 // seekTail moves to where the last lines of a file begin.

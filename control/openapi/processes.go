@@ -123,7 +123,7 @@ func processSchemas() openapi3.Schemas {
 	run["encoding"] = encoding
 	limits := func() fields {
 		return fields{
-			"running": number("Processes at one time, runs included."), "ended": number("Processes that are kept when they have ended; the oldest leaves."),
+			"running": number("Processes at one time, runs included."), "ended": number("Processes that are kept when they have ended, and as many of agents' commands; the oldest leaves."),
 			"endedMs": number("How long one is kept."), "logBytes": number("Output that is kept of a process, about; the oldest leaves."),
 			"runMs": number("The time of a run that names none."), "maxRunMs": number("The most that one may name."),
 			"runBytes": number("What a run that names no number answers of each output."), "maxRunBytes": number("The most that one may name."),

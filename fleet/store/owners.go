@@ -71,6 +71,8 @@ type Moving struct {
 	To    string    `json:"to"`
 	Hub   string    `json:"hub"` // that does it, "" for none any more
 	Since time.Time `json:"since"`
+	// LeftOut is what the session does not take along, once that is known: who ends the move for its hub tells it.
+	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 // Other returns what is known of a node that is not the owner, nil for one that has nothing to do

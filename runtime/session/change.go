@@ -87,13 +87,8 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		switch name {
 		case "after":
 			continue
-		case "requestedSessionId":
-			if textOf(v) != s.id {
-				c.missing = append(c.missing, Unsupported{name, "a session has its id for good: fork it to have another"})
-			}
-			continue
-		case "handover":
-			c.missing = append(c.missing, Unsupported{name, "it is for a session that is made: prompt with the text instead"})
+		case "requestedSessionId", "handover":
+			c.missing = append(c.missing, ofNewSessions(s.id, name, v)...)
 			continue
 		case "credentials":
 			if n.Credentials != rec.credentials || rec.lacksCredentials() {
@@ -489,4 +484,25 @@ func textOf(raw json.RawMessage) (s string) {
 		return ""
 	}
 	return s
+}
+
+// ofNewSessions lists a field that only a session can have that is made.
+func ofNewSessions(id, name string, v json.RawMessage) []Unsupported {
+	switch {
+	case name == "requestedSessionId" && textOf(v) != id:
+		return []Unsupported{{name, "a session has its id for good: fork it to have another"}}
+	case name == "handover":
+		return []Unsupported{{name, "it is for a session that is made: prompt with the text instead"}}
+	}
+	return nil
+}
+
+// Misplaced lists what of a _meta is for sessions that are made, and not for one with an id that is opened.
+func Misplaced(id string, meta json.RawMessage) (out []Unsupported) {
+	for _, name := range []string{"requestedSessionId", "handover"} {
+		if v, given := rawjson.Member(meta, acp.MetaKey, name); given {
+			out = append(out, ofNewSessions(id, name, v)...)
+		}
+	}
+	return out
 }

@@ -195,6 +195,20 @@ func serverCleaner(setup json.RawMessage) func(text string) string {
 	return secret.Cleaner(secret.Forms(), values...)
 }
 
+// ValueCleaner returns what takes out of a text the values of the session's variables, and all that its MCP servers were
+// given, whatever they are called: what travels without them says that it does.
+func (s *Session) ValueCleaner() func(text string) string {
+	s.mu.Lock()
+	setup := s.rec.Setup
+	s.mu.Unlock()
+	var values []string
+	for _, v := range append(variables(members(setup, "_meta", acp.MetaKey)["env"]), serverValues(setup)...) {
+		_, v, _ = strings.Cut(v, "=")
+		values = append(values, v)
+	}
+	return secret.Cleaner(nil, values...)
+}
+
 // ServerSecrets returns of what the MCP servers of a setup were given what is called a key or a password. Other
 // values, such as a path, are words that a session is full of.
 func ServerSecrets(setup json.RawMessage) []string {

@@ -1403,7 +1403,7 @@ export interface components {
         ProcessLimits: {
             /**
              * Format: int64
-             * @description Processes that are kept when they have ended; the oldest leaves.
+             * @description Processes that are kept when they have ended, and as many of agents' commands; the oldest leaves.
              */
             ended: number;
             /**
@@ -1455,7 +1455,7 @@ export interface components {
         ProcessLimitsChange: {
             /**
              * Format: int64
-             * @description Processes that are kept when they have ended; the oldest leaves.
+             * @description Processes that are kept when they have ended, and as many of agents' commands; the oldest leaves.
              */
             ended?: number;
             /**
