@@ -183,7 +183,7 @@ type scripted struct {
 	waits   []func() // what is not answered yet
 	away    bool     // clients get no connection
 	holds   bool     // nor an answer about the session
-	refuses string   // nor that, always or "once"; "" for never
+	refuses string   // nor that, in the words of the step; "" for never
 	gone    bool     // the session
 	log     []event  // their numbers begin with 1
 	runs    string   // whose turn, "" for none
@@ -292,15 +292,20 @@ func (g *scripted) takes(conn net.Conn, line []byte) {
 
 // look answers a question about the session, unless that is refused.
 func (g *scripted) look(conn net.Conn, id any, answer func()) {
-	kind := problem.PermissionDenied
+	failure := object{"code": acp.CodeInternal, "message": "it is refused"}
 	switch g.refuses {
-	case "once":
-		g.refuses, kind = "", problem.Unavailable
 	case "":
 		g.when(!g.holds, g.looks, answer)
 		return
+	case "refuses":
+		failure["data"] = object{"type": problem.Prefix + string(problem.PermissionDenied)}
+	case "refuses once":
+		failure["data"] = object{"type": problem.Prefix + string(problem.Unavailable)}
+		g.refuses = ""
+	case "refuses bare once":
+		g.refuses = ""
 	}
-	g.says(conn, object{"id": id, "error": object{"code": acp.CodeInternal, "message": "it is refused", "data": object{"type": problem.Prefix + string(kind)}}})
+	g.says(conn, object{"id": id, "error": failure})
 }
 
 // when answers now or later, of which it gives notice.
@@ -353,8 +358,8 @@ func (g *scripted) doesLocked(what string, words []string) (seen <-chan struct{}
 		g.away, g.holds = false, true
 		g.answers()
 		return g.looks
-	case what == "is back and refuses", what == "is back and refuses once":
-		g.away, g.refuses = false, words[len(words)-1]
+	case what == "is back and refuses", what == "is back and refuses once", what == "is back and refuses bare once":
+		g.away, g.refuses = false, strings.TrimPrefix(what, "is back and ")
 		g.answers()
 	case verb == "answers":
 		g.holds = false

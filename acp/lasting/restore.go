@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -251,11 +252,13 @@ const nodeBound = 30 * time.Second
 
 // patientCall is call for what is asked again for a while when it is refused for a reason
 // that goes away: a node of a hub may be coming to the hub that the connection is to now, and
-// a gateway that is ending breaks the connection soon.
+// a gateway that is ending breaks the connection soon. So is what the gateway's own methods are
+// refused with for no reason that it gives, which need not be for good.
 func (c *Conn) patientCall(live *link, method string, params []byte) (result []byte, failure *acp.Error, err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		result, failure, err = c.call(live, method, params)
-		if err != nil || !passes(failure) || time.Duration(c.now()-live.since)+pause > nodeBound {
+		again := passes(failure) || strings.HasPrefix(method, "_sandboxagent/") && bare(failure)
+		if err != nil || !again || time.Duration(c.now()-live.since)+pause > nodeBound {
 			return result, failure, err
 		}
 		select {
@@ -264,6 +267,11 @@ func (c *Conn) patientCall(live *link, method string, params []byte) (result []b
 			return nil, nil, errBroken
 		}
 	}
+}
+
+// bare reports whether the error gives no reason.
+func bare(e *acp.Error) bool {
+	return e != nil && e.Code == acp.CodeInternal && rawjson.MemberString(e.Data, "type") == ""
 }
 
 // call asks the gateway something for the Conn itself.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sourcegraph/jsonrpc2"
 
@@ -25,6 +26,8 @@ type latecomer struct {
 
 func (latecomer) Update(context.Context, schema.SessionID, any) error { return nil }
 
+func (latecomer) Notify(context.Context, string, any) error { return nil }
+
 func (c latecomer) Ask(_ context.Context, _ string, _, result any) error {
 	c.asked <- struct{}{}
 	<-c.may
@@ -40,6 +43,71 @@ type reluctant struct{ interrupted chan struct{} }
 func (r reluctant) Handle(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
 	r.interrupted <- struct{}{}
 	_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInvalidRequest, Message: "no active turn to interrupt"})
+}
+
+// between returns a session of a client at an app-server.
+func between(t *testing.T, client acp.Peer, codex jsonrpc2.Handler) *session {
+	near, far := net.Pipe()
+	quiet := jsonrpc2.SetLogger(log.New(io.Discard, "", 0))
+	there := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(far), codex, quiet)
+	a := &agent{peer: client, log: slog.New(slog.DiscardHandler)}
+	srv := &server{a: a, log: a.log, ended: make(chan struct{})}
+	srv.rpc = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(near), handler{srv}, quiet)
+	got := &opened{}
+	got.Thread.ID = "T"
+	s := a.newSession(srv, "S", got, &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}})
+	t.Cleanup(func() {
+		s.stop()
+		_ = srv.rpc.Close()
+		<-srv.rpc.DisconnectNotify()
+		_ = there.Close()
+		<-there.DisconnectNotify()
+	})
+	return s
+}
+
+// prompted runs a turn of which codex is not told.
+func prompted(s *session) (begun <-chan *turn.Turn[work], over <-chan *schema.PromptResponse) {
+	begins, ends := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
+	go func() {
+		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
+			Work: work{ids: map[string]bool{}, started: make(chan struct{})},
+			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn,
+			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begins <- t; return nil },
+		})
+		ends <- r
+	}()
+	return begins, ends
+}
+
+// scripted is an app-server.
+type scripted func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request)
+
+func (f scripted) Handle(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) { f(ctx, c, q) }
+
+// What codex does by itself may end while it is cancelled. The prompt that waits for that begins
+// when codex has answered.
+func TestCancel_InterruptsNoPromptThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *session
+		var begun <-chan *turn.Turn[work]
+		s = between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+			s.turns.OwnOver("own")
+			synctest.Wait()
+			if len(begun) > 0 {
+				t.Error("a turn has begun, which this interrupts")
+			}
+			_ = c.Reply(ctx, q.ID, struct{}{})
+		}))
+		s.turns.Own("own")
+		begun, over := prompted(s)
+		synctest.Wait()
+		if err := s.interrupt(s.ctx, nil); err != nil {
+			t.Error(err)
+		}
+		(<-begun).Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		<-over
+	})
 }
 
 // What asks codex to break off a turn asks it to break off whatever turn runs. It ends with
@@ -62,34 +130,11 @@ func TestNudge_InterruptsNoOtherTurn(t *testing.T) {
 		}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, far := net.Pipe()
-			quiet := jsonrpc2.SetLogger(log.New(io.Discard, "", 0))
 			codex := reluctant{make(chan struct{}, 2*len(interruptPauses))}
-			there := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(far), codex, quiet)
 			client := latecomer{asked: make(chan struct{}, 1), may: make(chan struct{})}
-			a := &agent{peer: client, log: slog.New(slog.DiscardHandler)}
-			srv := &server{a: a, log: a.log, ended: make(chan struct{})}
-			srv.rpc = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(near), handler{srv}, quiet)
-			defer func() {
-				_ = srv.rpc.Close()
-				<-srv.rpc.DisconnectNotify()
-				_ = there.Close()
-				<-there.DisconnectNotify()
-			}()
-			got := &opened{}
-			got.Thread.ID = "T"
-			s := a.newSession(srv, "S", got, &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}})
-			defer s.stop()
+			s := between(t, client, codex)
 			prompt := func() (*turn.Turn[work], <-chan *schema.PromptResponse) {
-				begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
-				go func() {
-					r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
-						Work: work{ids: map[string]bool{}, started: make(chan struct{})},
-						Gone: srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn,
-						Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
-					})
-					over <- r
-				}()
+				begun, over := prompted(s)
 				return <-begun, over
 			}
 			first, over := prompt()

@@ -160,11 +160,7 @@ var interruptPauses = []time.Duration{
 // break off whatever turn of the thread runs, so it ends when that is another one.
 func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) error {
 	for _, pause := range interruptPauses {
-		if t == nil && !s.turns.Alone() || t != nil && s.turns.Current() != t {
-			return nil
-		}
-		err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
-		if err == nil || !strings.Contains(refused(err), "no active turn") {
+		if early, err := s.tryInterrupt(ctx, t); !early {
 			return err
 		}
 		wait := time.NewTimer(pause)
@@ -176,6 +172,29 @@ func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) error {
 		}
 	}
 	return errors.New("codex says that there is no turn to interrupt")
+}
+
+// tryInterrupt is one attempt to interrupt. It reports whether there is no turn to interrupt yet.
+func (s *session) tryInterrupt(ctx context.Context, t *turn.Turn[work]) (early bool, err error) {
+	if t == nil {
+		// What codex does by itself may end at any time. The next prompt waits for the attempt, which would
+		// interrupt it, but not for a process that hangs: it finds that out itself.
+		release, ok := s.turns.Pause()
+		if !ok {
+			return false, nil
+		}
+		defer release()
+		if !s.turns.Alone() {
+			return false, nil
+		}
+		var done context.CancelFunc
+		ctx, done = bridge.Within(ctx, hangBound)
+		defer done()
+	} else if s.turns.Current() != t {
+		return false, nil
+	}
+	err = s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
+	return strings.Contains(refused(err), "no active turn"), err
 }
 
 // nudge interrupts turn t, or what codex does by itself if that is nil, without waiting for

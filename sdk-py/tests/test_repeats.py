@@ -31,7 +31,7 @@ class Scripted:
         self.socket: Any = None  # on which the client is attached to the session
         self.waits: list[Callable[[], None]] = []  # what is not answered yet
         self.away = self.holds = self.gone = False
-        self.refuses = ""  # to say what became of prompts, always or "once"
+        self.refuses = ""  # to say what became of prompts, "refuses", "refuses once" or "refuses bare once"
         self.log: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # events, and how they are told
         self.runs = ""  # whose turn
         self.names: dict[str, str] = {}  # what the client calls its prompts
@@ -103,9 +103,12 @@ class Scripted:
         if not self.refuses:
             self.when(not self.holds, self.looks, answer)
             return
-        kind = "unavailable" if self.refuses == "once" else "permission_denied"
-        self.refuses = "" if self.refuses == "once" else self.refuses
-        self.says(socket, {"id": m["id"], "error": {"code": -32603, "message": "it is refused", "data": {"type": f"urn:sandbox-agent:error:{kind}"}}})
+        error: dict[str, Any] = {"code": -32603, "message": "it is refused"}
+        if "bare" not in self.refuses:
+            kind = "unavailable" if "once" in self.refuses else "permission_denied"
+            error["data"] = {"type": f"urn:sandbox-agent:error:{kind}"}
+        self.refuses = "" if "once" in self.refuses else self.refuses
+        self.says(socket, {"id": m["id"], "error": error})
 
     def when(self, now: bool, later: asyncio.Queue[None], answer: Callable[[], None]) -> None:
         """Answers now, or later, of which it gives notice."""
@@ -127,8 +130,8 @@ class Scripted:
             socket, self.socket = self.socket, None
             socket.transport.abort()
             await self.opens.get()
-        elif what in ("is back", "is back and holds", "is back and refuses", "is back and refuses once"):
-            self.away, self.holds, self.refuses = False, "holds" in words, words[-1] if "refuses" in words else ""
+        elif what in ("is back", "is back and holds", "is back and refuses", "is back and refuses once", "is back and refuses bare once"):
+            self.away, self.holds, self.refuses = False, "holds" in words, what.removeprefix("is back and ") if "refuses" in words else ""
             self.answers()
             if self.holds:
                 await self.looks.get()

@@ -17,6 +17,7 @@ from .turn import MAX_KEPT, Turn
 from .versions import AcpVersion
 
 TURN_ENDED = "_sandboxagent/session/turn_ended"
+INTERNAL = -32603
 CANCELLED = -32800  # the code of the error of a prompt of version 2 that was cancelled before it began
 
 
@@ -379,7 +380,9 @@ class Prompts:
                 except ConnectionLostError:
                     await wire.closed.wait()  # with the next connection the gateway can be asked
                 except RpcError as e:
-                    if not e.passes or not await backoff.next():
+                    known = prompt.outcome is not None or prompt.ending is not None
+                    # What is refused without a reason need not be so for good.
+                    if not known and (not (e.passes or _is_bare(e)) or not await backoff.next()):
                         raise
                     continue
             prompt.sent.clear()
@@ -448,6 +451,10 @@ class Prompts:
                 return begun, None, after
 
 
+def _is_bare(e: RpcError) -> bool:
+    return e.code == INTERNAL and not (isinstance(e.data, dict) and e.data.get("type"))
+
+
 def _is_over(prompt: Prompt) -> bool:
     return prompt.phase == "over"
 
@@ -465,7 +472,7 @@ def _settled(ended: dict[str, Any], response: dict[str, Any] | None) -> _End:
     """What a turn's end says, with the answer to its prompt, or for version 1 without."""
     if "result" in ended:
         return _end_of(ended["result"], ended["result"] if response is None else response)
-    error = ended.get("error") or {"code": -32603, "message": "the turn ended without a result"}
+    error = ended.get("error") or {"code": INTERNAL, "message": "the turn ended without a result"}
     raise RpcError(error["code"], error["message"], error.get("data"))
 
 

@@ -1,10 +1,10 @@
 import type { PromptResponse } from "@agentclientprotocol/sdk/unstable";
 import type { Backoff } from "acp-http-client";
 import type { components } from "./api.gen.js";
-import { AcpRpcError, NotConnectedError, ProblemError, TurnInterruptedError } from "./errors.js";
+import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
-import { passes } from "./passing.js";
+import { isFinal, passes } from "./passing.js";
 import { maxKept, Turn, type TurnEnd } from "./turn.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
@@ -79,7 +79,8 @@ interface Prompt {
   phase: Phase;
   sight: Sight;
   onItsWay: boolean; // or not to be sent any more; not while it may have been lost with its connection
-  sent: Promise<void>; // resolves when it is
+  unclear: boolean; // the gateway could not be asked what became of it: a cancel goes out all the same, what else is behind it waits
+  sent: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
   onSent: () => void;
   gone: boolean; // it was sent at least once
   cancels: number; // sent behind it
@@ -114,7 +115,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -270,9 +271,9 @@ export class Prompts {
     try {
       let send: () => Promise<void>;
       do {
-        await Promise.all(asked.map((p) => p.sent));
+        await Promise.all(asked.map((p) => p.unclear || p.sent));
         send = await connected();
-      } while (!asked.every((p) => p.onItsWay)); // else they went with a connection, and are sent again
+      } while (!asked.every((p) => p.onItsWay || p.unclear)); // else they went with a connection, and are sent again
       for (const prompt of asked) [prompt.cancels, prompt.repeat] = [prompt.cancels + 1, connected]; // the connection may be lost before it is said to be sent
       await send().catch((error: unknown) => {
         for (const prompt of asked) prompt.cancels--;
@@ -300,13 +301,21 @@ export class Prompts {
   }
 
   #unsent(prompt: Prompt): void {
-    prompt.onItsWay = false;
+    prompt.onItsWay = prompt.unclear = false;
     prompt.sent = new Promise((resolve) => (prompt.onSent = resolve));
   }
 
   #sent(prompt: Prompt): void {
-    prompt.onItsWay = true;
+    [prompt.onItsWay, prompt.unclear] = [true, false];
     prompt.onSent();
+  }
+
+  /** Lets cancels go out. */
+  #unclear(prompt: Prompt): void {
+    const wake = prompt.onSent;
+    this.#unsent(prompt);
+    prompt.unclear = true;
+    wake();
   }
 
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
@@ -371,6 +380,7 @@ export class Prompts {
     prompt.lost = true;
     this.#unsent(prompt);
     const patience = wire.patience();
+    let failures = 0; // on this connection
     for (;;) {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
@@ -404,17 +414,27 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        if (error instanceof ProblemError && ![429, 502, 503, 504].includes(error.status) && !passes(error) && !prompt.outcome) throw error; // it is refused for good
-        if (!passes(error)) this.#sent(prompt); // there may never be an answer: a cancel goes out
+        if (isFinal(error) && !prompt.outcome && !prompt.ending) throw error;
+        if (!passes(error)) { // there may never be an answer, as behind a proxy that lets only WebSockets through
+          if (++failures >= maxFailures) this.#sent(prompt);
+          else if (!prompt.onItsWay && !prompt.unclear) this.#unclear(prompt);
+        }
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
       });
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
-      if (verdict === "lost" && prompt.onItsWay) this.#unsent(prompt);
+      if (verdict === "lost") {
+        failures = 0;
+        prompt.unclear = false;
+        if (prompt.onItsWay) this.#unsent(prompt);
+      }
       if (verdict !== "lost" && verdict !== "ask again") return verdict;
     }
   }
 }
+
+/** How often the gateway is asked in vain, about half a minute long, before what is behind the prompt is sent without an answer. */
+const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. */
 async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {

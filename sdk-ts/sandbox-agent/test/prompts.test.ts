@@ -1,7 +1,7 @@
 // Whose turn an update is of, and what ends a prompt, when others have prompts in the session too.
 import { Backoff } from "acp-http-client";
 import { expect, test } from "vitest";
-import { NotConnectedError } from "../src/errors.js";
+import { NotConnectedError, ProblemError } from "../src/errors.js";
 import { Prompts } from "../src/prompts.js";
 import type { Turn } from "../src/turn.js";
 
@@ -15,7 +15,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<void
   const sent: string[] = [];
   const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
     oneByOne, startAfter: 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
-    patience: () => new Backoff({ giveUpAfterMs: Infinity }, new AbortController().signal), // as a client does
+    patience: () => new Backoff({ giveUpAfterMs: Infinity, firstDelayMs: 1, maxDelayMs: 20 }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
       id = promptId;
       onSent();
@@ -133,4 +133,63 @@ test("a cancel goes out although the gateway does not say what became of the pro
   await prompts.cancel("s", async () => async () => void sends++);
   expect(sends).toBe(1);
   prompts.failAll(new NotConnectedError()); // else it is asked for ever
+});
+
+test("what is behind a prompt waits while the gateway cannot be asked, but not for ever", async () => {
+  let asked = 0;
+  const { prompts, send, lose } = client(1, false, () => {
+    asked++;
+    return Promise.reject(new TypeError("it cannot be asked"));
+  });
+  send().catch(() => {});
+  const behind = prompts.behind("s");
+  lose();
+  await through();
+  for (let first; (first = behind()) !== undefined; ) await first;
+  expect(asked).toBe(8);
+  prompts.failAll(new NotConnectedError()); // else it is asked for ever
+});
+
+/** The first time it is asked it fails. */
+function failsOnce(error: Error) {
+  let again!: () => void;
+  const askedAgain = new Promise<void>((resolve) => (again = resolve));
+  const events = async () => {
+    if (error === undefined) return again();
+    const failure = error;
+    error = undefined as never;
+    throw failure;
+  };
+  return { events, askedAgain };
+}
+
+test.each([1, 2].flatMap((version) => [404, 408, 500, 520].map((status) => ({ version: version as 1 | 2, status }))))("version $version: a prompt goes on behind a proxy that says $status once", async ({ version, status }) => {
+  const { events, askedAgain } = failsOnce(ProblemError.of(status, "", "<html>"));
+  const { prompts, sent, send, lose } = client(version, false, events);
+  const turn = send();
+  lose();
+  await Promise.race([askedAgain, turn]);
+  prompts.ended({ sessionId: "s", promptId: sent[0]!, result: { stopReason: "end_turn" } });
+  if (version === 2) prompts.update("s", { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" } as never);
+  expect((await turn).stopReason).toBe("end_turn");
+});
+
+const gone = ProblemError.of(404, "", JSON.stringify({ type: "urn:sandbox-agent:error:session_not_found", title: "Session not found" }));
+
+test("a prompt fails when the gateway does not know its session any more", async () => {
+  const { send, lose } = client(1, false, failsOnce(gone).events);
+  const turn = send();
+  lose();
+  await expect(turn).rejects.toBe(gone);
+});
+
+test("version 2: a prompt whose end is told does not fail when the gateway refuses to say what became of it", async () => {
+  let tell!: () => void;
+  const { prompts, sent, send, lose } = client(2, false, () => (tell(), Promise.reject(gone)));
+  tell = () => void prompts.ended({ sessionId: "s", promptId: sent[0]!, result: { stopReason: "end_turn" }, began: true });
+  const turn = send();
+  lose();
+  await through();
+  prompts.update("s", { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" } as never);
+  expect((await turn).stopReason).toBe("end_turn");
 });

@@ -42,7 +42,7 @@ class Scripted {
   #asking = new Set<ServerResponse>();
   #away = false;
   #holds = false;
-  #refuses = ""; // to say what became of prompts, always or "once"
+  #refuses = ""; // to say what became of prompts, always, "once" or "bare once"
   #gone = false;
   #runs = ""; // whose turn
 
@@ -52,7 +52,12 @@ class Scripted {
       this.#asking.add(response.once("close", () => this.#asking.delete(response)));
       if (this.#refuses) {
         const [status, kind] = this.#refuses === "once" ? [503, "unavailable"] : [403, "permission_denied"];
-        if (this.#refuses === "once") this.#refuses = "";
+        const bare = this.#refuses === "bare once";
+        if (this.#refuses !== "always") this.#refuses = "";
+        if (bare) {
+          response.writeHead(503).end("no upstream");
+          return;
+        }
         response.writeHead(status, { "content-type": "application/problem+json" }).end(JSON.stringify({ type: `urn:sandbox-agent:error:${kind}`, title: "it is refused", status }));
         return;
       }
@@ -123,7 +128,7 @@ class Scripted {
   }
 
   async does(what: string): Promise<void> {
-    const [verb, name = "", why = "", how = "", often = "always"] = what.split(" ");
+    const [verb, name = "", why = "", how = "", ...often] = what.split(" ");
     if (verb === "breaks") {
       [this.#away, this.#holds, this.#refuses, this.#waits] = [true, false, "", []];
       this.#asked.clear();
@@ -132,8 +137,8 @@ class Scripted {
       this.#socket = undefined;
       socket?.terminate();
       await this.#opens.next();
-    } else if (/^is back( and (holds|refuses( once)?))?$/.test(what)) {
-      [this.#away, this.#holds, this.#refuses] = [false, how === "holds", how === "refuses" ? often : ""];
+    } else if (/^is back( and (holds|refuses(( bare)? once)?))?$/.test(what)) {
+      [this.#away, this.#holds, this.#refuses] = [false, how === "holds", how === "refuses" ? often.join(" ") || "always" : ""];
       this.#answers();
       if (this.#holds) await this.#looks.next();
     } else if (verb === "answers") {

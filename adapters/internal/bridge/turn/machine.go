@@ -80,8 +80,8 @@ func New[W any](ctx context.Context) *Turns[W] {
 	return &Turns[W]{ctx: ctx, slot: make(chan struct{}, 1), closed: make(chan struct{}), own: map[string]bool{}}
 }
 
-// Close lets no further turn begin: the session ends, and prompts that wait are cancelled.
-// One whose agent goes with that is, too.
+// Close lets no further turn begin: the session ends. Prompts that wait are cancelled, and the turn that
+// runs is told to stop.
 func (ts *Turns[W]) Close() { ts.once.Do(func() { close(ts.closed) }) }
 
 // unlessClosed is why a prompt has failed.

@@ -111,6 +111,7 @@ func (t *Turn[W]) await(w *Waiting, s *Script[W]) Verdict {
 	case <-t.gone:
 		return t.last()
 	case <-w.Cancelled:
+	case <-w.closed: // its agent may be one that serves other sessions, and goes on
 	case <-w.ctx.Done():
 	case <-t.stopped:
 	}
@@ -173,6 +174,9 @@ func (w *Waiting) ForAtMost(limit time.Duration, c <-chan struct{}) error {
 }
 
 func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
+	if err := w.Check(); err != nil { // c may be closed as well
+		return err
+	}
 	select {
 	case <-c:
 		return nil

@@ -288,7 +288,7 @@ func TestTurns_Pause(t *testing.T) {
 	})
 }
 
-// The end of a session cancels the prompts that wait, and the one whose agent goes with it.
+// The end of a session cancels the prompts that wait, and the one that runs: when its agent goes, or has stopped it.
 func TestTurns_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open()
@@ -302,10 +302,48 @@ func TestTurns_Close(t *testing.T) {
 		a.wantAnswer(t, "1", "cancelled")
 		a.prompt(t, 3, "three")
 		a.wantAnswer(t, "3", "cancelled")
-		if got := a.noted(); len(got) != 1 {
-			t.Errorf("%v has begun", got)
+		if got := a.noted(); !slices.Equal(got, []string{"begin one", "stop one"}) {
+			t.Errorf("%v", got)
 		}
 	})
+}
+
+// An agent that serves other sessions goes on when one of them is closed, also while it takes a prompt.
+func TestTurns_CloseWhileATurnBegins(t *testing.T) {
+	there := make(chan struct{})
+	close(there)
+	for name, tt := range map[string]struct {
+		begins func(w *turn.Waiting) error
+		begun  bool
+	}{
+		"its prompt is given":                {func(*turn.Waiting) error { return nil }, true},
+		"what it waits for is there already": {func(w *turn.Waiting) error { return w.For(there) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 { // of two channels that are closed either may be taken
+				synctest.Test(t, func(t *testing.T) {
+					a := open()
+					defer func() { _ = a.conn.Close() }()
+					may := make(chan struct{})
+					begun := false
+					a.begin = func(w *turn.Waiting, _ *turn.Turn[string]) error {
+						<-may
+						err := tt.begins(w)
+						begun = err == nil
+						return err
+					}
+					a.halt = func(_ context.Context, one *turn.Turn[string]) { one.Settle(turn.Verdict{}) }
+					a.prompt(t, 1, "one")
+					a.turns.Close()
+					close(may)
+					a.wantAnswer(t, "1", "cancelled")
+					if begun != tt.begun {
+						t.Errorf("it has begun: %v", begun)
+					}
+				})
+			}
+		})
+	}
 }
 
 // What runs beside a turn has ended when it is closed: it opens nothing behind that.
