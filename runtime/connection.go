@@ -147,7 +147,11 @@ func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 	set := func(value string, path ...string) { res = rawjson.SetMember(res, []byte(value), path...) }
 	set("1", "protocolVersion")
 	set("true", "agentCapabilities", "loadSession")
-	for _, name := range []string{"list", "resume", "close", "delete"} {
+	can := []string{"list", "resume", "close", "delete"}
+	if p == nil {
+		can = can[:2]
+	}
+	for _, name := range can {
 		if _, ok := rawjson.Member(res, "agentCapabilities", "sessionCapabilities", name); !ok {
 			set("{}", "agentCapabilities", "sessionCapabilities", name)
 		}

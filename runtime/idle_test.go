@@ -64,17 +64,19 @@ func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tc, other := connect(t, r, ""), connect(t, r, "")
-		s, left := tc.session(), other.session()
+		tc, other, watcher := connect(t, r, ""), connect(t, r, ""), connect(t, r, watches)
+		s, left, watched := tc.session(), other.session(), other.session()
+		watcher.call("session/resume", `{"sessionId":"`+watched+`","cwd":"/tmp","mcpServers":[]}`)
 		other.close()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		for id, want := range map[string]State{s: StateIdle, left: StateDormant} {
+		for id, want := range map[string]State{s: StateIdle, left: StateDormant, watched: StateDormant} {
 			if i, err := r.Session(id); err != nil || i.State != want {
 				t.Errorf("%s is %s, want %s; %v", id, i.State, want, err)
 			}
 		}
 		tc.close()
+		watcher.close()
 		if err := r.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -90,8 +90,10 @@ func TestWatch_IsAskedNothing(t *testing.T) {
 	owner.call("_sandboxagent/session/detach", `{"sessionId":"`+s+`"}`)
 	c.send(`{"jsonrpc":"2.0","id":9,"method":"elicitation/create","params":{"sessionId":"native-1","mode":"form","message":"what?","requestedSchema":{"type":"object","properties":{}}}}`)
 	c.chunk("native-1", "behind it")
-	if m := watcher.next(); m.IsRequest() {
-		t.Errorf("who watches is asked %s", m.Frame())
+	for m := watcher.next(); !strings.Contains(string(m.Frame()), "behind it"); m = watcher.next() {
+		if m.IsRequest() {
+			t.Errorf("who watches is asked %s", m.Frame())
+		}
 	}
 	owner.send(`{"jsonrpc":"2.0","id":50,"method":"session/resume","params":{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}}`)
 	ask := owner.nextRequest()

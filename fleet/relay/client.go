@@ -41,6 +41,7 @@ type Client struct {
 	agent    string      // that the connection names, "" for none
 	hello    acp.Message // what nodes are sent as initialize
 	notices  bool        // the client knows notifications of the gateway's own
+	watch    bool        // it only looks
 	asked    bool        // something other than initialize
 	lines    map[string]*line
 	sessions map[string]*session // by their ids
@@ -72,8 +73,8 @@ type ask struct {
 func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
 	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
-	c.notices = viewer.ReadCapabilities(caps).WantsNotices()
-	drives := c.token.Scope.Allows(store.ScopeDrive)
+	read, drives := viewer.ReadCapabilities(caps), c.token.Scope.Allows(store.ScopeDrive)
+	c.notices, c.watch = read.WantsNotices(), read.Watch || !drives
 	if !drives { // no agent is to be started, or installed, for who may only read
 		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey, "agent")
 		c.agent = ""
@@ -226,6 +227,15 @@ func (c *Client) request(q *viewer.Request, m *acp.Message) error {
 	c.mu.Unlock()
 	if m.HasSession() && m.Session() == "" {
 		return acp.Errorf(acp.CodeInvalidParams, "params.sessionId is empty")
+	}
+	switch q.Method() {
+	case methodMove, acp.MethodSessionNew:
+		c.mu.Lock()
+		watches := c.watch
+		c.mu.Unlock()
+		if watches {
+			return problem.New(problem.PermissionDenied, "this connection only watches: open another one without watch for %s", q.Method())
+		}
 	}
 	switch q.Method() {
 	case acp.MethodSessionList:

@@ -342,7 +342,7 @@ func (g *Gateway) initialized(c *Client) json.RawMessage {
 	}
 	own := map[string]any{
 		"hub": true, "version": g.version, "scope": c.token.Scope, "nodeCount": len(nodes), "nodes": nodes[:min(len(nodes), maxNamed)], "agents": agents,
-		"extensions": map[string]any{"methods": extensions, "eventIds": true},
+		"extensions": map[string]any{"methods": extensions, "eventIds": true, "watch": true},
 	}
 	b, err := json.Marshal(own)
 	if err != nil {

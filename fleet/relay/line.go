@@ -331,7 +331,9 @@ func (l *line) noteChildLocked(child string, s *session) {
 		if len(l.children) <= maxChildren {
 			break
 		}
-		delete(l.children, one)
+		if one != child {
+			delete(l.children, one)
+		}
 	}
 }
 
@@ -461,10 +463,10 @@ func (c *Client) opened(q *viewer.Request, s *session, result json.RawMessage) {
 // the hub said in its own initialize is not about one agent.
 func (l *line) signed(result json.RawMessage) json.RawMessage {
 	l.c.mu.Lock()
-	caps := l.caps
+	caps, watches := l.caps, l.c.watch
 	l.c.mu.Unlock()
 	result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, l.node), "_meta", acp.MetaKey, "node")
-	if len(caps) > 0 {
+	if len(caps) > 0 && !watches { // to who watches the node says nothing of an agent
 		result = rawjson.SetMember(result, caps, "_meta", acp.MetaKey, "agentCapabilities")
 	}
 	return result
