@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -22,6 +27,11 @@ type listener struct{ acp.Peer }
 func (listener) Update(context.Context, schema.SessionID, any) error { return nil }
 
 func (listener) Notify(context.Context, string, any) error { return nil }
+
+// noticed is a latecomer that is told, too.
+type noticed struct{ latecomer }
+
+func (noticed) Notify(context.Context, string, any) error { return nil }
 
 // A run that begins before Pi has answered a prompt is Pi's own, unless a command did it.
 func TestPrompt_RunBeside(t *testing.T) {
@@ -40,20 +50,20 @@ func TestPrompt_RunBeside(t *testing.T) {
 		name, prompt string
 		lines        []string
 		want         string
-		used         bool
+		used         uint64 // tokens
 	}{
-		{"a command waits for its run, which fails", "/ext", []string{begins, fails, settles, handled}, "why", false},
-		{"a command waits for its run", "/ext", []string{begins, says, settles, handled}, "end_turn", true},
-		{"a command does not wait for its run", "/ext", []string{begins, handled, fails, settles}, "why", false},
-		{"a run beside a command of the user's fails", "/bash ls", []string{begins, fails, `{"success":true,"data":{"output":"","exitCode":0}}`}, "end_turn", false},
-		{"a run beside a command of the user's", "/bash ls", []string{begins, says, `{"success":true,"data":{"output":"","exitCode":0}}`}, "end_turn", false},
-		{"a run beside a compaction fails", "/compact", []string{begins, fails, `{"success":true,"data":{}}`}, "end_turn", false},
-		{"a run before a prompt fails", "go", []string{begins, fails, settles, begun, begins, says, settles}, "end_turn", true},
-		{"early: a command waits for its run, which fails", "/ext", []string{begins, fails, over, taken}, "why", false},
-		{"early: a command does not wait for its run", "/ext", []string{begins, taken, fails, over}, "why", false},
-		{"early: a run before a prompt fails", "go", []string{begins, fails, over, taken, begins, says, over}, "end_turn", true},
-		{"early: a prompt is refused behind its answer", "go", []string{begins, taken, refused, fails, over}, "pi refused the prompt: busy", false},
-		{"early: a run begins before a prompt is refused behind its answer", "go", []string{taken, begins, refused, fails, over}, "pi refused the prompt: busy", false},
+		{"a command waits for its run, which fails", "/ext", []string{begins, fails, settles, handled}, "why", 0},
+		{"a command waits for its run", "/ext", []string{begins, says, settles, handled}, "end_turn", 2},
+		{"a command does not wait for its run", "/ext", []string{begins, handled, fails, settles}, "why", 0},
+		{"a run beside a command of the user's fails", "/bash ls", []string{begins, fails, `{"success":true,"data":{"output":"","exitCode":0}}`}, "end_turn", 0},
+		{"a run beside a command of the user's", "/bash ls", []string{begins, says, `{"success":true,"data":{"output":"","exitCode":0}}`}, "end_turn", 0},
+		{"a run beside a compaction fails", "/compact", []string{begins, fails, `{"success":true,"data":{}}`}, "end_turn", 0},
+		{"a run before a prompt fails", "go", []string{begins, fails, settles, begun, begins, says, settles}, "end_turn", 2},
+		{"early: a command waits for its run, which fails", "/ext", []string{begins, fails, over, taken}, "why", 0},
+		{"early: a command does not wait for its run", "/ext", []string{begins, taken, fails, over}, "why", 0},
+		{"early: a run before a prompt fails", "go", []string{begins, fails, over, taken, begins, says, over}, "end_turn", 2},
+		{"early: a prompt is refused behind its answer", "go", []string{begins, taken, refused, fails, over}, "pi refused the prompt: busy", 0},
+		{"early: a run begins before a prompt is refused behind its answer", "go", []string{taken, begins, refused, fails, over}, "pi refused the prompt: busy", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// It repeats what Pi is told.
@@ -115,16 +125,24 @@ func TestPrompt_RunBeside(t *testing.T) {
 					s.take(p, e)
 				}
 			}
-			got := <-ended
+			var got end
+			select {
+			case got = <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("it does not end")
+			}
 			var said string
-			var used bool
+			var used uint64
 			if e, ok := errors.AsType[*acp.Error](got.err); ok {
 				said = e.Message
 			} else {
-				said, used = string(got.r.StopReason), got.r.Usage != nil
+				said = string(got.r.StopReason)
+				if u := got.r.Usage; u != nil {
+					used = u.TotalTokens
+				}
 			}
 			if said != tt.want || used != tt.used {
-				t.Errorf("ended with %q, usage %v; want %q, %v", said, used, tt.want, tt.used)
+				t.Errorf("ended with %q, %d tokens; want %q, %d", said, used, tt.want, tt.used)
 			}
 			if s.turns.Owns("") && tt.lines[len(tt.lines)-1] == over {
 				t.Error("a run that is over goes on")
@@ -136,6 +154,53 @@ func TestPrompt_RunBeside(t *testing.T) {
 			s.work.Wait()
 		})
 	}
+}
+
+// A cancelled permission of a run that began before Pi has answered the prompt ends that run,
+// and neither the prompt nor a command of the user's.
+func TestDialog_EndsTheRunBeside(t *testing.T) {
+	// It repeats what Pi is told.
+	child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := latecomer{asked: make(chan struct{}), may: make(chan struct{})}
+	a := &agent{peer: noticed{client}, log: slog.New(slog.DiscardHandler)}
+	s := a.newSession(&launch{Setup: &bridge.Setup{Cwd: t.TempDir()}, mode: modeDefault})
+	s.name("S")
+	s.served, s.prog = true, &program{child: child}
+	begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
+	go func() {
+		r, _ := s.turns.Prompt(t.Context(), turn.Script[work]{
+			Gone: s.dead, Exit: func() error { return s.exit }, Log: s.log, Bound: cancelBound,
+			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+			Stop:  s.abortUntil,
+		})
+		over <- r
+	}()
+	prompt := <-begun
+	s.observe(&event{Type: "agent_start"})
+	s.dialog(s.prog, &event{Type: "extension_ui_request", Method: "select", ID: "D", Title: `{"mark":"` + s.mark + `","toolCallId":"c","toolName":"bash","input":{"command":"true"}}`})
+	<-client.asked
+	close(client.may)
+	var told []string
+	for !slices.Contains(told, "extension_ui_response") {
+		line, err := child.ReadLine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, rawjson.MemberString(line, "type"))
+	}
+	if d := cmp.Diff([]string{"clear_queue", "abort", "extension_ui_response"}, told); d != "" {
+		t.Error(d)
+	}
+	prompt.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+	if r := <-over; r.StopReason != schema.StopReasonEndTurn {
+		t.Errorf("ended with %s", r.StopReason)
+	}
+	s.stop()
+	s.work.Wait()
+	_ = child.End(process.Ladder{})
 }
 
 // Who cancels a permission ends the run, also when its prompt is a command that waits for it.

@@ -838,6 +838,8 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"another process is to take the place of one that does something by itself", legacySeed, []string{"own run", "ask", "model", "settle", "prompt"}},
 		{"a session is closed while another process takes the place of its own", legacySeed, []string{"model, and close as it starts", "new", "prompt"}},
 		{"a run that nobody prompted is cancelled, and ends as a prompt comes", 0, []string{"own run", "prompt", "cancel and settle"}},
+		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
+		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, tt.seed, 6, tt.events...) })
 	}
