@@ -70,12 +70,7 @@ func (s *session) dialog(p *program, e *event) {
 func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work], id string, q *gateQuestion) {
 	said, end := s.decide(ctx, q)
 	if end {
-		s.mu.Lock()
-		if t != nil && t.Work.stage != running {
-			t = nil // the call is of a run of Pi's own beside it
-		}
-		s.mu.Unlock()
-		s.give(t) // before Pi has the answer and goes on
+		s.giveUp(t) // before Pi has the answer and goes on
 	}
 	if said == gateAllow {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(q.Call) })
@@ -83,18 +78,31 @@ func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work]
 	s.answer(p, id, map[string]any{"value": said})
 }
 
-// give gives up turn t, or what Pi does by itself, and returns when Pi was told. When that
-// is over the prompt that Pi works on by now goes on.
-func (s *session) give(t *turn.Turn[work]) {
-	if t == nil {
+// giveUp ends the run in which a call was made while turn t was there, nil for none, and
+// returns when Pi was told. When that is over the prompt that Pi works on by now goes on.
+func (s *session) giveUp(t *turn.Turn[work]) {
+	at := offered
+	if t != nil {
+		s.mu.Lock()
+		at = t.Work.stage
+		s.mu.Unlock()
+	}
+	abort := s.abort
+	switch at {
+	case running:
+		t.Stop()
+	case beside:
+		// It is the prompt's, a command that waits for it, or Pi's own. The turn goes on: Pi
+		// will say how the prompt ended.
+		abort = s.abortRun
+	default:
 		s.abortOwn()
 		return
 	}
-	t.Stop()
 	told := make(chan struct{})
 	if t.Go(func(context.Context) {
 		defer close(told)
-		s.abort()
+		abort()
 	}) {
 		<-told
 	}

@@ -101,7 +101,7 @@ func TestObserve_AbortsNoOtherTurn(t *testing.T) {
 		first := <-begun
 		first.Stop()
 		<-stopping
-		s.taken(s.prog, first, &event{Success: true, Data: []byte(`{"disposition":"started"}`)})
+		s.taken(s.prog, first, false, &event{Success: true, Data: []byte(`{"disposition":"started"}`)})
 		s.observe(&event{Type: "agent_start"})
 		first.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 		<-over

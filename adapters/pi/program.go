@@ -38,11 +38,12 @@ type program struct {
 	calls  map[string]call // what Pi was asked, by id
 }
 
-// call is a command that Pi has not answered yet.
+// call is a command whose answer is awaited.
 type call struct {
+	id      string
 	command string
 	answer  chan *event    // cap 1
-	heard   func(e *event) // takes the answer on the reader; may be nil
+	heard   func(e *event) // takes each answer on the reader; may be nil
 }
 
 // startProgram starts Pi. ctx bounds only the start of the process.
@@ -123,24 +124,37 @@ type manner struct {
 	// writing bounds for how long Pi may not read. It must not end when an answer has come:
 	// Pi has read the line then, and whoever wrote it may not know yet.
 	writing context.Context
-	told    func()         // is called as soon as Pi was told
-	heard   func(e *event) // takes the answer on the reader, before the next line; may be nil
+	told    func() // is called as soon as Pi was told
 }
 
 // callAs is call in a manner of its own.
 func (p *program) callAs(ctx context.Context, command string, fields map[string]any, m manner) (json.RawMessage, error) {
+	c := p.expect(command, nil)
+	defer p.forget(c)
+	return p.exchange(ctx, c, fields, m)
+}
+
+// expect notes a command that Pi is about to be given; heard, which may be nil, takes its
+// answers on the reader, before the next line, until it is forgotten.
+func (p *program) expect(command string, heard func(e *event)) call {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.lastID++
-	id := "gateway-" + strconv.Itoa(p.lastID)
-	answer := make(chan *event, 1)
-	p.calls[id] = call{command, answer, m.heard}
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		delete(p.calls, id)
-		p.mu.Unlock()
-	}()
-	line := map[string]any{"id": id, "type": command}
+	c := call{"gateway-" + strconv.Itoa(p.lastID), command, make(chan *event, 1), heard}
+	p.calls[c.id] = c
+	return c
+}
+
+// forget takes no answer to a command any more.
+func (p *program) forget(c call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.calls, c.id)
+}
+
+// exchange gives Pi a command that is expected, and returns the first answer.
+func (p *program) exchange(ctx context.Context, c call, fields map[string]any, m manner) (json.RawMessage, error) {
+	line := map[string]any{"id": c.id, "type": c.command}
 	for name, v := range fields {
 		line[name] = v
 	}
@@ -152,14 +166,14 @@ func (p *program) callAs(ctx context.Context, command string, fields map[string]
 	}
 	m.told()
 	select {
-	case e := <-answer:
+	case e := <-c.answer:
 		if !e.Success {
-			return nil, acp.Errorf(acp.CodeInternal, "%s", bridge.FirstOf(e.Error, "pi refused "+command))
+			return nil, e.refusal(c.command)
 		}
 		return e.Data, nil
 	case <-p.ended:
 		select {
-		case e := <-answer: // it came before the end
+		case e := <-c.answer: // it came before the end
 			if e.Success {
 				return e.Data, nil
 			}
@@ -167,8 +181,13 @@ func (p *program) callAs(ctx context.Context, command string, fields map[string]
 		}
 		return nil, p.exit
 	case <-ctx.Done():
-		return nil, fmt.Errorf("ask pi for %s: %w", command, ctx.Err())
+		return nil, fmt.Errorf("ask pi for %s: %w", c.command, ctx.Err())
 	}
+}
+
+// refusal is the error of an answer that refuses a command.
+func (e *event) refusal(command string) error {
+	return acp.Errorf(acp.CodeInternal, "%s", bridge.FirstOf(e.Error, "pi refused "+command))
 }
 
 // ask is call for what takes no time; it decodes the answer into v unless that is

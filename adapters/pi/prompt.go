@@ -51,22 +51,24 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 		if died(err) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		t.Settle(t.Work.verdict(err))
+		// It begins no run: what is known of one is not of it.
+		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn, Err: err})
 		return
 	}
 	fields := map[string]any{"message": in.text}
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
+	asked := p.expect("prompt", func(e *event) { s.taken(p, t, strings.HasPrefix(in.text, "/"), e) })
+	defer p.forget(asked)
 	err := s.a.conn.Give(string(s.id), p.child.Process, func() error {
-		_, err := p.callAs(ctx, "prompt", fields, manner{writing: s.ctx, told: s.told, heard: func(e *event) { s.taken(p, t, e) }})
+		_, err := p.exchange(ctx, asked, fields, manner{writing: s.ctx, told: s.told})
 		return err
 	})
 	if err != nil && !died(err) && ctx.Err() == nil { // else it is gone, or the turn is over
 		t.Settle(turn.Verdict{Err: refused(err)})
 	}
+	<-ctx.Done() // until then early versions may refuse what they have taken
 }
 
 // told ends what Pi was told to do if the turn was cancelled meanwhile: there was
@@ -95,13 +97,19 @@ func (s *session) abortUntil(ctx context.Context, _ *turn.Turn[work]) {
 // abort ends what Pi does. It may wait for Pi to read, so the reader must not call
 // it. What Pi has queued must go first, or it would run with the next prompt.
 // While a dialog is open Pi ends nothing, so all of them are given up.
-func (s *session) abort() {
+func (s *session) abort() { s.tell("clear_queue", "abort_bash", "abort") }
+
+// abortRun is abort, but a command of the user's goes on.
+func (s *session) abortRun() { s.tell("clear_queue", "abort") }
+
+// tell gives up what Pi asks, and gives it commands whose answers nobody needs.
+func (s *session) tell(commands ...string) {
 	s.asks.WithdrawAll()
 	p := s.program()
 	if p == nil {
 		return
 	}
-	for _, command := range []string{"clear_queue", "abort_bash", "abort"} {
+	for _, command := range commands {
 		if err := p.send(s.ctx, map[string]any{"id": "gateway-" + command, "type": command}); err != nil {
 			s.log.Debug("abort what pi does", "session", s.id, "err", err)
 			return

@@ -41,6 +41,7 @@ type pretender struct {
 	model, thinking string
 
 	taken    *order // a prompt that was not answered
+	ran      bool   // it is a command, which has begun a run
 	accepted bool   // the prompt was, and its run has not begun
 	token    string // of what it works on, "" when it is idle
 	runs     bool   // a run has begun, and has not settled
@@ -54,7 +55,10 @@ type pretender struct {
 }
 
 // order is what Pi was told to do.
-type order struct{ id, command, token string }
+type order struct {
+	id, command, token string
+	slash              bool // a prompt that may be a command
+}
 
 type fakeCall struct {
 	id, tool string
@@ -150,7 +154,10 @@ func (f *pretender) Line(line []byte) {
 	if f.mute {
 		return
 	}
-	o := &order{rawjson.MemberString(line, "id"), rawjson.MemberString(line, "type"), bridgetest.TokenIn(line)}
+	o := &order{
+		rawjson.MemberString(line, "id"), rawjson.MemberString(line, "type"), bridgetest.TokenIn(line),
+		strings.HasPrefix(rawjson.MemberString(line, "message"), "/"),
+	}
 	switch o.command {
 	case "get_state":
 		f.done(o, fmt.Sprintf(`{"model":%s,"thinkingLevel":%q,"isStreaming":%v,"isCompacting":%v,"sessionFile":%q,"sessionId":%q}`,
@@ -180,7 +187,9 @@ func (f *pretender) Line(line []byte) {
 		f.aside = append(f.aside, o)
 	case "abort_bash":
 		for _, one := range f.aside {
-			f.told(one.token)
+			if one.command == "bash" {
+				f.told(one.token)
+			}
 		}
 		f.asideOver("bash", true)
 		f.done(o, `null`)
@@ -242,7 +251,10 @@ func (f *pretender) told(token string) {
 
 func (f *pretender) abort(o *order) {
 	for _, one := range f.aside {
-		f.told(one.token)
+		// It is ended with what Pi does by itself.
+		if one.command == "compact" && (!f.runs || f.Prompt(one.token).Cancelled) {
+			f.told(one.token)
+		}
 	}
 	f.asideOver("compact", true)
 	switch {
@@ -307,10 +319,10 @@ func (f *pretender) Ended() {
 
 // accept takes the prompt, and begins its run then or later.
 func (f *pretender) accept(begin bool) {
-	if f.taken == nil || f.runs {
+	o := f.offered()
+	if o == nil || f.runs {
 		return
 	}
-	o := f.taken
 	f.taken, f.accepted, f.token = nil, true, o.token
 	if f.legacy {
 		f.reply(o.id, o.command, `"success":true`)
@@ -319,6 +331,35 @@ func (f *pretender) accept(begin bool) {
 	}
 	if begin {
 		f.begin(f.token)
+	}
+}
+
+// offered returns the prompt that Pi has done nothing for, nil when there is none.
+func (f *pretender) offered() *order {
+	if f.ran {
+		return nil
+	}
+	return f.taken
+}
+
+// run begins a run of a command, which may wait for it.
+func (f *pretender) run() {
+	f.ran = true
+	f.begin(f.taken.token)
+}
+
+// commandOver answers a command that has begun a run.
+func (f *pretender) commandOver() {
+	if !f.ran {
+		return
+	}
+	o := f.taken
+	f.taken, f.ran = nil, false
+	f.Prompt(o.token).Said = !f.runs
+	if f.legacy {
+		f.reply(o.id, o.command, `"success":true`)
+	} else {
+		f.done(o, `{"disposition":"handled"}`)
 	}
 }
 
@@ -416,7 +457,7 @@ func (f *pretender) settle(stop string, hasty bool) bool {
 	if f.aborted {
 		stop = "aborted"
 	}
-	if one := f.Prompt(f.token); one != nil {
+	if one := f.Prompt(f.token); one != nil && !f.ran {
 		one.Said = true
 	}
 	f.messageEnd(stop)
@@ -440,6 +481,7 @@ func (f *pretender) gates(d *fakeDialog) bool { return strings.HasPrefix(d.id, "
 func (f *pretender) finish() bool {
 	f.asideOver("compact", false)
 	f.asideOver("bash", false)
+	f.commandOver()
 	f.accept(true)
 	if f.accepted {
 		f.begin(f.token)
@@ -551,6 +593,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 		}),
 		g.Client("compact", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/compact ") }),
 		g.Client("bash", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/bash echo ") }),
+		g.Client("command", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/ext ") }),
 		g.Client("cancel", 7, g.CancelAndWait),
 		g.Client("cancel twice", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) {
 			g.Cancel(s)
@@ -615,13 +658,13 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("refuse", 1, func(rng *rand.Rand, f *pretender) {
-			if o := f.taken; o != nil {
+			if o := f.offered(); o != nil {
 				f.taken = nil
 				f.refuse(o, pick(rng, "No API key found for the selected model.", "no"))
 			}
 		}),
 		g.native("handle", 1, func(_ *rand.Rand, f *pretender) {
-			if o := f.taken; o != nil && !f.legacy {
+			if o := f.offered(); o != nil && !f.legacy {
 				f.taken = nil
 				f.Prompt(o.token).Said = true
 				f.done(o, `{"disposition":"handled"}`)
@@ -633,14 +676,49 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("own run instead", 2, func(_ *rand.Rand, f *pretender) {
-			if o := f.taken; o != nil && !f.runs {
+			if o := f.offered(); o != nil && !f.runs {
 				f.own()
 				f.taken = nil
 				f.refuse(o, busy)
 			}
 		}),
+		g.native("refused behind success", 2, func(rng *rand.Rand, f *pretender) {
+			if o := f.offered(); o != nil && !f.runs && f.legacy {
+				f.taken = nil
+				before := rng.IntN(2) == 0
+				if before {
+					f.own()
+				}
+				f.reply(o.id, o.command, `"success":true`)
+				if !before {
+					f.own()
+				}
+				f.refuse(o, busy)
+			}
+		}),
+		g.native("command runs", 6, func(rng *rand.Rand, f *pretender) {
+			if o := f.offered(); o == nil || !o.slash || f.runs {
+				return
+			}
+			f.run()
+			switch rng.IntN(4) {
+			case 0:
+				f.call("bash")
+				return // and waits
+			case 1:
+				f.text()
+				return
+			case 2:
+				f.call("read")
+			}
+			if rng.IntN(2) == 0 {
+				f.settle(pick(rng, "stop", "error"), false)
+			}
+			f.commandOver()
+		}),
+		g.native("command over", 4, func(_ *rand.Rand, f *pretender) { f.commandOver() }),
 		g.native("own run before", 1, func(_ *rand.Rand, f *pretender) {
-			if f.taken != nil && !f.runs && !f.legacy {
+			if f.offered() != nil && !f.runs && !f.legacy {
 				f.own()
 				f.text()
 				f.settle("stop", false)
@@ -760,6 +838,8 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"another process is to take the place of one that does something by itself", legacySeed, []string{"own run", "ask", "model", "settle", "prompt"}},
 		{"a session is closed while another process takes the place of its own", legacySeed, []string{"model, and close as it starts", "new", "prompt"}},
 		{"a run that nobody prompted is cancelled, and ends as a prompt comes", 0, []string{"own run", "prompt", "cancel and settle"}},
+		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
+		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, tt.seed, 6, tt.events...) })
 	}

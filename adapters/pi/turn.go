@@ -24,8 +24,8 @@ import (
 //	 │    └── settled ────┐                          │
 //	 └── agent_start ──> beside ── a command did it ─┘
 //
-// A run that begins before that is Pi's own, and the prompt waits or is refused; unless the
-// prompt is a command, which has begun it.
+// A run that begins before that is Pi's own, and Pi refuses the prompt while it goes on;
+// unless the prompt is a command, which has begun it.
 type stage int
 
 const (
@@ -242,28 +242,51 @@ func (s *session) runOverLocked(aborted bool) {
 	}
 }
 
-// taken takes Pi's answer to a prompt. It runs on the reader: what Pi says then is of the
-// prompt's run, and what it said before was not.
-func (s *session) taken(p *program, t *turn.Turn[work], e *event) {
+// taken takes Pi's answer to a prompt; slash says that it may be a command. It runs on the
+// reader: what Pi says then is of the prompt's run, and what it said before was not, unless a
+// command did it.
+func (s *session) taken(p *program, t *turn.Turn[work], slash bool, e *event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turns.Current() != t || !e.Success {
-		return // it is over, or is about to be: a run that has begun is Pi's own
+	if s.turns.Current() != t {
+		return // it is over
+	}
+	if !e.Success {
+		s.refusedLocked(p, t, e)
+		return
 	}
 	disposition := rawjson.MemberString(e.Data, "disposition")
+	handled := disposition == "handled"
+	command := slash && disposition == "" // or a template: early versions do not say
 	switch {
-	case t.Work.stage == beside && (disposition == "handled" || disposition == ""):
+	case t.Work.stage == beside && (handled || command):
 		// A command has begun the run, so it is the prompt's.
 		t.Work.stage = running
 		s.turns.OwnOver("")
-	case disposition == "handled":
+	case handled:
 		t.Settle(t.Work.verdict(nil))
 	default:
-		t.Work = work{stage: taken}
+		if !command {
+			t.Work = work{}
+		}
+		t.Work.stage = taken
 		if disposition == "" { // it may have been a command that starts no run
 			s.probeLocked(p, func() bool { return s.turns.Current() == t && t.Work.stage == taken }, func() { t.Settle(t.Work.verdict(nil)) })
 		}
 	}
+}
+
+// refusedLocked ends a turn whose prompt Pi refuses behind an answer that took it, as early
+// versions do. A run that goes on is Pi's own then. The first answer is taken by submit.
+func (s *session) refusedLocked(p *program, t *turn.Turn[work], e *event) {
+	switch t.Work.stage {
+	case offered, beside:
+		return
+	case running:
+		s.turns.Own("")
+	}
+	t.Settle(turn.Verdict{Err: refused(e.refusal("prompt"))})
+	s.probeRunLocked(p) // what the prompt has begun may end without a sign
 }
 
 // worksLocked reports whether a run of Pi's goes on.

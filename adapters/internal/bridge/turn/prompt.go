@@ -33,8 +33,8 @@ type Script[W any] struct {
 	Bound time.Duration
 	Kill  func(t *Turn[W])
 	// End, which may be nil, closes what the turn has left open, and may change
-	// its verdict. It is called for every turn that has begun, when nothing runs
-	// beside it any more.
+	// its verdict. It is called for every turn that has begun, when all that
+	// [Turn.Go] began has ended.
 	End func(t *Turn[W], v Verdict) Verdict
 	Log *slog.Logger
 }
