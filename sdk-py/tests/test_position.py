@@ -10,12 +10,12 @@ from sandbox_agent._position import Position
 from sandbox_agent.versions import AcpVersion
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_whatever_is_cut_each_frame_comes_once_and_in_order(version: AcpVersion) -> None:
+@pytest.mark.parametrize("version, parts", [(1, False), (1, True), (2, True)])
+def test_whatever_is_cut_each_frame_comes_once_and_in_order(version: AcpVersion, parts: bool) -> None:
     for seed in range(1, 501):
         chance = random.Random(seed)
-        log = [[f"{n}.{frame}" for frame in range(1 if version == 1 else chance.randint(1, 3))] for n in range(1, 31)]
-        position = Position(version, 0)
+        log = [[f"{n}.{frame}" for frame in range(chance.randint(1, 3) if parts else 1)] for n in range(1, 31)]
+        position = Position(version, parts, 0)
         given: list[str] = []
         breaks, start, first = 0, 0, True
         while True:
@@ -43,9 +43,19 @@ def test_whatever_is_cut_each_frame_comes_once_and_in_order(version: AcpVersion)
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_who_waits_for_the_state_is_told_it_and_others_are_not_told_it_twice(asked: bool) -> None:
-    position = Position(2, 0)
+    position = Position(2, True, 0)
     assert [position.fresh(4), position.fresh(5)] == [True, True]
     position.whole()
     assert position.go_on(asked) == 5
     assert position.fresh(5) == asked  # the state
     assert position.fresh(6) and position.after == 6
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_request_is_noted_before_the_other_frames_of_its_event_which_come_once(version: AcpVersion) -> None:
+    position = Position(version, True, 4)
+    position.asked(5)
+    assert [position.fresh(5), position.fresh(5), position.after] == [True, True, 5]
+    assert position.go_on(False) == 4
+    position.asked(5)
+    assert [position.fresh(5), position.fresh(5), position.fresh(5)] == [False, False, True]

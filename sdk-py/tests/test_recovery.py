@@ -185,9 +185,10 @@ async def test_a_request_that_is_answered_while_the_client_is_away_is_over(gatew
 
 
 @pytest.mark.parametrize("agent", ["mock", "mock2"])
+@pytest.mark.parametrize("version, knows", [(1, {"subagents": {}}), (2, {})])
 @asynchronous
-async def test_a_request_of_a_subagent_that_began_before_the_client_came_is_over(gateway: Gateway, agent: str) -> None:
-    async with Proxy(gateway.port) as proxy, SandboxAgent(gateway.url, agent=agent, acp_version=2) as owner, SandboxAgent(proxy.url, agent=agent, acp_version=2, retry=QUICK) as client:
+async def test_a_request_of_a_subagent_that_began_before_the_client_came_is_over(gateway: Gateway, version: Any, knows: dict[str, Any], agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(gateway.url, agent=agent, acp_version=version, capabilities=knows) as owner, SandboxAgent(proxy.url, agent=agent, acp_version=version, capabilities=knows, retry=QUICK) as client:
         session = await owner.new_session(cwd="/tmp")
         turn = session.prompt("subagent" if agent == "mock" else "child-permission")
         theirs = await owner.requests().__anext__()
@@ -486,10 +487,10 @@ async def test_who_waits_for_a_connection_that_is_ended_as_it_opens_opens_no_oth
 
 
 class Between:
-    """Stands before a gateway. `look` is given each message of the client, and says whether it is passed on."""
+    """Stands before a gateway. `look` is given each message of the client, and says whether it is passed on; `tell` those of the gateway."""
 
-    def __init__(self, gateway: Gateway, look: Callable[[Any, dict[str, Any]], Awaitable[bool]]) -> None:
-        self._far, self._look = gateway.url.replace("http", "ws", 1) + "/v2/rpc", look
+    def __init__(self, gateway: Gateway, look: Callable[[Any, dict[str, Any]], Awaitable[bool]] | None = None, tell: Callable[[Any, dict[str, Any]], Awaitable[bool]] | None = None) -> None:
+        self._far, self._look, self._tell = gateway.url.replace("http", "ws", 1) + "/v2/rpc", look, tell
         self.near: Any = None  # the newest connection
 
     async def __aenter__(self) -> Between:
@@ -507,11 +508,12 @@ class Between:
 
             async def back() -> None:
                 async for frame in far:
-                    await near.send(frame)
+                    if self._tell is None or await self._tell(near, json.loads(frame)):
+                        await near.send(frame)
 
             task = asyncio.ensure_future(back())
             async for frame in near:
-                if await self._look(near, json.loads(frame)):
+                if self._look is None or await self._look(near, json.loads(frame)):
                     await far.send(frame)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -521,6 +523,48 @@ def refusal(request: dict[str, Any]) -> str:
     """As of a gateway whose node is away for a moment."""
     data = {"type": "urn:sandbox-agent:error:unavailable", "title": "Service unavailable", "status": 503}
     return json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "not now", "data": data}})
+
+
+@pytest.mark.parametrize("agent", ["mock", "mock2"])
+@pytest.mark.parametrize("version, knows", [(1, {"subagents": {}}), (2, {})])
+@pytest.mark.parametrize("where, most", [("subagent_update", 4096), ("allow_once", 4096), ("allow_once", 0)])
+@asynchronous
+async def test_a_connection_that_breaks_in_a_subagent_loses_no_frame_and_none_comes_twice(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, version: Any, knows: dict[str, Any], agent: str, where: str, most: int
+) -> None:
+    """It breaks behind the call, which has the same place as what announces the subagent, or behind messages of the subagent, which need not be one of those that are known."""
+    monkeypatch.setattr("sandbox_agent.client.MAX_CHILDREN", most)
+    cut: list[Any] = []
+
+    async def tell(near: Any, message: dict[str, Any]) -> bool:
+        update = (message.get("params") or {}).get("update") or {}
+        if not cut and (update.get("sessionUpdate") == where or where in str(update.get("content"))):
+            cut.append(near)
+            await near.close()
+        return near not in cut
+
+    def kept(client: SandboxAgent) -> asyncio.Future[list[Any]]:
+        told: list[Any] = []
+        done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+        def listen(session_id: str, update: Any) -> None:
+            if update["sessionUpdate"] not in ("state_update", "user_message_chunk"):  # whose prompt it is knows it
+                told.append((session_id, update))
+                if " is done." in json.dumps(update):
+                    done.set_result(told)
+
+        client.on_update(listen)
+        return done
+
+    async with Between(gateway, tell=tell) as between, SandboxAgent(between.url, agent=agent, acp_version=version, capabilities=knows, retry=QUICK) as client, SandboxAgent(gateway.url, agent=agent, acp_version=version, capabilities=knows) as other:
+        client.on_permission(lambda ask: "allow_once")
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        both = kept(client), kept(other)
+        await session.prompt("subagent" if agent == "mock" else "child-permission")
+        mine, theirs = await asyncio.gather(*both)
+        assert mine == theirs
+        assert cut and any(update["sessionUpdate"] == "subagent_update" for _, update in mine)
 
 
 @SPOKEN

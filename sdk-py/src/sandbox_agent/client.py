@@ -25,7 +25,7 @@ from .session import META, Session, meta_of
 from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
-MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others say may come twice when the connection breaks
+MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
@@ -77,6 +77,8 @@ class SandboxAgent:
         self._reconnect, self._retry = reconnect, retry
         self._info = dict(client_info or {"name": "sandbox-agent-python", "version": "0.1.0"})
         self._capabilities = dict(capabilities or {})
+        # An event may be several frames: in version 2, and for who knows subagents.
+        self._parts = acp_version == 2 or self._capabilities.get("subagents") not in (None, False)
         self._useless = self._patience()
         self._ending: asyncio.Future[None] | None = None  # of the client
         self._state: State = "idle"
@@ -429,7 +431,7 @@ class SandboxAgent:
         return Session(self, session_id, result)
 
     def _position(self, after: int) -> Position:
-        return Position(self.acp_version, after)
+        return Position(self.acp_version, self._parts, after)
 
     def _new_activity(self, session_id: str) -> Activity | None:
         return Activity(session_id) if self.acp_version == 2 else None
@@ -442,9 +444,9 @@ class SandboxAgent:
             if of == session_id:
                 del self._children[child]
 
-    def _of(self, session_id: str) -> _Attached | None:
-        """The session that an event belongs to: a subagent's are its session's."""
-        return self._attached.get(session_id) or self._attached.get(self._children.get(session_id, ""))
+    def _of(self, session_id: str, root: Any = None) -> _Attached | None:
+        """The session that an event belongs to: a subagent's are its session's. The message names that as `root`; with an older gateway it was announced."""
+        return self._attached.get(session_id) or self._attached.get(root if isinstance(root, str) else self._children.get(session_id, ""))
 
     def _after(self, session_id: str) -> int | None:
         attached = self._attached.get(session_id)
@@ -567,9 +569,11 @@ class SandboxAgent:
         self._note_child(params)
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
-                if self.acp_version == 1:  # in version 2 it may have come before the last frame of its event
-                    self._fresh(params)
-                self._asks.take(wire, message, meta_of(params).get("seq"))
+                own = meta_of(params)
+                attached, seq = self._of(str(params.get("sessionId")), own.get("rootSessionId")), own.get("seq")
+                if attached is not None and isinstance(seq, int):
+                    attached.position.asked(seq)
+                self._asks.take(wire, message, seq)
             else:
                 self._spawn(self._refuse(wire, message["id"], method))
             return
@@ -581,7 +585,7 @@ class SandboxAgent:
         self._note_turn(method, params)
         if method == "session/update":
             if params.get("update"):
-                self._update(str(params.get("sessionId")), params["update"])
+                self._update(str(params.get("sessionId")), params["update"], meta_of(params).get("rootSessionId"))
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
@@ -591,11 +595,11 @@ class SandboxAgent:
     def _note_child(self, params: dict[str, Any]) -> None:
         """Notes whose subagent a session is: the gateway says it also of one that was announced before the client came."""
         child, root = params.get("sessionId"), meta_of(params).get("rootSessionId")
-        if self.acp_version == 2 and isinstance(child, str) and isinstance(root, str) and root in self._attached and child not in self._attached and len(self._children) < MAX_CHILDREN:
+        if self._parts and isinstance(child, str) and isinstance(root, str) and root in self._attached and child not in self._attached and len(self._children) < MAX_CHILDREN:
             self._children[child] = root
 
-    def _update(self, session_id: str, update: dict[str, Any]) -> None:
-        attached = self._of(session_id) if self.acp_version == 2 else None
+    def _update(self, session_id: str, update: dict[str, Any], root: Any) -> None:
+        attached = self._of(session_id, root) if self._parts else None
         if attached is not None and update["sessionUpdate"] == "subagent_update" and "sessionId" in update and len(self._children) < MAX_CHILDREN:
             self._children[str(update["sessionId"])] = self._children.get(session_id, session_id)
         activity = attached.activity if attached else None
@@ -631,8 +635,8 @@ class SandboxAgent:
     def _fresh(self, params: dict[str, Any]) -> bool:
         """Notes how far the session has come; False for what came before the connection was replaced."""
         session_id = str(params.get("sessionId"))
-        seq = meta_of(params).get("seq")
-        attached = self._of(session_id)
+        own = meta_of(params)
+        attached, seq = self._of(session_id, own.get("rootSessionId")), own.get("seq")
         if attached is None or not isinstance(seq, int):
             return True
         if not attached.position.fresh(seq):

@@ -61,7 +61,7 @@ interface Attached {
   opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
 }
 
-/** Subagents whose session is known, of all sessions; what others say may come twice when the connection breaks. */
+/** Subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks. */
 const maxChildren = 4096;
 
 /**
@@ -80,6 +80,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #ended = new AbortController();
   readonly #asks = new Asks<V>();
   readonly #prompts: Prompts;
+  readonly #parts: boolean; // an event may be several frames: in version 2, and for who knows subagents
   readonly #attached = new Map<string, Attached>();
   readonly #children = new Map<string, string>(); // the session that a subagent belongs to, by the subagent's
   readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
@@ -105,6 +106,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (this.acpVersion !== 1 && this.acpVersion !== 2) throw new TypeError(`acpVersion is 1 or 2, not ${String(this.acpVersion)}`);
     if (this.acpVersion === 2 && options.transport === "inline") throw new TypeError("the inline transport is of version 1 of ACP: use http or websocket");
     this.#prompts = new Prompts(this.acpVersion);
+    this.#parts = this.acpVersion === 2 || Boolean((options.capabilities as Acp<1, "ClientCapabilities"> | undefined)?.subagents);
     this.#options = options;
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.url("v2/rpc").href;
@@ -235,7 +237,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }, {
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
-      passed: (params) => this.#passed(params),
+      passed: (params, request) => this.#passed(params, request),
       answered: (promptId, result) => this.#prompts.answered(promptId, result),
       opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
@@ -436,13 +438,13 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #session(sessionId: string, params: { cwd: string }, result: SessionResult<V>, after: number): Session<V> {
     const known = this.#attached.get(sessionId);
     // In version 2 it was noted where the response came, between the updates around it.
-    const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, after);
+    const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, this.#parts, after);
     this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), turnAt: known?.turnAt ?? 0, opening: known?.opening ?? false });
     return new Session<V>(this, sessionId, result);
   }
 
   #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
-    const attached = { cwd, params, position: new Position(this.acpVersion, after), activity, turnAt: 0, opening: false };
+    const attached = { cwd, params, position: new Position(this.acpVersion, this.#parts, after), activity, turnAt: 0, opening: false };
     this.#note(sessionId, attached);
     return attached;
   }
@@ -687,7 +689,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Notes how far the session has come; false for what came before the connection was replaced. */
   #fresh(params: { sessionId?: string }): boolean {
     const seq = metaOf(params).seq;
-    const attached = params.sessionId === undefined ? undefined : this.#of(params.sessionId);
+    const attached = params.sessionId === undefined ? undefined : this.#of(params.sessionId, params);
     if (attached === undefined || typeof seq !== "number") return true;
     if (!attached.position.fresh(seq)) return false;
     if (attached.opening && isState(params) && params.sessionId === attached.activity?.sessionId) {
@@ -703,31 +705,37 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     for (const arrived of this.#arrivals.splice(0)) arrived();
   }
 
-  /** Notes the place of a message that is shown again when it comes again, as open requests are. In version 2 it may come before the last frame of its event. */
-  #passed(params: unknown): void {
+  /** Notes the place of a message that is shown again when it comes again, as open requests are. */
+  #passed(params: unknown, request: boolean): void {
     if (typeof params !== "object" || params === null) return;
     this.#noteChild(params);
-    if (this.acpVersion === 1) this.#fresh(params);
+    if (!request) return void this.#fresh(params);
+    const { sessionId } = params as { sessionId?: unknown };
+    const { seq } = metaOf(params);
+    if (typeof sessionId !== "string" || typeof seq !== "number") return;
+    this.#of(sessionId, params)?.position.asked(seq);
+    this.#arrived();
   }
 
   /** Notes whose subagent a session is: the gateway says it also of one that was announced before the client came. */
   #noteChild(params: { sessionId?: unknown }): void {
     const { sessionId } = params;
     const root = metaOf(params).rootSessionId;
-    if (this.acpVersion !== 2 || typeof sessionId !== "string" || typeof root !== "string" || this.#children.size >= maxChildren) return;
+    if (!this.#parts || typeof sessionId !== "string" || typeof root !== "string" || this.#children.size >= maxChildren) return;
     if (this.#attached.has(root) && !this.#attached.has(sessionId)) this.#children.set(sessionId, root);
   }
 
-  /** The session that an event belongs to: a subagent's are its session's. */
-  #of(sessionId: string): Attached | undefined {
-    return this.#attached.get(sessionId) ?? this.#attached.get(this.#children.get(sessionId) ?? "");
+  /** The session that an event belongs to: a subagent's are its session's. The message says whose; with an older gateway it was announced. */
+  #of(sessionId: string, message?: object): Attached | undefined {
+    const root = metaOf(message).rootSessionId;
+    return this.#attached.get(sessionId) ?? this.#attached.get(typeof root === "string" ? root : this.#children.get(sessionId) ?? "");
   }
 
   #update(params: Acp<V, "SessionNotification">): void {
     const { sessionId, update } = params;
     this.#noteChild(params);
     if (!this.#fresh(params)) return;
-    const attached = this.acpVersion === 2 ? this.#of(sessionId) : undefined;
+    const attached = this.#parts ? this.#of(sessionId, params) : undefined;
     const child = update.sessionUpdate === "subagent_update" && "sessionId" in update ? String(update.sessionId) : undefined;
     if (attached && child !== undefined && this.#children.size < maxChildren) this.#children.set(child, this.#children.get(sessionId) ?? sessionId);
     const changed = attached?.activity?.take(sessionId, update as Acp<2, "SessionUpdate">);

@@ -10,7 +10,7 @@ export interface Inbound<V extends AcpVersion> {
   update(params: Acp<V, "SessionNotification">): void;
   notice(method: string, params: unknown): void;
   /** A message came that the SDK is given: it may have a place in a session. */
-  passed(params: unknown): void;
+  passed(params: unknown, request: boolean): void;
   /** The prompt was answered: in version 1 updates that follow belong to the next. */
   answered(promptId: string, result: unknown): void;
   /** A session was made or opened. */
@@ -65,9 +65,9 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
     transform(message, controller) {
       used ||= "method" in message || !begun.delete(message.id);
       if ("method" in message) {
-        if (!("id" in message) && message.method === "session/update") return isUpdate(message.params) ? inbound.update(message.params as Acp<V, "SessionNotification">) : inbound.passed(message.params);
+        if (!("id" in message) && message.method === "session/update") return isUpdate(message.params) ? inbound.update(message.params as Acp<V, "SessionNotification">) : inbound.passed(message.params, false);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
-        inbound.passed(message.params);
+        inbound.passed(message.params, "id" in message);
       } else if (asked.size > 0) {
         const answered = asked.get(message.id);
         asked.delete(message.id);

@@ -1,8 +1,8 @@
 import type { AcpVersion } from "./versions.js";
 
 /**
- * How far a client has come in a session's events. In version 1 an event is one frame. In
- * version 2 it may be several, and after those of the newest the session's state may be told.
+ * How far a client has come in a session's events. An event is one frame. With `parts` it may
+ * be several, and in version 2 the session's state may be told after those of the newest.
  */
 export class Position {
   #after: number;
@@ -10,7 +10,7 @@ export class Position {
   #given = 0; // frames of it that came
   #skip = 0; // how many of them come again
 
-  constructor(private readonly version: AcpVersion, after: number) {
+  constructor(private readonly version: AcpVersion, private readonly parts: boolean, after: number) {
     this.#after = after;
   }
 
@@ -28,13 +28,22 @@ export class Position {
       this.#skip = 0;
       return true;
     }
-    if (seq < this.#after || this.version === 1) return false;
+    if (seq < this.#after || !this.parts) return false;
     if (this.#skip > 0) {
       this.#skip--;
       return false;
     }
     this.#given++;
     return true;
+  }
+
+  /** Notes a request of an event, which comes again by itself: with parts also before the event's other frames. */
+  asked(seq: number): void {
+    if (seq <= this.#after) return;
+    this.#after = seq;
+    this.#part = true;
+    this.#given = 0;
+    this.#skip = 0;
   }
 
   /** Notes that all of the newest event has come. */
@@ -49,12 +58,12 @@ export class Position {
    * `asked` says that somebody waits for the session's state, which follows.
    */
   goOn(asked: boolean): number {
-    if (this.version === 1) return this.#after;
+    if (!this.parts) return this.#after;
     if (this.#part) {
       this.#skip = this.#given;
       return this.#after - 1;
     }
-    this.#skip = asked ? 0 : 1;
+    this.#skip = this.version === 1 || asked ? 0 : 1;
     return this.#after;
   }
 }

@@ -11,11 +11,11 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
-test.each([1, 2] as const)("version %i: whatever is cut, each frame comes once and in order", (version) => {
+test.each([[1, false], [1, true], [2, true]] as const)("version %i, events in parts %s: whatever is cut, each frame comes once and in order", (version, parts) => {
   for (let seed = 1; seed <= 500; seed++) {
     const random = numbers(seed);
-    const log = Array.from({ length: 30 }, (_, i) => Array.from({ length: version === 1 ? 1 : 1 + random(3) }, (_, frame) => `${i + 1}.${frame}`));
-    const position = new Position(version, 0);
+    const log = Array.from({ length: 30 }, (_, i) => Array.from({ length: parts ? 1 + random(3) : 1 }, (_, frame) => `${i + 1}.${frame}`));
+    const position = new Position(version, parts, 0);
     const given: string[] = [];
     let breaks = 0;
     for (let from = 0, first = true; ; first = false) {
@@ -42,11 +42,20 @@ test.each([1, 2] as const)("version %i: whatever is cut, each frame comes once a
 
 test("who waits for the state is told it, and others are not told it twice", () => {
   for (const asked of [true, false]) {
-    const position = new Position(2, 0);
+    const position = new Position(2, true, 0);
     expect([position.fresh(4), position.fresh(5)]).toEqual([true, true]);
     position.whole();
     expect(position.goOn(asked)).toBe(5);
     expect(position.fresh(5)).toBe(asked); // the state
     expect([position.fresh(6), position.after]).toEqual([true, 6]);
   }
+});
+
+test.each([1, 2] as const)("version %i: a request is noted before the other frames of its event, which come once", (version) => {
+  const position = new Position(version, true, 4);
+  position.asked(5);
+  expect([position.fresh(5), position.fresh(5), position.after]).toEqual([true, true, 5]);
+  expect(position.goOn(false)).toBe(4);
+  position.asked(5);
+  expect([position.fresh(5), position.fresh(5), position.fresh(5)]).toEqual([false, false, true]);
 });

@@ -117,9 +117,58 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
   });
 });
 
-test.each([["mock", "subagent"], ["mock2", "child-permission"]] as const)("a request of a subagent of %s that began before the client came is over", async (agent, words) => {
+/** Clients that know subagents, and the words that start one. */
+const subagents = [
+  [1, "mock", "subagent"],
+  [1, "mock2", "child-permission"],
+  [2, "mock", "subagent"],
+  [2, "mock2", "child-permission"],
+] as const;
+
+test.each([
+  ...subagents.map((one) => [...one, /"subagent_update"/] as const), // behind the call, which has the same place
+  ...subagents.map((one) => [...one, /"agent_message_chunk".*allow_once/] as const), // behind others of the subagent
+])("version %i: a connection that breaks in a subagent of %s (%s, %s) loses no frame, and none comes twice", async (acpVersion, agent, words, where) => {
+  const sockets: WebSocket[] = [];
+  let cuts = 0;
+  class Cut extends WebSocket {
+    constructor(...args: ConstructorParameters<typeof WebSocket>) {
+      super(...args);
+      sockets.push(this);
+    }
+    override emit(event: string | symbol, ...args: unknown[]): boolean {
+      if (event !== "message") return super.emit(event, ...args);
+      if (cuts === 0 && where.test(String(args[0]))) {
+        cuts++;
+        this.terminate();
+      }
+      return cuts > 0 && this === sockets[0] ? false : super.emit(event, ...args);
+    }
+  }
+  const capabilities = acpVersion === 1 ? { subagents: {} } : {};
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, acpVersion, agent, capabilities, transport: "websocket", WebSocket: Cut as never, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, acpVersion, agent, capabilities, transport: "websocket", WebSocket: ws });
+  c.onPermission(() => "allow_once");
+  const session = await c.newSession({ cwd: "/tmp" });
+  await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const both = [c, other].map((client) => {
+    const [told, done] = [[] as string[], later<string[]>()];
+    client.onUpdate(({ sessionId, update }) => {
+      if (update.sessionUpdate === "state_update" || update.sessionUpdate === "user_message_chunk") return; // whose prompt it is knows it
+      told.push(JSON.stringify({ sessionId, update }));
+      if (told.at(-1)?.includes(" is done.")) done.resolve(told);
+    });
+    return done.promise;
+  });
+  await session.prompt(words);
+  const [mine, theirs] = await Promise.all(both);
+  expect(mine).toEqual(theirs);
+  expect([cuts, mine?.some((one) => one.includes('"subagent_update"'))]).toEqual([1, true]);
+});
+
+test.each(subagents)("version %i: a request of a subagent of %s that began before the client came is over", async (acpVersion, agent, words) => {
   const proxy = await Proxy.to(gateway.port);
-  const options = { acpVersion: 2, agent, transport: "websocket", WebSocket: ws } as const;
+  const options = { acpVersion, agent, capabilities: acpVersion === 1 ? { subagents: {} } : {}, transport: "websocket", WebSocket: ws } as const;
   await using owner = new SandboxAgentClient({ baseUrl: gateway.url, ...options });
   await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
   const theirs = later<string>();
