@@ -382,45 +382,13 @@ func (g *game) opened(s *bridgetest.PlaySession) {
 
 func (g *game) events() []bridgetest.PlayEvent {
 	pick := func(rng *rand.Rand, list ...string) string { return list[rng.IntN(len(list))] }
-	return []bridgetest.PlayEvent{
-		g.Client("prompt", 10, g.prompt),
-		g.Client("two prompts", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.SendPrompt(s, "")
-			g.prompt(rng, s)
-		}),
-		g.Client("cancel", 7, g.CancelAndWait),
-		g.Client("cancel twice", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Cancel(s)
-			g.CancelAndWait(rng, s)
-		}),
-		g.Client("prompt and cancel", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.SendPrompt(s, "")
-			g.CancelAndWait(rng, s)
-		}),
-		g.Client("cancel and prompt", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Cancel(s)
-			g.prompt(rng, s)
-		}),
-		g.Client("withdraw a prompt", 1, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Mu.Lock()
-			open := g.Open(s)
-			g.Mu.Unlock()
-			if len(open) > 0 {
-				g.Withdraw(open[rng.IntN(len(open))])
-			}
-		}),
-		{Name: "answer", Weight: 8, Do: func(rng *rand.Rand) { g.AnswerOne(rng, true) }},
-		{Name: "answer late", Weight: 2, Do: func(rng *rand.Rand) { g.AnswerOne(rng, false) }},
+	return append(g.ClientEvents(g.prompt),
 		g.Client("mode", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
 			g.Request("session/set_mode", map[string]any{"sessionId": s.ID, "modeId": pick(rng, "smart", "rush", "none")}, nil)
 		}),
 		g.Client("other mode", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
 			g.Request("session/set_mode", map[string]any{"sessionId": s.ID, "modeId": "large"}, nil)
 		}),
-		g.Client("close", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.EndSession("session/close", s) }),
-		g.Client("new", 1, func(_ *rand.Rand, _ *bridgetest.PlaySession) { g.OpenSession("session/new", nil) }),
-		{Name: "load", Weight: 4, Do: g.Reopen},
-		{Name: "reconnect", Weight: 1, Do: func(*rand.Rand) { g.Disconnect(); g.Connect() }},
 
 		g.native("take", 8, func(_ *rand.Rand, f *pretender) { f.take() }),
 		g.native("say", 8, func(_ *rand.Rand, f *pretender) {
@@ -463,17 +431,17 @@ func (g *game) events() []bridgetest.PlayEvent {
 			g.Lose()
 			f.exit(1)
 		}),
-		{Name: "a start fails", Weight: 1, Do: func(*rand.Rand) {
+		bridgetest.PlayEvent{Name: "a start fails", Weight: 1, Do: func(*rand.Rand) {
 			g.Mu.Lock()
 			defer g.Mu.Unlock()
 			g.broken = 1
 		}},
-		{Name: "a deaf one", Weight: 1, Do: func(*rand.Rand) {
+		bridgetest.PlayEvent{Name: "a deaf one", Weight: 1, Do: func(*rand.Rand) {
 			g.Mu.Lock()
 			defer g.Mu.Unlock()
 			g.deaf = 1
 		}},
-	}
+	)
 }
 
 // Whatever a client and Amp do, in whatever order: every prompt is answered once, when its

@@ -585,38 +585,10 @@ func (g *game) events() []bridgetest.PlayEvent {
 		g.Request(method, params, nil)
 	}
 	pick := func(rng *rand.Rand, list ...string) string { return list[rng.IntN(len(list))] }
-	return []bridgetest.PlayEvent{
-		g.Client("prompt", 10, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "") }),
-		g.Client("two prompts", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.SendPrompt(s, "")
-			g.prompt(rng, s, "")
-		}),
+	return append(g.ClientEvents(func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "") }),
 		g.Client("compact", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/compact ") }),
 		g.Client("bash", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/bash echo ") }),
 		g.Client("command", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) { g.prompt(rng, s, "/ext ") }),
-		g.Client("cancel", 7, g.CancelAndWait),
-		g.Client("cancel twice", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Cancel(s)
-			g.CancelAndWait(rng, s)
-		}),
-		g.Client("prompt and cancel", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.SendPrompt(s, "")
-			g.CancelAndWait(rng, s)
-		}),
-		g.Client("cancel and prompt", 3, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Cancel(s)
-			g.prompt(rng, s, "")
-		}),
-		g.Client("withdraw a prompt", 1, func(rng *rand.Rand, s *bridgetest.PlaySession) {
-			g.Mu.Lock()
-			open := g.Open(s)
-			g.Mu.Unlock()
-			if len(open) > 0 {
-				g.Withdraw(open[rng.IntN(len(open))])
-			}
-		}),
-		{Name: "answer", Weight: 8, Do: func(rng *rand.Rand) { g.AnswerOne(rng, true) }},
-		{Name: "answer late", Weight: 2, Do: func(rng *rand.Rand) { g.AnswerOne(rng, false) }},
 		g.Client("mode", 2, func(rng *rand.Rand, s *bridgetest.PlaySession) {
 			request("session/set_mode", map[string]any{"modeId": pick(rng, modeIDs()...)}, s)
 		}),
@@ -644,12 +616,8 @@ func (g *game) events() []bridgetest.PlayEvent {
 		g.Client("title", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
 			request(acp.MethodSessionSetTitle, map[string]any{"title": "named"}, s)
 		}),
-		g.Client("close", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.EndSession("session/close", s) }),
 		g.Client("delete", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.EndSession("session/delete", s) }),
 		g.Client("fork", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.OpenSession("session/fork", s) }),
-		g.Client("new", 1, func(_ *rand.Rand, _ *bridgetest.PlaySession) { g.OpenSession("session/new", nil) }),
-		{Name: "load", Weight: 4, Do: g.Reopen},
-		{Name: "reconnect", Weight: 1, Do: func(*rand.Rand) { g.Disconnect(); g.Connect() }},
 
 		g.native("take", 12, func(rng *rand.Rand, f *pretender) { f.accept(rng.IntN(4) > 0) }),
 		g.native("begin", 4, func(_ *rand.Rand, f *pretender) {
@@ -788,7 +756,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			g.Lose()
 			f.puppet.Exit(1)
 		}),
-	}
+	)
 }
 
 // Of the sequences whose seeds leave this behind a division by 4, Pi is of an early version.

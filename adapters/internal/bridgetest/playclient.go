@@ -22,6 +22,44 @@ func (p *Play) Client(name string, weight int, do func(rng *rand.Rand, s *PlaySe
 	}}
 }
 
+// ClientEvents are what a client does with any agent. prompt sends a prompt, and may wait for what comes of it.
+func (p *Play) ClientEvents(prompt func(rng *rand.Rand, s *PlaySession)) []PlayEvent {
+	return []PlayEvent{
+		p.Client("prompt", 10, prompt),
+		p.Client("two prompts", 3, func(rng *rand.Rand, s *PlaySession) {
+			p.SendPrompt(s, "")
+			prompt(rng, s)
+		}),
+		p.Client("cancel", 7, p.CancelAndWait),
+		p.Client("cancel twice", 2, func(rng *rand.Rand, s *PlaySession) {
+			p.Cancel(s)
+			p.CancelAndWait(rng, s)
+		}),
+		p.Client("prompt and cancel", 3, func(rng *rand.Rand, s *PlaySession) {
+			p.SendPrompt(s, "")
+			p.CancelAndWait(rng, s)
+		}),
+		p.Client("cancel and prompt", 3, func(rng *rand.Rand, s *PlaySession) {
+			p.Cancel(s)
+			prompt(rng, s)
+		}),
+		p.Client("withdraw a prompt", 1, func(rng *rand.Rand, s *PlaySession) {
+			p.Mu.Lock()
+			open := p.Open(s)
+			p.Mu.Unlock()
+			if len(open) > 0 {
+				p.Withdraw(open[rng.IntN(len(open))])
+			}
+		}),
+		{Name: "answer", Weight: 8, Do: func(rng *rand.Rand) { p.AnswerOne(rng, true) }},
+		{Name: "answer late", Weight: 2, Do: func(rng *rand.Rand) { p.AnswerOne(rng, false) }},
+		p.Client("close", 1, func(_ *rand.Rand, s *PlaySession) { p.EndSession("session/close", s) }),
+		p.Client("new", 1, func(*rand.Rand, *PlaySession) { p.OpenSession("session/new", nil) }),
+		{Name: "load", Weight: 4, Do: p.Reopen},
+		{Name: "reconnect", Weight: 1, Do: func(*rand.Rand) { p.Disconnect(); p.Connect() }},
+	}
+}
+
 // OpenSession opens a session, and waits until it is answered.
 func (p *Play) OpenSession(method string, of *PlaySession) {
 	over := false

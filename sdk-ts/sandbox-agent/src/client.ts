@@ -8,7 +8,7 @@ import { passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
-import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
+import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
 import { began, Prompts, type TurnEnded } from "./prompts.js";
@@ -772,12 +772,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         break;
     }
   }
-}
-
-/** What a session's params must say again when it is resumed. */
-function kept(params: object): Record<string, unknown> {
-  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = params as Record<string, unknown>;
-  return { mcpServers: [], ...rest };
 }
 
 function isState(params: object): boolean {

@@ -65,6 +65,12 @@ export function withMeta(params: object, extra: object = {}): Record<string, unk
   return request;
 }
 
+/** What a session's params must say again when it is resumed. */
+export function kept(params: object): Record<string, unknown> {
+  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = params as Record<string, unknown>;
+  return { mcpServers: [], ...rest };
+}
+
 /** The gateway's part of `_meta`. */
 export function metaOf(value: unknown): Record<string, unknown> {
   if (typeof value !== "object" || value === null || !("_meta" in value)) return {};
