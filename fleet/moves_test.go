@@ -854,11 +854,14 @@ func TestMove_ClosedAndTheOtherNodeDies(t *testing.T) {
 // has moved it may do so no more.
 func TestMove_DeletedWhereItGoes(t *testing.T) {
 	for name, revoked := range map[string]bool{"the token is good": false, "the token is revoked": true} {
-		t.Run(name, func(t *testing.T) { deletedWhereItGoes(t, revoked) })
+		t.Run(name, func(t *testing.T) { deletedWhereItGoes(t, revoked, 0) })
 	}
+	t.Run("the token is revoked long before", func(t *testing.T) {
+		deletedWhereItGoes(t, true, 2500*time.Millisecond) // longer than who is told so may take to read it
+	})
 }
 
-func deletedWhereItGoes(t *testing.T, revoked bool) {
+func deletedWhereItGoes(t *testing.T, revoked bool, long time.Duration) {
 	h := startCopier(t)
 	target := &meddler{box: newBox(t)}
 	h.box("one", nil)
@@ -874,6 +877,7 @@ func deletedWhereItGoes(t *testing.T, revoked bool) {
 			once.Do(func() {
 				if revoked {
 					h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil)
+					<-time.After(long)
 				}
 				answer := httptest.NewRecorder()
 				target.box.ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v2/sessions/"+s, nil))

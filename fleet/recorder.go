@@ -36,16 +36,26 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.status = status
+		w.begin(status)
 	}
 	w.extend()
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// begin notes the status. A client that is hurried has a moment from here on: what it is told may have taken long.
+func (w *recorder) begin(status int) {
+	w.status = status
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why != nil {
+		_ = w.control.SetWriteDeadline(time.Now().Add(farewell))
+	}
+}
+
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	w.extend()
 	return w.ResponseWriter.Write(b)
@@ -59,7 +69,7 @@ func (w *recorder) ReadFrom(r io.Reader) (n int64, err error) {
 		return io.Copy(struct{ io.Writer }{w}, r)
 	}
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	all, limited := r.(*io.LimitedReader) // the system sees a socket through one of these only
 	if !limited {
