@@ -12,14 +12,14 @@ const (
 	worthwhile = 4 << 20     // bytes of garbage that are worth it to be given back
 )
 
-// GiveBack returns memory to the system: at once what the start has used, and later whenever
+// GiveBack returns memory to the system: at once the pages that only the start has used, and later all whenever
 // the program has nothing to do after it had, such as a burst of connections, whose memory
 // the runtime would keep for minutes. The returned function ends it.
 func GiveBack() (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		give()
+		givePages() // to collect garbage as well would make the first client wait
 		look := time.NewTicker(stillFor)
 		defer look.Stop()
 		var s stillness
