@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/sourcegraph/jsonrpc2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -165,4 +166,35 @@ func TestNudge_InterruptsNoOtherTurn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Codex refuses to break off a turn that has not begun, and would go on with it for nobody: the session ends when
+// it has begun and was broken off.
+func TestEnd_InATurnThatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *session
+		var asked []string
+		s = between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+			asked = append(asked, q.Method)
+			if len(asked) < 3 { // it begins late
+				_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInvalidRequest, Message: "no active turn to interrupt"})
+				return
+			}
+			_ = c.Reply(ctx, q.ID, struct{}{})
+			if q.Method == "turn/interrupt" {
+				s.settle(&turnInfo{ID: "one", Status: "interrupted"})
+			}
+		}))
+		begun, over := prompted(s)
+		<-begun
+		s.observe(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+		s.end(t.Context())
+		if r := <-over; r.StopReason != schema.StopReasonCancelled {
+			t.Errorf("the turn ended with %s", r.StopReason)
+		}
+		want := []string{"turn/interrupt", "turn/interrupt", "turn/interrupt", "thread/backgroundTerminals/clean", "thread/unsubscribe"}
+		if d := cmp.Diff(want, asked); d != "" {
+			t.Error(d)
+		}
+	})
 }

@@ -162,7 +162,9 @@ const endBound = 5 * time.Second
 
 // end breaks off what the session does, and gives its thread back.
 func (s *session) end(ctx context.Context) {
-	s.turns.Close()
+	stopping, stopped := bridge.Within(context.WithoutCancel(ctx), endBound)
+	s.turns.Drain(stopping)
+	stopped()
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	about := map[string]string{"threadId": s.thread}

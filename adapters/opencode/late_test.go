@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,5 +101,48 @@ func TestAsked_LateCancelRejects(t *testing.T) {
 				t.Errorf("the turn that runs ended with %s", r.StopReason)
 			}
 		})
+	}
+}
+
+// An abort that comes before a turn has begun breaks nothing off, and OpenCode would go on with it for nobody: the
+// session ends when it has begun and was broken off.
+func TestEnd_InATurnThatHasNotBegun(t *testing.T) {
+	begun := make(chan *turn.Turn[work], 1)
+	var aborts atomic.Int32
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/session/S/abort" {
+			if aborts.Add(1) == 3 {
+				one := <-begun
+				close(one.Work.posted)
+				close(one.Work.shown)
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer there.Close()
+	a := &agent{peer: latecomer{}, abortBound: abortBound, log: slog.New(slog.DiscardHandler)}
+	srv := &server{a: a, log: a.log, http: there.Client(), base: there.URL, ended: make(chan struct{})}
+	s := a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
+	over := make(chan *schema.PromptResponse, 1)
+	running := make(chan bool)
+	go func() {
+		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
+			Work: work{posted: make(chan struct{}), shown: make(chan struct{})}, Gone: srv.ended, Exit: func() error { return bridge.ErrClosed }, Log: s.log, Stop: s.abort, Bound: cancelBound,
+			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
+				begun <- t
+				close(running)
+				return nil
+			},
+		})
+		over <- r
+	}()
+	<-running
+	s.end(t.Context())
+	if n := aborts.Load(); n != 3 {
+		t.Errorf("it was broken off %d times, and had begun at the third", n)
+		close(srv.ended)
+	}
+	if r := <-over; r.StopReason != schema.StopReasonCancelled {
+		t.Errorf("the turn ended with %s", r.StopReason)
 	}
 }

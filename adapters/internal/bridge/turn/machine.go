@@ -84,6 +84,17 @@ func New[W any](ctx context.Context) *Turns[W] {
 // runs is told to stop.
 func (ts *Turns[W]) Close() { ts.once.Do(func() { close(ts.closed) }) }
 
+// Drain is Close, and waits for the end of the turn that runs as long as ctx lasts. An agent that serves other
+// sessions goes on with a turn that has not begun when it is told to stop: who stops it does so until it has.
+func (ts *Turns[W]) Drain(ctx context.Context) {
+	ts.Close()
+	select {
+	case ts.slot <- struct{}{}:
+		<-ts.slot
+	case <-ctx.Done():
+	}
+}
+
 // unlessClosed is why a prompt has failed.
 func (ts *Turns[W]) unlessClosed(err error) error {
 	select {

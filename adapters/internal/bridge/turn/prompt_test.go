@@ -308,6 +308,43 @@ func TestTurns_Close(t *testing.T) {
 	})
 }
 
+// Who ends a session at such an agent waits until the turn has ended, but not for ever.
+func TestTurns_Drain(t *testing.T) {
+	for name, ends := range map[string]bool{"the turn ends": true, "the turn does not end": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := open()
+				defer func() { _ = a.conn.Close() }()
+				a.halt = func(ctx context.Context, one *turn.Turn[string]) {
+					<-time.After(time.Second)
+					if ends {
+						one.Settle(turn.Verdict{})
+					}
+				}
+				a.prompt(t, 1, "one")
+				a.prompt(t, 2, "two")
+				began := time.Now()
+				within, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				a.turns.Drain(within)
+				want := 3 * time.Second
+				if ends {
+					want = time.Second
+				}
+				if took := time.Since(began); took != want {
+					t.Errorf("it took %s", took)
+				}
+				a.turns.Drain(within)
+				if !ends {
+					close(a.gone)
+				}
+				a.wantAnswer(t, "2", "cancelled")
+				a.wantAnswer(t, "1", "cancelled")
+			})
+		})
+	}
+}
+
 // An agent that serves other sessions goes on when one of them is closed, also while it takes a prompt.
 func TestTurns_CloseWhileATurnBegins(t *testing.T) {
 	there := make(chan struct{})
