@@ -509,3 +509,28 @@ func TestAttach_NobodyReadsItsOutput(t *testing.T) {
 	}
 	s.keys("\n")
 }
+
+// Who follows what a process writes goes on when the connection breaks, as who follows a session does.
+func TestLogs_ConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	id := g.program(false, "echo ready; while read x; do echo \"[$x]\"; done; exit 3")
+	p := newCuttable(t, strings.TrimPrefix(g.url, "http://"))
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT=http://"+p.l.Addr().String())}
+	f := c.follow("process", "logs", "-f", id, "--tail", "1")
+	p.cut()
+	f.await(f.errOut, isLost)
+	for _, line := range []string{"one", "two"} { // the second when it is known to be there again
+		if code, body := g.post("POST", "/v2/processes/"+id+"/stdin", line+"\n"); code != 200 {
+			t.Fatalf("%d: %s", code, body)
+		}
+		f.await(f.out, "["+line+"]")
+	}
+	if code, body := g.post("POST", "/v2/processes/"+id+"/stop", ""); code != 200 {
+		t.Fatalf("%d: %s", code, body)
+	}
+	f.ends(0, isThere)
+	if shown := strings.Join(f.seen, "\n"); strings.Count(shown, "ready") != 1 || strings.Count(shown, "[one]") != 1 {
+		t.Errorf("what was shown comes again:\n%s", shown)
+	}
+}
