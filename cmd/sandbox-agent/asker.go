@@ -7,30 +7,31 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
-// asker asks a person one question at a time. The first question starts a
-// reader of the input that lives as long as the program: a read of a terminal
-// cannot be taken back.
+// asker asks a person one question at a time. The input is read while a question is open, and
+// no longer: who has it next gets all of it. A read of a terminal cannot be taken back, so one
+// whose question was withdrawn is the next question's.
 type asker struct {
-	in   io.Reader
 	view *view
 
-	asking chan struct{} // holds one token: who has it may ask
-	start  sync.Once
-	lines  chan string // closed at the input's end
+	asking  chan struct{}  // holds one token: who has it may ask
+	in      *bufio.Scanner // of the reader that runs, else of who asks
+	reading bool           // a reader runs, or has come to the input's end; of who asks
+	lines   chan string    // closed at the input's end
 }
 
 func newAsker(in io.Reader, v *view) *asker {
-	a := &asker{in: in, view: v, asking: make(chan struct{}, 1), lines: make(chan string)}
+	a := &asker{in: bufio.NewScanner(in), view: v, asking: make(chan struct{}, 1), lines: make(chan string)}
 	a.asking <- struct{}{}
 	return a
 }
 
-// line asks for one line. ok is false when there is no answer.
+// line asks for one line. ok is false when there is no answer. What comes sooner than somebody
+// could have read the question was written for another one, or for none, and is not taken.
 func (a *asker) line(ctx context.Context, question string) (answer string, ok bool) {
 	select {
 	case <-a.asking:
@@ -38,25 +39,38 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 		return "", false
 	}
 	defer func() { a.asking <- struct{}{} }()
-	a.start.Do(func() {
-		go func() {
-			defer close(a.lines)
-			for s := bufio.NewScanner(a.in); s.Scan(); {
-				a.lines <- s.Text()
-			}
-		}()
-	})
-	a.view.ask(question + "\n> ")
-	select {
-	case answer, ok = <-a.lines:
-		if !ok {
-			a.view.note("the input has ended")
+	for {
+		if !a.reading {
+			a.reading = true
+			go a.read()
 		}
-		return strings.TrimSpace(answer), ok
-	case <-ctx.Done():
-		a.view.note("no answer is needed any more")
-		return "", false
+		a.view.ask(question + "\n> ")
+		asked := time.Now()
+		select {
+		case answer, ok = <-a.lines:
+			if !ok {
+				a.view.note("the input has ended")
+				return "", false
+			}
+			a.reading = false
+			if time.Since(asked) >= surprise {
+				return strings.TrimSpace(answer), true
+			}
+			question = "that was written before this was asked, and answers nothing: answer again"
+		case <-ctx.Done():
+			a.view.note("no answer is needed any more")
+			return "", false
+		}
 	}
+}
+
+// read reads one line, and lives as long as nobody takes it.
+func (a *asker) read() {
+	if !a.in.Scan() {
+		close(a.lines)
+		return
+	}
+	a.lines <- a.in.Text()
 }
 
 // choose asks for one of the options; the index is -1 for none of them, which does what none says.

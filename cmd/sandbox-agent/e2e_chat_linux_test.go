@@ -487,6 +487,26 @@ func TestChat_TheSessionIsEndedElsewhere(t *testing.T) {
 	}
 }
 
+// When the agent was chosen all that is typed is the chat's.
+func TestChat_TheAgentIsChosen(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	g.args = slices.DeleteFunc(g.args, func(arg string) bool { return arg == "--default-agent" || arg == "mock" })
+	g.start()
+	k := startTalk(t, g, pty.Winsize{Rows: 40, Cols: 100}, "--cwd", t.TempDir())
+	k.sees(`nothing to leave`)
+	number := regexp.MustCompile(`(\d+)\) mock`).FindStringSubmatch(k.seen.String())[1]
+	<-time.After(time.Second) // sooner nobody has read it
+	k.types(number + "\r")
+	k.sees(`ready · mock`)
+	for _, key := range "echo abcdefghij" {
+		k.types(string(key))
+	}
+	k.sees(`❯ echo abcdefghij`)
+	k.types("\r")
+	k.leaves()
+}
+
 func TestChat_NeedsATerminal(t *testing.T) {
 	g := startGateway(t)
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}

@@ -465,3 +465,72 @@ func TestAttach_NodeIsAwayForAMoment(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// While there is no connection the user can leave: nobody else would take Ctrl-C.
+func TestAttach_LeavesWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	id := g.program(true, "stty -echo; echo ready; while read x; do echo \"[$x]\"; done")
+	for key, exit := range map[string]int{"\x1d": 0, "\x03": 130} {
+		p := newCuttable(t, strings.TrimPrefix(g.url, "http://"))
+		cmd := exec.Command(bin, "process", "attach", id, "--endpoint", "http://"+p.l.Addr().String())
+		s := newTTY(t, cmd)
+		s.await("ready")
+		_ = p.l.Close()
+		p.cut()
+		s.await("[the connection to the gateway is lost, and is made again: Ctrl-C leaves]")
+		s.keys("typed" + key)
+		_ = cmd.Wait()
+		if got := cmd.ProcessState.ExitCode(); got != exit || !s.canonical() {
+			t.Errorf("%q: exit %d, terminal as it was: %v", key, got, s.canonical())
+		}
+	}
+}
+
+// Who reads the output leaves: the terminal is as it was.
+func TestAttach_NobodyReadsItsOutput(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	id := g.program(true, "echo ready; while echo again; do read x; done")
+	s := newTTY(t, exec.Command("sh", "-c", `"$0" process attach "$1" --endpoint "$2" | head -n 2; echo over; read x`, bin, id, g.url))
+	s.await("again")
+	s.keys("\r") // it is told more
+	s.await("over")
+	if !s.canonical() {
+		t.Error("the terminal is not as it was")
+	}
+	s.keys("\n")
+}
+
+// Who follows what a process writes goes on when the connection breaks, as who follows a session does.
+func TestLogs_ConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t)
+	id := g.program(false, "echo ready; while read x; do echo \"[$x]\"; done; exit 3")
+	p := newCuttable(t, strings.TrimPrefix(g.url, "http://"))
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT=http://"+p.l.Addr().String())}
+	f := c.follow("process", "logs", "-f", id, "--tail", "1")
+	p.cut()
+	f.await(f.errOut, isLost)
+	for _, line := range []string{"one", "two"} { // the second when it is known to be there again
+		if code, body := g.post("POST", "/v2/processes/"+id+"/stdin", line+"\n"); code != 200 {
+			t.Fatalf("%d: %s", code, body)
+		}
+		f.await(f.out, "["+line+"]")
+	}
+	if code, body := g.post("POST", "/v2/processes/"+id+"/stop", ""); code != 200 {
+		t.Fatalf("%d: %s", code, body)
+	}
+	f.ends(0, isThere)
+	if shown := strings.Join(f.seen, "\n"); strings.Count(shown, "ready") != 1 || strings.Count(shown, "[one]") != 1 {
+		t.Errorf("what was shown comes again:\n%s", shown)
+	}
+}

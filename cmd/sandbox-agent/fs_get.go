@@ -29,7 +29,7 @@ func fsGetCommand(std stdio) *cli.Command {
 		Usage:     "download a file",
 		ArgsUsage: "REMOTE [LOCAL]",
 		Description: `LOCAL is a file, a folder to put it into, or - for the standard output; without it the file gets its own
-name here. A link is followed, and a device or a pipe is written into. A download that breaks off is continued, also by running the command again, as long as the
+name here. A link is followed, a device or a pipe is written into, and a file that is replaced keeps its permissions. A download that breaks off is continued, also by running the command again, as long as the
 file on the gateway's machine stays the same.`,
 		Flags: fsFlags(timeoutFlag(0)),
 		Action: func(c *cli.Context) error {
@@ -96,7 +96,12 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 	// than what the system permits.
 	sum := sha256.Sum256([]byte(e.ETag + " " + filepath.Base(local)))
 	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".%x.part", sum[:8]))
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_RDWR, 0o666)
+	perm, replaces := cmdline.Replaced(local)
+	mode := os.FileMode(0o666)
+	if replaces {
+		mode = perm | 0o600 // it can be continued
+	}
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return fmt.Errorf("make a file to download into: %w", err)
 	}
@@ -117,10 +122,17 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 			return err
 		}
 	}
-	if err := f.Close(); err != nil {
+	whole, err := f.Stat()
+	if replaces && err == nil {
+		err = f.Chmod(perm)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", part, err)
 	}
 	if err := os.Rename(part, local); err != nil {
+		if there, gone := os.Stat(local); gone == nil && os.SameFile(there, whole) {
+			return gotten(c, std, m, e) // another download of the same has put it there
+		}
 		return fmt.Errorf("put the download into its place: %w", err)
 	}
 	return gotten(c, std, m, e)

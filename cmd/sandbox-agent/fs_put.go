@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,6 +60,7 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 		}
 		if in = io.Reader(f); info.Mode().IsRegular() {
 			size = info.Size()
+			in = &measured{f, size}
 		}
 	}
 	if strings.HasSuffix(remote, "/") {
@@ -77,9 +79,31 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 		if err == nil && c.Bool("json") {
 			cmdline.WriteJSON(std.out, e)
 		}
+		if unread, ok := errors.AsType[*os.PathError](err); ok { // and not that the gateway is not reached
+			return fmt.Errorf("read the file: %w", unread)
+		}
 		if c.Bool("new") {
 			err = advise(err, problem.PreconditionFailed, "it exists already: without --new it is replaced")
 		}
 		return advise(err, problem.NotFound, parentsHint)
 	})
+}
+
+// measured is a file as long as it was when its upload began, which tells the gateway the length beforehand:
+// what is written behind that meanwhile, as to a log, is not part of it.
+type measured struct {
+	file *os.File
+	left int64
+}
+
+// Read implements io.Reader.
+func (m *measured) Read(p []byte) (int, error) {
+	if m.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := m.file.Read(p[:min(int64(len(p)), m.left)])
+	if m.left -= int64(n); err == io.EOF {
+		err = &os.PathError{Op: "read", Path: m.file.Name(), Err: errors.New("it became shorter while it was uploaded")}
+	}
+	return n, err
 }

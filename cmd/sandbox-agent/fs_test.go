@@ -127,6 +127,64 @@ func TestFS_GetAndPut(t *testing.T) {
 	wantContent(t, root+"/b", "from stdin")
 }
 
+// What happens to a file while it is on its way.
+func TestFS_MeetsAnother(t *testing.T) {
+	root, here := onRoot(t)
+	gateway := os.Getenv("SANDBOX_AGENT_ENDPOINT")
+	to, err := url.Parse(gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	meanwhile := func() {}
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/fs/file") { // nothing of the file was read yet
+			meanwhile()
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+
+	write(t, here+"/log", "line\n")
+	meanwhile = func() { write(t, here+"/log", "line\nanother\n") }
+	mustTool(t, "", "fs", "put", "log", "log", "--endpoint", between.URL)
+	wantContent(t, root+"/log", "line\n")
+
+	meanwhile = func() { write(t, here+"/log", "line") }
+	if code, _, errOut := tool(t, "", "fs", "put", "log", "log", "--endpoint", between.URL); code != cmdline.ExitFailure || !strings.Contains(errOut, "read the file: read log: it became shorter") {
+		t.Errorf("exit %d: %s", code, errOut)
+	}
+	wantContent(t, root+"/log", "line\n")
+
+	meanwhile = func() { mustTool(t, "", "fs", "get", "log", "gotten", "--endpoint", gateway) }
+	mustTool(t, "", "fs", "get", "log", "gotten", "--endpoint", between.URL)
+	wantContent(t, here+"/gotten", "line\n")
+}
+
+// What is replaced keeps its permissions: a secret stays one.
+func TestFS_GetKeepsPermissions(t *testing.T) {
+	root, here := onRoot(t)
+	write(t, root+"/key", "new")
+	for _, perm := range []os.FileMode{0o600, 0o755} {
+		write(t, here+"/key", "old")
+		if err := os.Chmod(here+"/key", perm); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Stat(here + "/key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTool(t, "", "fs", "get", "key")
+		wantContent(t, here+"/key", "new")
+		if info, err := os.Stat(here + "/key"); err != nil || info.Mode() != before.Mode() {
+			t.Errorf("%v, %v; want %v", info.Mode(), err, before.Mode())
+		}
+		if err := os.Remove(here + "/key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A download whose connection breaks is continued where it stopped, also by
 // another run of the command, and begun anew when the file has changed.
 func TestFS_GetContinues(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -47,21 +48,55 @@ func endOf(t *testing.T, end <-chan error) error {
 	}
 }
 
+// answer types lines as a person does, each when something more is asked and was read.
+func answer(t *testing.T, shown *screen, keys io.Writer, lines ...string) {
+	t.Helper()
+	for i, line := range lines {
+		shown.await(t, fmt.Sprintf(`(?s)(\n> .*){%d}`, i+1))
+		<-time.After(surprise)
+		if _, err := fmt.Fprintln(keys, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestTurn_PermissionAtTheTerminal(t *testing.T) { inBothVersions(t, permissionAtTheTerminal) }
 
 func permissionAtTheTerminal(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
-	for _, tt := range []struct{ keys, option string }{
-		{"9\nx\n1\n", "Allow"},
-		{"\n", "reject"},
+	for _, tt := range []struct {
+		lines  []string
+		option string
+	}{
+		{[]string{"9", "x", "1"}, "allow_once"},
+		{[]string{""}, "reject"},
 	} {
-		_, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "permission", strings.NewReader(tt.keys))
-		if err := endOf(t, end); err != nil {
-			t.Errorf("keys %q: %v", tt.keys, err)
+		keys, typing := io.Pipe()
+		out, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "permission", keys)
+		answer(t, errOut, typing, tt.lines...)
+		if err := endOf(t, end); err != nil || !strings.Contains(out.String(), "permission: "+tt.option) {
+			t.Errorf("keys %q: %v\n%s", tt.lines, err, out)
 		}
 		if s := errOut.String(); !strings.Contains(s, "Permission: ") || !strings.Contains(s, "  1) Allow") {
 			t.Errorf("the question was not shown:\n%s", s)
 		}
+		_ = typing.Close()
+	}
+}
+
+// What was written before the agent asked allows nothing: nobody has read yet what it would allow.
+func TestTurn_WrittenBeforeItWasAsked(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	keys, typing := io.Pipe()
+	defer typing.Close()
+	out, errOut, _, end := startTurn(t, url, "permission", keys)
+	if _, err := io.WriteString(typing, "1\n1\n"); err != nil { // it is read with the question
+		t.Fatal(err)
+	}
+	errOut.await(t, `(?s)(answers nothing.*){2}`)
+	answer(t, errOut, typing, "3")
+	if err := endOf(t, end); err != nil || strings.Contains(out.String(), "allow") {
+		t.Errorf("%v\n%s\n%s", err, out, errOut)
 	}
 }
 
@@ -69,7 +104,10 @@ func TestTurn_QuestionsAtTheTerminal(t *testing.T) { inBothVersions(t, questions
 
 func questionsAtTheTerminal(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
-	out, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "question 2", strings.NewReader("1\n1\n"))
+	keys, typing := io.Pipe()
+	defer typing.Close()
+	out, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "question 2", keys)
+	answer(t, errOut, typing, "1", "1")
 	if err := endOf(t, end); err != nil {
 		t.Error(err)
 	}

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -50,7 +53,7 @@ func processAttachCommand(std stdio) *cli.Command {
 		ArgsUsage: "ID",
 		Description: `What was printed before is shown first, as far as it is kept. The process's terminal gets the size of
 this one. Ctrl-] leaves, and the process goes on. Ends as the program does; a connection that breaks is
-made again.`,
+made again, and until it is there Ctrl-C leaves as well.`,
 		Flags: targetFlags(detachFlag()),
 		Action: func(c *cli.Context) error {
 			args, err := cmdline.Exactly(c, "ID")
@@ -83,7 +86,9 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	// Ctrl-C is the program's as long as the terminal is raw.
 	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
-	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
+	cmdline.OutlivePipes() // the terminal would stay raw
+	keys := make(chan []byte)
+	a := &attachment{api: api, id: id, std: std, out: readOutput{std.out, stop}, key: key, keys: keys}
 	view, err := cmdline.AtOnce(ctx, t.endpoint, func(ctx context.Context) (*client.Terminal, error) { return api.Terminal(ctx, id, 0) })
 	if err != nil {
 		return advise(err, problem.Conflict, "only a process that was started with --tty has a terminal; its output: sandbox-agent process logs -f "+id)
@@ -95,12 +100,13 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 			_ = view.Close()
 			return fmt.Errorf("prepare the terminal: %w", err)
 		}
+		a.raw = true
 		restore = func() { _ = term.Restore(int(f.Fd()), state) } // nobody could be told
 	}
 	defer restore()
 	// Nothing interrupts a read of a terminal, so this may live as long as the
 	// program.
-	go a.readKeys(ctx)
+	go readKeys(ctx, std.in, keys)
 	defer cmdline.NoticeSleep()()
 	err = a.run(ctx, view)
 	restore()
@@ -119,23 +125,29 @@ type attachment struct {
 	api  *client.Client
 	id   string
 	std  stdio
-	key  byte        // detaches; 0 for none
-	keys chan []byte // what was typed; closed at the end of the input
-	at   uint64      // position of what follows
+	out  io.Writer     // the standard output, with which the attachment ends
+	key  byte          // detaches; 0 for none
+	raw  bool          // what is typed is Ctrl-C, too
+	keys <-chan []byte // what was typed; closed at the end of the input, and nil behind that
+	held []byte        // what was typed and not sent; at most mostHeld and one read
+	at   uint64        // position of what follows
 	// Up to here somebody has been shown the output before.
 	shown uint64
 	again replay
 	begun bool // there was output since the connection was made
 }
 
-func (a *attachment) readKeys(ctx context.Context) {
-	defer close(a.keys)
+// mostHeld bounds what is typed while there is no view; beyond, the input is not read.
+const mostHeld = 64 << 10
+
+func readKeys(ctx context.Context, in io.Reader, keys chan<- []byte) {
+	defer close(keys)
 	b := make([]byte, 4<<10)
 	for {
-		n, err := a.std.in.Read(b)
+		n, err := in.Read(b)
 		if n > 0 {
 			select {
-			case a.keys <- bytes.Clone(b[:n]):
+			case keys <- bytes.Clone(b[:n]):
 			case <-ctx.Done():
 				return
 			}
@@ -144,6 +156,28 @@ func (a *attachment) readKeys(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// typed takes what was read from the input, and reports whether the user leaves behind it.
+func (a *attachment) typed(b []byte, ok bool) (leaves bool) {
+	switch {
+	case !ok: // the input's end is Ctrl-D
+		a.keys, b = nil, []byte{4}
+	case a.key != 0:
+		b, _, leaves = bytes.Cut(b, []byte{a.key})
+	}
+	a.held = append(a.held, b...)
+	return leaves
+}
+
+// send gives the program what was typed.
+func (a *attachment) send(ctx context.Context, view *client.Terminal) error {
+	if len(a.held) == 0 {
+		return nil
+	}
+	err := view.Input(ctx, a.held)
+	a.held = nil
+	return err
 }
 
 // run shows the terminal, again when the connection broke.
@@ -163,23 +197,65 @@ func (a *attachment) run(ctx context.Context, view *client.Terminal) error {
 		if pause == 0 {
 			lost = awake.Now()
 		}
-		for {
-			pause = min(max(2*pause, attachPause), attachRest)
-			if lost.Ago()+pause > attachBound {
-				return err
+		if view, pause, err = a.reopen(ctx, lost, pause, err); err != nil {
+			return err
+		}
+	}
+}
+
+// reopen opens the view that was lost for a reason again, behind a pause that is longer than the one
+// before. What is typed meanwhile is kept. There is no program for Ctrl-C, so that leaves, too.
+func (a *attachment) reopen(ctx context.Context, lost awake.Moment, pause time.Duration, why error) (*client.Terminal, time.Duration, error) {
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	done := make(chan struct{})
+	var typing sync.WaitGroup
+	typing.Go(func() { a.hold(done, leave) })
+	defer typing.Wait()
+	defer close(done)
+	for told := false; ; told = true {
+		pause = min(max(2*pause, attachPause), attachRest)
+		if lost.Ago()+pause > attachBound {
+			return nil, pause, why
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, pause, context.Cause(ctx)
+		}
+		view, err := a.api.Terminal(ctx, a.id, a.at)
+		if err == nil {
+			return view, pause, nil
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, pause, cause
+		}
+		if _, refused := errors.AsType[*problem.Error](err); refused && !passes(err) {
+			return nil, pause, err
+		}
+		if !told {
+			fmt.Fprintf(a.std.err, "\r\n[%s: Ctrl-C leaves]\r\n", linkLine(lasting.Link{Lost: why}, "", false))
+		}
+	}
+}
+
+// hold keeps what is typed until done is closed.
+func (a *attachment) hold(done <-chan struct{}, leave context.CancelCauseFunc) {
+	for {
+		keys := a.keys
+		if len(a.held) >= mostHeld {
+			keys = nil
+		}
+		select {
+		case b, ok := <-keys:
+			switch leaves := a.typed(b, ok); {
+			case leaves:
+				leave(errDetached)
+			case a.raw && bytes.IndexByte(b, 3) >= 0:
+				leave(errInterrupted)
 			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			var again error
-			if view, again = a.api.Terminal(ctx, a.id, a.at); again == nil {
-				break
-			}
-			if _, refused := errors.AsType[*problem.Error](again); refused && !passes(again) {
-				return again
-			}
+		case <-done:
+			return
 		}
 	}
 }
@@ -213,10 +289,14 @@ func (a *attachment) show(ctx context.Context, view *client.Terminal) error {
 	resized := make(chan os.Signal, 1)
 	notifyResized(resized)
 	defer signal.Stop(resized)
-	if err := a.resize(ctx, view); err != nil {
+	err := a.resize(ctx, view)
+	if err == nil {
+		err = a.send(ctx, view)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errConnectionLost, err)
 	}
-	for keys := a.keys; ; {
+	for {
 		var err error
 		select {
 		case e := <-events:
@@ -226,19 +306,9 @@ func (a *attachment) show(ctx context.Context, view *client.Terminal) error {
 			if done, err := a.handle(e.TerminalEvent); done {
 				return err
 			}
-		case b, ok := <-keys:
-			if !ok { // the input's end is Ctrl-D
-				keys = nil
-				b = []byte{4}
-			}
-			typed, detached := b, false
-			if a.key != 0 && ok {
-				typed, _, detached = bytes.Cut(b, []byte{a.key})
-			}
-			if len(typed) > 0 {
-				err = view.Input(ctx, typed)
-			}
-			if detached {
+		case b, ok := <-a.keys:
+			leaves := a.typed(b, ok)
+			if err = a.send(ctx, view); leaves {
 				return errDetached
 			}
 		case <-resized:
@@ -270,7 +340,7 @@ func (a *attachment) handle(e client.TerminalEvent) (done bool, err error) {
 			fmt.Fprintf(a.std.err, "\r\n[%s]\r\n", cmdline.OneLine(e.Problem.Error()))
 		}
 	case "exit":
-		_, _ = a.std.out.Write(a.again.rest())
+		_, _ = a.out.Write(a.again.rest())
 		return true, exitOf(e.ExitCode, e.Signal)
 	}
 	return false, nil
@@ -281,10 +351,10 @@ func (a *attachment) print(output []byte) {
 	old := output[:min(uint64(len(output)), a.shown-min(a.shown, a.at))]
 	a.at += uint64(len(output))
 	if len(old) > 0 {
-		_, _ = a.std.out.Write(a.again.without(old))
+		_, _ = a.out.Write(a.again.without(old))
 	}
 	if fresh := output[len(old):]; len(fresh) > 0 {
-		_, _ = a.std.out.Write(append(a.again.rest(), fresh...))
+		_, _ = a.out.Write(append(a.again.rest(), fresh...))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func processLogsCommand(std stdio) *cli.Command {
 	return onProcess(std, "logs", "print what a process wrote",
-		"What it wrote to stderr goes to stderr. With --json every piece of output is one line, in base64.",
+		"What it wrote to stderr goes to stderr. With --follow a connection that breaks is made again: each piece\ncomes once. With --json every piece of output is one line, in base64.",
 		[]cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the process has ended"},
 			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Usage: "only so many of the last lines"},
@@ -44,7 +44,7 @@ func processLogsCommand(std stdio) *cli.Command {
 				}
 			}
 			if c.Bool("follow") {
-				return followLogs(ctx, c, std, api, id, o)
+				return follow(c, std, "the process", (&logFollower{c: c, std: std, id: id, o: o}).follow)
 			}
 			return printLogs(ctx, c, std, api, id, o)
 		})
@@ -81,18 +81,28 @@ func printChunk(c *cli.Context, std stdio, chunk client.LogChunk) {
 	_, _ = w.Write(chunk.Data) // output that cannot be written has nowhere to be reported
 }
 
-func followLogs(ctx context.Context, c *cli.Context, std stdio, api *client.Client, id string, o client.LogOptions) error {
-	for e, err := range api.FollowProcess(ctx, id, o) {
+// logFollower prints what a process writes, each piece once.
+type logFollower struct {
+	c   *cli.Context
+	std stdio
+	id  string
+	o   client.LogOptions // of what was not printed yet
+}
+
+// follow is an [opener].
+func (f *logFollower) follow(ctx context.Context, api *client.Client, opened func()) (enough bool, err error) {
+	for e, err := range api.FollowProcess(ctx, f.id, f.o, opened) {
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case e.Chunk != nil:
-			printChunk(c, std, *e.Chunk)
+			printChunk(f.c, f.std, *e.Chunk)
+			f.o = client.LogOptions{Stream: f.o.Stream, After: e.Chunk.Position + uint64(len(e.Chunk.Data))}
 		case e.Missed > 0:
-			note(std, fmt.Sprintf("%d bytes are no longer kept", e.Missed))
+			note(f.std, fmt.Sprintf("%d bytes are no longer kept", e.Missed))
 		case e.Exit != nil:
-			return nil
+			return true, nil
 		}
 	}
-	return errConnectionLost
+	return false, nil
 }

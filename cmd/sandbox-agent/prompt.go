@@ -30,9 +30,9 @@ func promptCommand(std stdio) *cli.Command {
 		Description: `The agent's text goes to the standard output, everything else to the standard
 error. Without TEXT, or with -, the prompt is read from the standard input.
 
-Permission requests and questions are asked on the terminal. Where there is none
-they are rejected, and the exit code is 7. --permission says answers beforehand:
-allow, reject or ask for all, KIND=ANSWER for a kind of tool (read, edit, delete,
+Permission requests and questions are asked on the terminal; what was written before
+they were read answers none. Where there is no terminal they are rejected, and the
+exit code is 7. --permission says answers beforehand: allow, reject or ask for all, KIND=ANSWER for a kind of tool (read, edit, delete,
 move, search, execute, think, fetch, switch_mode, other), with commas between
 rules: --permission reject,read=allow,edit=allow
 

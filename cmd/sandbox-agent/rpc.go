@@ -122,7 +122,7 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 	return l, params, nil
 }
 
-// interruptible returns a context that Ctrl-C and SIGTERM end.
+// interruptible returns a context that Ctrl-C and SIGTERM end. The second one ends the program at once.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -131,6 +131,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case <-signals:
+			signal.Stop(signals)
 			cancel(errInterrupted)
 		case <-done:
 		}

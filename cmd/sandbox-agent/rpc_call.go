@@ -110,7 +110,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		stopReason, err = ends.of(ctx, l, session, rawjson.MemberString(res, "messageId"))
 	}
 	if l != nil {
-		l.close()
+		l.closeWithin(goodbye)
 	}
 	id := rawjson.MemberString(res, "sessionId")
 	if id == "" {

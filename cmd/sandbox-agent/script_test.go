@@ -281,13 +281,8 @@ func TestPrompt_WithoutAnAgent(t *testing.T) {
 	defer typing.Close()
 	_, asked, _, end := startTurn(t, url, "hello", keys)
 	number := strings.TrimSuffix(asked.await(t, `\d+\) mock`), ") mock")
-	if _, err := fmt.Fprintln(typing, "mick"); err != nil {
-		t.Fatal(err)
-	}
+	answer(t, asked, typing, "mick", number)
 	asked.await(t, `mick is none of 1 to \d+: a number, or nothing to leave\n> `)
-	if _, err := fmt.Fprintln(typing, number); err != nil {
-		t.Fatal(err)
-	}
 	if err := endOf(t, end); err != nil || strings.Count(asked.String(), "Which agent?") != 1 {
 		t.Errorf("%v\n%s", err, asked)
 	}
@@ -314,10 +309,7 @@ func TestPrompt_TheChoiceOfAnAgent(t *testing.T) {
 		keys, typing := io.Pipe()
 		_, asked, _, end := startTurn(t, url, "hello", keys)
 		number, _, _ := strings.Cut(asked.await(t, tt.shown), ")")
-		asked.await(t, `or nothing to leave`)
-		if _, err := fmt.Fprintln(typing, number); err != nil {
-			t.Fatal(err)
-		}
+		answer(t, asked, typing, number)
 		code, says := cmdline.ExitOK, ""
 		if err := endOf(t, end); err != nil {
 			code, says = exitCode(err), err.Error()

@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 func sessionsHandoffCommand(std stdio) *cli.Command {
@@ -51,7 +52,10 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer cancel()
-			old, err := api.Session(ctx, args[0])
+			old, err := client.SessionAs[struct {
+				runtime.SessionInfo
+				Node string // which has the directory; "" of a gateway
+			}](ctx, api, args[0])
 			if err != nil {
 				return err
 			}
@@ -72,10 +76,11 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer l.close()
+			l.node = old.Node
 			if _, err := l.initialize(ctx, c.String("agent"), object{}); err != nil {
 				return err
 			}
-			res, err := l.call(ctx, acp.MethodSessionNew, object{"cwd": old.Cwd, "mcpServers": []any{}, "_meta": meta(own)})
+			res, err := l.call(ctx, acp.MethodSessionNew, object{"cwd": old.Cwd, "mcpServers": []any{}, "_meta": l.meta(own)})
 			if err != nil {
 				return err
 			}

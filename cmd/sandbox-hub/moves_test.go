@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -314,5 +315,30 @@ done
 	}
 	if out, err := f.agent("box", f.admin, "sessions", "list", "--json"); err != nil || strings.Contains(out, "sessionId") {
 		t.Errorf("there is a session: %v\n%s", err, out)
+	}
+}
+
+// A session that goes on with another one's conversation is where that one's directory is, whichever node has
+// less to do.
+func TestHandoff_AtTheHub(t *testing.T) {
+	f := startHub(t)
+	f.startNode("one", "")
+	f.startNode("two", "")
+	said, err := f.agent("two", f.admin, "prompt", "echo first") // the hub would take the other one
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := regexp.MustCompile(`session (\S+)`).FindStringSubmatch(said)[1]
+	f.await("the hub knows the session", func() bool { return f.session(old).Node != "" })
+	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "sessions", "handoff", old, "--agent", "mock", "--json", "--endpoint", f.url)
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+f.admin)
+	out, err := cmd.Output()
+	var made struct{ SessionID string }
+	if err != nil || json.Unmarshal(out, &made) != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f.await("the hub knows the new session", func() bool { return f.session(made.SessionID).Node != "" })
+	if from, to := f.session(old).Node, f.session(made.SessionID).Node; from != to {
+		t.Errorf("it is at %s, and the other one at %s", to, from)
 	}
 }

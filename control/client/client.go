@@ -157,7 +157,12 @@ func (c *Client) Sessions(ctx context.Context, f runtime.SessionFilter) (runtime
 
 // Session returns one session.
 func (c *Client) Session(ctx context.Context, id string) (runtime.SessionInfo, error) {
-	return get[runtime.SessionInfo](ctx, c, nil, "v2", "sessions", id)
+	return SessionAs[runtime.SessionInfo](ctx, c, id)
+}
+
+// SessionAs is [Client.Session] for who wants what a hub says of a session besides: T is what it is decoded into.
+func SessionAs[T any](ctx context.Context, c *Client, id string) (T, error) {
+	return get[T](ctx, c, nil, "v2", "sessions", id)
 }
 
 // CloseSession cancels what a session does and lets go of its agent.

@@ -268,7 +268,7 @@ func TestClient_NotTheAPI(t *testing.T) {
 			return err
 		},
 		"output": func() (err error) {
-			for _, more := range c.FollowProcess(ctx, "p", client.LogOptions{}) {
+			for _, more := range c.FollowProcess(ctx, "p", client.LogOptions{}, nil) {
 				err = more
 			}
 			return err

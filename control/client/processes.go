@@ -194,21 +194,24 @@ type LogEvent struct {
 
 // FollowProcess yields a process's output as it comes, and then its exit. It
 // ends without one when the server ends the stream; a pair with an error is the
-// last.
-func (c *Client) FollowProcess(ctx context.Context, id string, o LogOptions) iter.Seq2[LogEvent, error] {
+// last. ready, if not nil, is called when there is a stream.
+func (c *Client) FollowProcess(ctx context.Context, id string, o LogOptions, ready func()) iter.Seq2[LogEvent, error] {
 	return func(yield func(LogEvent, error) bool) {
-		if err := c.followProcess(ctx, id, o, yield); err != nil {
+		if err := c.followProcess(ctx, id, o, ready, yield); err != nil {
 			yield(LogEvent{}, err)
 		}
 	}
 }
 
-func (c *Client) followProcess(ctx context.Context, id string, o LogOptions, yield func(LogEvent, error) bool) error {
+func (c *Client) followProcess(ctx context.Context, id string, o LogOptions, ready func(), yield func(LogEvent, error) bool) error {
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "processes", id, "logs"}, query: o.query(), accept: sse.ContentType})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if ready != nil {
+		ready()
+	}
 	dec := sse.NewDecoder(resp.Body, maxEvent)
 	for {
 		ev, err := dec.Next()

@@ -61,7 +61,7 @@ func TestProcesses(t *testing.T) {
 		t.Error(err)
 	}
 	var got strings.Builder
-	for e, err := range c.FollowProcess(ctx, p.ID, client.LogOptions{}) {
+	for e, err := range c.FollowProcess(ctx, p.ID, client.LogOptions{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestProcesses(t *testing.T) {
 		t.Error(err)
 	}
 	ended := false
-	for e, err := range c.FollowProcess(ctx, p.ID, client.LogOptions{After: 8}) {
+	for e, err := range c.FollowProcess(ctx, p.ID, client.LogOptions{After: 8}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,6 +70,15 @@ func Place(file string) (place string, into *os.File, err error) {
 	return "", nil, &os.PathError{Op: "follow", Path: file, Err: errors.New("too many links")}
 }
 
+// Replaced returns the permissions of the file that something is to take the place of, and keeps.
+func Replaced(place string) (perm os.FileMode, ok bool) {
+	old, err := os.Stat(place)
+	if err != nil {
+		return 0, false
+	}
+	return old.Mode().Perm(), true
+}
+
 // replace writes a file beside the one of this name, and puts it there once it is whole.
 func replace(file string, write func(io.Writer) error) error {
 	part, err := os.CreateTemp(filepath.Dir(file), ".sandbox-agent-*")
@@ -77,6 +86,9 @@ func replace(file string, write func(io.Writer) error) error {
 		return err
 	}
 	err = write(part)
+	if perm, ok := Replaced(file); ok && err == nil {
+		err = part.Chmod(perm)
+	}
 	if err = errors.Join(err, part.Close()); err == nil {
 		err = os.Rename(part.Name(), file)
 	}

@@ -38,6 +38,7 @@ func TestSave_KeepsWhatIsNoFile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			must(os.WriteFile(at("file"), []byte("of before"), 0o600))
+			must(os.Chmod(at("file"), 0o640))
 			first := ""
 			for link := range strings.FieldsSeq(tt.links) {
 				name, to, _ := strings.Cut(link, "=")
@@ -49,6 +50,9 @@ func TestSave_KeepsWhatIsNoFile(t *testing.T) {
 			must(save(first, "of now"))
 			if b, err := os.ReadFile(at(tt.file)); err != nil || string(b) != "of now" {
 				t.Errorf("the file has %q, %v", b, err)
+			}
+			if info, err := os.Stat(at("file")); err != nil || info.Mode().Perm() != 0o640 {
+				t.Errorf("the file is %v, %v", info.Mode(), err)
 			}
 			if info, err := os.Lstat(first); err != nil || info.Mode()&iofs.ModeSymlink == 0 {
 				t.Errorf("the link became %v, %v", info.Mode(), err)
