@@ -210,7 +210,6 @@ func (p *Process) start(ctx context.Context) {
 		span.End(observe.OutcomeOf(p.err))
 	}
 	if p.err == nil {
-		p.becomeRunning()
 		return
 	}
 	p.end(p.err)
@@ -276,7 +275,11 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	}
 	a.begun.Add(1)
 	p.run(conn)
-	if err := p.initialize(ctx); err != nil {
+	err = p.initialize(ctx)
+	if err == nil {
+		err = p.becomeRunning()
+	}
+	if err != nil {
 		n.Backoff.failed()
 		a.failed(err)
 		return err
@@ -297,7 +300,7 @@ func (p *Process) initialize(ctx context.Context) error {
 	res, err := p.Ask(bounded, acp.MethodInitialize, params.End())
 	span.End(observe.OutcomeOf(err))
 	if err != nil {
-		return initializeProblem(a.id, err)
+		return startProblem(a.id, "at initialize", err)
 	}
 	p.init, p.caps = res, readCapabilities(res)
 	if params := a.loginFor(n); params != nil {
@@ -323,12 +326,12 @@ func existing(dir string) string {
 	return dir
 }
 
-// initializeProblem is err as a problem, with what is known of the process's end.
-func initializeProblem(id string, err error) error {
+// startProblem is err as a problem, with what is known of the process's end.
+func startProblem(id, when string, err error) error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
 	}
-	pr := problem.Wrap(problem.AgentProcessExited, err, "agent %s failed at initialize", id)
+	pr := problem.Wrap(problem.AgentProcessExited, err, "agent %s failed %s", id, when)
 	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
 		return pr.With("exitCode", exit.Code).With("stderr", QuoteStderr(exit.Stderr))
 	}

@@ -218,13 +218,17 @@ func (p *Process) run(conn acp.Conn) {
 	})
 }
 
-// becomeRunning ends the start of a process that has answered initialize.
-func (p *Process) becomeRunning() {
+// becomeRunning ends the start of a process that has answered initialize. One that died
+// since then, at its login for example, has not started: who waits for it is told so,
+// and the next start is delayed.
+func (p *Process) becomeRunning() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == starting {
-		p.state, p.idleAt = running, awake.Now()
+	if p.state != starting {
+		return startProblem(p.agent.id, "after initialize", p.cause)
 	}
+	p.state, p.idleAt = running, awake.Now()
+	return nil
 }
 
 // Close ends the process, or its start, and waits until nothing of it is left.

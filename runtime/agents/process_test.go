@@ -133,6 +133,40 @@ func TestProcess_DiesBeforeItReads(t *testing.T) {
 	}
 }
 
+// A process that answers initialize and dies at its login, which it is given before anything
+// else, has not started: who waits for it is told how it died, and the next start is delayed.
+func TestProcess_DiesBehindInitialize(t *testing.T) {
+	died := &adapters.ExitError{Code: 4, Stderr: adapters.Stderr{Tail: "the key is damaged", TotalLines: 1}}
+	agent := &quick{unread: acp.MethodAuthenticate, exit: died}
+	inSet(t, agent, func(t *testing.T, _ *Set, a *Agent) {
+		a.LoggedIn(acp.MethodAuthenticate, []byte(`{"methodId":"key"}`))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		agent.open = func(context.Context) error {
+			if agent.opened() > 2 {
+				cancel()
+			}
+			return nil
+		}
+		for starts := 1; starts <= 2; starts++ {
+			began := time.Now()
+			_, err := a.Process(ctx, needs)
+			if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || exit != died {
+				t.Errorf("%v, want how the process died", err)
+			}
+			if n := agent.opened(); n != starts {
+				t.Errorf("%d starts, want %d", n, starts)
+			}
+			if starts > 1 && time.Since(began) < backoffFirst {
+				t.Errorf("the next start is made after %v", time.Since(began))
+			}
+		}
+		if got := a.Describe().LastError; !strings.Contains(got, "code 4") {
+			t.Errorf("the last failure is %q", got)
+		}
+	})
+}
+
 // A process that somebody holds is not ended as unused, one that waits for an answer
 // neither; when nobody needs it, nobody can hold it any more.
 func TestProcess_UnusedOnesEnd(t *testing.T) {
