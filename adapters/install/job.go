@@ -22,6 +22,7 @@ type job struct {
 	reinstall bool
 	beside    bool // another version that is in use stays so
 	began     time.Time
+	source    Source // that is asked
 	stage     string // directory that becomes the installation
 	say       *reporter
 	there     Installation // set with errAlready
@@ -46,11 +47,8 @@ type product struct {
 func (j *job) present() (Installation, bool) {
 	i, ok := j.installed(j.recipe.agent)
 	switch {
-	case j.reinstall:
-		// Another installer that held the lock before us may have done it.
-		return i, ok && i.InstalledAt.After(j.began) && (j.want == "" || j.want == i.Version)
-	case j.newest:
-		return Installation{}, false
+	case j.reinstall, j.newest:
+		return Installation{}, false // the source says which version that is
 	case j.want == "" || ok && i.Version == j.want:
 		return i, ok
 	}
@@ -73,7 +71,11 @@ func (j *job) use(version string) (Installation, bool) {
 // it: it may be there.
 func (j *job) resolved(version string) error {
 	if j.reinstall {
-		return nil
+		// Another installer that held the lock before us may have done it.
+		i, err := j.load(j.recipe.agent, version)
+		if err != nil || i.Source != j.source || !i.InstalledAt.After(j.began) {
+			return nil
+		}
 	}
 	i, ok := j.use(version)
 	if !ok {
@@ -90,7 +92,7 @@ func (j *job) ask(ctx context.Context, sources []Source) (Result, error) {
 		if s == Path && j.reinstall && len(sources) > 1 {
 			continue // it is not ours to install again
 		}
-		j.say.last.Source = s
+		j.source, j.say.last.Source = s, s
 		i, err := j.from(ctx, s)
 		if err == nil || errors.Is(err, errAlready) {
 			return Result{Installation: i, Already: err != nil || s == Path, Attempts: answers, Newer: j.newer}, nil
@@ -192,6 +194,7 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err := record(j.stage, i); err != nil {
 		return i, fmt.Errorf("store where the program came from: %w", err)
 	}
+	_ = os.Chtimes(j.stage, i.InstalledAt, i.InstalledAt) // see named
 	agent, before := j.recipe.agent, j.current(j.recipe.agent)
 	if err := j.land(agent, p.version, j.stage); err != nil {
 		return i, fmt.Errorf("put the program into its place: %w", err)
@@ -201,9 +204,9 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 		return i, errors.New("the program went away while it was being installed")
 	}
 	if before != p.version {
-		var beside []string
-		if !i.Current {
-			beside = j.usedLast(agent)
+		beside := j.usedLast(agent)
+		if i.Current { // those that were only in use before go, but for the last one
+			beside = slices.DeleteFunc(beside, func(v string) bool { return !j.named(agent, v) })
 		}
 		// A program that runs may need more of its files.
 		keep := func(v string) bool {

@@ -164,6 +164,40 @@ func TestRegistry_UnknownAgentAndVersion(t *testing.T) {
 	wantProblem(t, err, problem.InvalidRequest, "the ACP registry offers 1.5.0")
 }
 
+// The copy of the index is no reason to say that there is no such agent, or no newer version.
+func TestRegistry_AskedForWhatTheCopyHasNot(t *testing.T) {
+	onPath(t, nil)
+	m := newMaker(t)
+	sell := func(id, version string) {
+		body := program(version)
+		m.put("/files/goose", body)
+		e := goose(obj{"archive": "https://files.test/goose", "cmd": "./goose", "args": []string{"acp"}, "sha256": sum(body)})
+		e["id"], e["version"] = id, version
+		putIndex(m, e)
+	}
+	sell("swan", "1.0.0")
+	in := m.installer(t, Options{})
+	if _, err := in.Registry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ sold, want string }{{"1.5.0", ""}, {"1.6.0", Latest}, {"1.7.0", "1.7.0"}} {
+		sell("goose", step.sold)
+		r, err := in.Install(t.Context(), Request{Agent: "goose", Version: step.want})
+		if err != nil || r.Version != step.sold || r.Already {
+			t.Errorf("%q: installed %s, already %t, %v; want %s", step.want, r.Version, r.Already, err, step.sold)
+		}
+	}
+	before := m.hitsOf("/registry.json")
+	mustInstall(t, in, Request{Agent: "goose"})
+	if n := m.hitsOf("/registry.json") - before; n != 0 {
+		t.Errorf("the index was asked for %d times for what the copy has", n)
+	}
+	m.Close()
+	if r := mustInstall(t, in, Request{Agent: "goose", Version: Latest}); r.Version != "1.7.0" || !r.Already {
+		t.Errorf("offline: %+v", r)
+	}
+}
+
 func TestRegistry_BadEntriesAreIgnored(t *testing.T) {
 	good := goose(obj{"archive": "https://files.test/goose", "cmd": "./goose"})
 	with := func(k string, v any) obj { o := maps.Clone(good); o[k] = v; return o }

@@ -241,6 +241,16 @@ func (in *Installer) noteUse(agent, version string) {
 	_ = os.Chtimes(in.dir(agent, version), now, now) // one that is not noted is fetched again
 }
 
+// named reports whether a version was used by who named it, since it was installed.
+func (in *Installer) named(agent, version string) bool {
+	i, err := in.load(agent, version)
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(i.Dir)
+	return err == nil && info.ModTime().After(i.InstalledAt)
+}
+
 // usedLast returns the versions that were used last, but for the current one.
 func (in *Installer) usedLast(agent string) []string {
 	current, at := in.current(agent), map[string]time.Time{}
