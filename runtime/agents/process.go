@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,12 +56,13 @@ type Process struct {
 	ended     chan struct{} // closed with state ended
 
 	// Set before started is closed.
-	err   error // why the start failed
-	conn  acp.Conn
-	raw   *traffic.Recording // nil when nobody asked for one
-	init  json.RawMessage    // result of initialize
-	caps  Capabilities
-	since time.Time
+	err     error            // why the start failed
+	program adapters.Program // that it was started with
+	conn    acp.Conn
+	raw     *traffic.Recording // nil when nobody asked for one
+	init    json.RawMessage    // result of initialize
+	caps    Capabilities
+	since   time.Time
 
 	wmu    sync.Mutex // held while the agent's input is written
 	outbox outbox
@@ -141,8 +143,20 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Takes reports whether the process can be given sessions.
-func (p *Process) Takes() bool { return p.Alive() && !p.retired.Load() }
+// Takes reports whether the process can be given sessions. One that has another program than
+// would be started now, since somebody has installed another version, retires: its sessions
+// go on in it, and new ones get that version. It looks at the disk.
+func (p *Process) Takes() bool {
+	if !p.Alive() || p.retired.Load() {
+		return false
+	}
+	now, ok := p.agent.locate(p.needs.Version)
+	if ok && (now.Path != p.program.Path || !slices.Equal(now.Args, p.program.Args)) {
+		p.Retire()
+		return false
+	}
+	return true
+}
 
 // Cause returns why the process is ending, nil while it is not.
 func (p *Process) Cause() error {
