@@ -52,11 +52,12 @@ func (j *job) present() (Installation, bool) {
 	case j.want == "" || ok && i.Version == j.want:
 		return i, ok
 	}
-	return j.use(j.want)
+	i, err := j.use(j.want)
+	return i, err == nil
 }
 
 // use puts an installed version into use, unless another one is to stay so.
-func (j *job) use(version string) (Installation, bool) {
+func (j *job) use(version string) (Installation, error) {
 	i, err := j.load(j.recipe.agent, version)
 	if _, taken := j.installed(j.recipe.agent); err == nil && !(j.beside && taken) {
 		err = j.activate(j.recipe.agent, version)
@@ -64,7 +65,7 @@ func (j *job) use(version string) (Installation, bool) {
 	if i.Current = j.current(j.recipe.agent) == version; err == nil && !i.Current {
 		j.noteUse(j.recipe.agent, version)
 	}
-	return i, err == nil
+	return i, err
 }
 
 // resolved is called by sources when they know the version, before they fetch
@@ -77,9 +78,9 @@ func (j *job) resolved(version string) error {
 			return nil
 		}
 	}
-	i, ok := j.use(version)
-	if !ok {
-		return nil
+	i, err := j.use(version)
+	if err != nil {
+		return nil //nolint:nilerr // it is not there, or not whole
 	}
 	j.there = i
 	return errAlready
@@ -191,7 +192,7 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err != nil {
 		return i, err
 	}
-	if err := record(j.stage, i); err != nil {
+	if err := j.record(j.stage, i); err != nil {
 		return i, fmt.Errorf("store where the program came from: %w", err)
 	}
 	_ = os.Chtimes(j.stage, i.InstalledAt, i.InstalledAt) // see named
@@ -199,9 +200,9 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err := j.land(agent, p.version, j.stage); err != nil {
 		return i, fmt.Errorf("put the program into its place: %w", err)
 	}
-	i, ok := j.use(p.version)
-	if !ok {
-		return i, errors.New("the program went away while it was being installed")
+	i, err = j.use(p.version)
+	if err != nil {
+		return i, fmt.Errorf("put the program into use: %w", err)
 	}
 	if before != p.version {
 		beside := j.usedLast(agent)

@@ -132,8 +132,16 @@ func TestRegistry_Packages(t *testing.T) {
 		if got := readFile(t, filepath.Join(dir, "uvx.log")); got != want {
 			t.Errorf("uvx was called with %q, want %q", got, want)
 		}
-		if i, ok := in.Find("fast"); !ok || !slices.Equal(i.Args, r.Args) {
+		if i, ok := in.Find("fast"); !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) {
 			t.Errorf("found %+v", i)
+		}
+		// A data directory may be moved, and what uv fetched is in it.
+		moved := filepath.Join(t.TempDir(), "moved")
+		if err := os.Rename(filepath.Dir(in.root), moved); err != nil {
+			t.Fatal(err)
+		}
+		if i, _ := m.installer(t, Options{DataDir: moved}).Find("fast"); !slices.Contains(i.Env, "UV_CACHE_DIR="+filepath.Join(moved, "agents", ".uv", "cache")) {
+			t.Errorf("behind the move its environment is %q", i.Env)
 		}
 	})
 	t.Run("flags in place of packages", func(t *testing.T) {
