@@ -27,7 +27,8 @@
 //	<data dir>/agents/.<agent>.lock                   held while one is changed
 //	<data dir>/agents/.registry.json                  last good copy of the ACP registry
 //
-// The current version and the one before it are kept, older ones are removed.
+// The current version and the one before it are kept, and those that callers have
+// named last for themselves; older ones are removed.
 // Paths in install.json are relative to its directory, so a data directory may
 // be moved or copied into an image.
 package install

@@ -22,11 +22,12 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 		return nil, fmt.Errorf("%w: the ACP registry has no entry for this program", errNotOffered)
 	}
 	j.say.step(StepResolve, j.registryURL)
-	index, err := j.registry(ctx)
+	e, ok, err := j.listed(ctx, j.recipe.entry, func(e *Entry) bool {
+		return j.want == e.Version || j.want == "" && !j.newest && !j.reinstall
+	})
 	if err != nil {
 		return nil, err
 	}
-	e, ok := index.entry(j.recipe.entry)
 	if !ok {
 		return nil, fmt.Errorf("%w: the ACP registry has no entry %s", errNotOffered, j.recipe.entry)
 	}

@@ -259,14 +259,13 @@ func (in *Installer) recipeOf(ctx context.Context, agent string) (recipe, error)
 	if r, ok := recipes[agent]; ok {
 		return r, nil
 	}
-	index, err := in.registry(ctx)
+	e, ok, err := in.listed(ctx, agent, func(*Entry) bool { return true })
 	if err != nil {
 		if ctx.Err() != nil {
 			return recipe{}, err
 		}
 		return recipe{}, problem.Wrap(problem.UnsupportedAgent, err, "no agent %s is known: it is none of %s, and the ACP registry, which may have it, cannot be asked", agent, strings.Join(Known(), ", "))
 	}
-	e, ok := index.entry(agent)
 	if !ok {
 		return recipe{}, unknownAgent(agent)
 	}
@@ -299,17 +298,15 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 	}
 	dir := filepath.Join(in.root, agent)
 	if _, err := os.Stat(dir); err != nil {
-		if !in.known(agent) {
-			return in.unheardOf(agent)
-		}
-		if recipes[agent].builtIn {
-			return problem.New(problem.InvalidRequest, "agent %s is part of this program, so there is nothing to remove", agent)
-		}
-		return problem.New(problem.AgentNotInstalled, "agent %s is not installed in %s, so there is nothing to remove", agent, in.root)
+		return in.nothing(agent)
 	}
+	var versions []string
 	unlock, err := in.lock(ctx, agent, nil)
 	if err == nil {
 		defer unlock()
+		versions, err = in.versions(agent)
+	}
+	if err == nil {
 		// First out of use, so that nobody finds half of it.
 		if err = os.Remove(filepath.Join(dir, currentName)); err == nil || errors.Is(err, fs.ErrNotExist) {
 			err = in.prune(agent, func(string) bool { return false })
@@ -318,8 +315,22 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 			err = in.hooks.remove(dir)
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return problem.Wrap(problem.InstallFailed, advise(err, in.root), "agent %s was not removed", agent)
+	case len(versions) == 0: // but for what an installation that failed has left
+		return in.nothing(agent)
 	}
 	return nil
+}
+
+// nothing is why there is nothing of an agent to remove.
+func (in *Installer) nothing(agent string) *problem.Error {
+	if !in.known(agent) {
+		return in.unheardOf(agent)
+	}
+	if recipes[agent].builtIn {
+		return problem.New(problem.InvalidRequest, "agent %s is part of this program, so there is nothing to remove", agent)
+	}
+	return problem.New(problem.AgentNotInstalled, "agent %s is not installed in %s, so there is nothing to remove", agent, in.root)
 }

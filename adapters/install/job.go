@@ -22,6 +22,7 @@ type job struct {
 	reinstall bool
 	beside    bool // another version that is in use stays so
 	began     time.Time
+	source    Source // that is asked
 	stage     string // directory that becomes the installation
 	say       *reporter
 	there     Installation // set with errAlready
@@ -46,19 +47,17 @@ type product struct {
 func (j *job) present() (Installation, bool) {
 	i, ok := j.installed(j.recipe.agent)
 	switch {
-	case j.reinstall:
-		// Another installer that held the lock before us may have done it.
-		return i, ok && i.InstalledAt.After(j.began) && (j.want == "" || j.want == i.Version)
-	case j.newest:
-		return Installation{}, false
+	case j.reinstall, j.newest:
+		return Installation{}, false // the source says which version that is
 	case j.want == "" || ok && i.Version == j.want:
 		return i, ok
 	}
-	return j.use(j.want)
+	i, err := j.use(j.want)
+	return i, err == nil
 }
 
 // use puts an installed version into use, unless another one is to stay so.
-func (j *job) use(version string) (Installation, bool) {
+func (j *job) use(version string) (Installation, error) {
 	i, err := j.load(j.recipe.agent, version)
 	if _, taken := j.installed(j.recipe.agent); err == nil && !(j.beside && taken) {
 		err = j.activate(j.recipe.agent, version)
@@ -66,18 +65,22 @@ func (j *job) use(version string) (Installation, bool) {
 	if i.Current = j.current(j.recipe.agent) == version; err == nil && !i.Current {
 		j.noteUse(j.recipe.agent, version)
 	}
-	return i, err == nil
+	return i, err
 }
 
 // resolved is called by sources when they know the version, before they fetch
 // it: it may be there.
 func (j *job) resolved(version string) error {
 	if j.reinstall {
-		return nil
+		// Another installer that held the lock before us may have done it.
+		i, err := j.load(j.recipe.agent, version)
+		if err != nil || i.Source != j.source || !i.InstalledAt.After(j.began) {
+			return nil
+		}
 	}
-	i, ok := j.use(version)
-	if !ok {
-		return nil
+	i, err := j.use(version)
+	if err != nil {
+		return nil //nolint:nilerr // it is not there, or not whole
 	}
 	j.there = i
 	return errAlready
@@ -90,7 +93,7 @@ func (j *job) ask(ctx context.Context, sources []Source) (Result, error) {
 		if s == Path && j.reinstall && len(sources) > 1 {
 			continue // it is not ours to install again
 		}
-		j.say.last.Source = s
+		j.source, j.say.last.Source = s, s
 		i, err := j.from(ctx, s)
 		if err == nil || errors.Is(err, errAlready) {
 			return Result{Installation: i, Already: err != nil || s == Path, Attempts: answers, Newer: j.newer}, nil
@@ -189,21 +192,22 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err != nil {
 		return i, err
 	}
-	if err := record(j.stage, i); err != nil {
+	if err := j.record(j.stage, i); err != nil {
 		return i, fmt.Errorf("store where the program came from: %w", err)
 	}
+	_ = os.Chtimes(j.stage, i.InstalledAt, i.InstalledAt) // see named
 	agent, before := j.recipe.agent, j.current(j.recipe.agent)
 	if err := j.land(agent, p.version, j.stage); err != nil {
 		return i, fmt.Errorf("put the program into its place: %w", err)
 	}
-	i, ok := j.use(p.version)
-	if !ok {
-		return i, errors.New("the program went away while it was being installed")
+	i, err = j.use(p.version)
+	if err != nil {
+		return i, fmt.Errorf("put the program into use: %w", err)
 	}
 	if before != p.version {
-		var beside []string
-		if !i.Current {
-			beside = j.usedLast(agent)
+		beside := j.usedLast(agent)
+		if i.Current { // those that were only in use before go, but for the last one
+			beside = slices.DeleteFunc(beside, func(v string) bool { return !j.named(agent, v) })
 		}
 		// A program that runs may need more of its files.
 		keep := func(v string) bool {

@@ -1,8 +1,10 @@
 package install
 
 import (
+	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -52,4 +54,22 @@ func TestProof_NoExec(t *testing.T) {
 	m.putClaude("1.0.0", program("1.0.0"))
 	_, err := m.installer(t, Options{DataDir: dir}).Install(t.Context(), Request{Agent: "claude", Sources: []Source{Vendor}})
 	wantProblem(t, err, problem.InstallFailed, "noexec", "data directory")
+}
+
+// At whichever file the disk is full, that is what the error says, and no other source is asked.
+func TestInstall_NoRoomForAnotherFile(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	for files := 4; ; files++ {
+		dir := mounted(t, 0, fmt.Sprintf("size=4m,nr_inodes=%d", files))
+		in := m.installer(t, Options{DataDir: dir, Sources: []Source{Vendor, Registry}})
+		_, err := in.Install(t.Context(), Request{Agent: "claude"})
+		if err == nil && files > 6 {
+			return
+		}
+		wantProblem(t, err, problem.InstallFailed, "no space left", "free some space")
+		if strings.Contains(err.Error(), "registry: ") {
+			t.Fatalf("another source was asked: %v", err)
+		}
+	}
 }

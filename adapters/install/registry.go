@@ -136,22 +136,40 @@ func (in *Installer) cachedIndex() (*Index, *registryCache, error) {
 }
 
 // Registry returns the index of the ACP registry. The stored copy is used for a
-// day; when it then cannot be refreshed, it is returned with Stale set. Without
+// day, unless an installation needs a newer one; when it then cannot be refreshed, it is returned with Stale set. Without
 // any copy the error is a *problem.Error.
 func (in *Installer) Registry(ctx context.Context) (*Index, error) {
 	defer in.idle()
-	return in.registry(ctx)
+	return in.registry(ctx, registryAge)
 }
 
-func (in *Installer) registry(ctx context.Context) (*Index, error) {
+// listed returns the entry of an agent, as good wants it if there is such a one. A copy of the
+// index that does not have it is refreshed first: it can be newer than the copy.
+func (in *Installer) listed(ctx context.Context, agent string, good func(e *Entry) bool) (e Entry, ok bool, err error) {
+	began := time.Now()
+	index, err := in.registry(ctx, registryAge)
+	if err == nil {
+		if e, ok = index.entry(agent); ok && good(&e) {
+			return e, true, nil
+		}
+		index, err = in.registry(ctx, time.Since(began))
+	}
+	if err == nil {
+		e, ok = index.entry(agent)
+	}
+	return e, ok, err
+}
+
+// registry returns a copy of the index that is younger than fresh, or what there is.
+func (in *Installer) registry(ctx context.Context, fresh time.Duration) (*Index, error) {
 	index, cache, cerr := in.cachedIndex()
 	// A copy from the future was stored before somebody corrected the clock.
-	if age := time.Since(indexTime(index)); cerr == nil && age >= 0 && age < registryAge {
+	if age := time.Since(indexTime(index)); cerr == nil && age >= 0 && age < fresh {
 		return index, nil
 	}
-	fresh, err := in.fetchIndex(ctx, cache)
+	fetched, err := in.fetchIndex(ctx, cache)
 	if err == nil {
-		return fresh, nil
+		return fetched, nil
 	}
 	if ctx.Err() == nil && cerr == nil {
 		index.Stale, index.Err = true, err

@@ -132,8 +132,16 @@ func TestRegistry_Packages(t *testing.T) {
 		if got := readFile(t, filepath.Join(dir, "uvx.log")); got != want {
 			t.Errorf("uvx was called with %q, want %q", got, want)
 		}
-		if i, ok := in.Find("fast"); !ok || !slices.Equal(i.Args, r.Args) {
+		if i, ok := in.Find("fast"); !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) {
 			t.Errorf("found %+v", i)
+		}
+		// A data directory may be moved, and what uv fetched is in it.
+		moved := filepath.Join(t.TempDir(), "moved")
+		if err := os.Rename(filepath.Dir(in.root), moved); err != nil {
+			t.Fatal(err)
+		}
+		if i, _ := m.installer(t, Options{DataDir: moved}).Find("fast"); !slices.Contains(i.Env, "UV_CACHE_DIR="+filepath.Join(moved, "agents", ".uv", "cache")) {
+			t.Errorf("behind the move its environment is %q", i.Env)
 		}
 	})
 	t.Run("flags in place of packages", func(t *testing.T) {
@@ -162,6 +170,40 @@ func TestRegistry_UnknownAgentAndVersion(t *testing.T) {
 	wantProblem(t, err, problem.UnsupportedAgent, "no agent nobody", "claude", "ACP registry")
 	_, err = m.installer(t, Options{}).Install(t.Context(), Request{Agent: "goose", Version: "9.0.0"})
 	wantProblem(t, err, problem.InvalidRequest, "the ACP registry offers 1.5.0")
+}
+
+// The copy of the index is no reason to say that there is no such agent, or no newer version.
+func TestRegistry_AskedForWhatTheCopyHasNot(t *testing.T) {
+	onPath(t, nil)
+	m := newMaker(t)
+	sell := func(id, version string) {
+		body := program(version)
+		m.put("/files/goose", body)
+		e := goose(obj{"archive": "https://files.test/goose", "cmd": "./goose", "args": []string{"acp"}, "sha256": sum(body)})
+		e["id"], e["version"] = id, version
+		putIndex(m, e)
+	}
+	sell("swan", "1.0.0")
+	in := m.installer(t, Options{})
+	if _, err := in.Registry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ sold, want string }{{"1.5.0", ""}, {"1.6.0", Latest}, {"1.7.0", "1.7.0"}} {
+		sell("goose", step.sold)
+		r, err := in.Install(t.Context(), Request{Agent: "goose", Version: step.want})
+		if err != nil || r.Version != step.sold || r.Already {
+			t.Errorf("%q: installed %s, already %t, %v; want %s", step.want, r.Version, r.Already, err, step.sold)
+		}
+	}
+	before := m.hitsOf("/registry.json")
+	mustInstall(t, in, Request{Agent: "goose"})
+	if n := m.hitsOf("/registry.json") - before; n != 0 {
+		t.Errorf("the index was asked for %d times for what the copy has", n)
+	}
+	m.Close()
+	if r := mustInstall(t, in, Request{Agent: "goose", Version: Latest}); r.Version != "1.7.0" || !r.Already {
+		t.Errorf("offline: %+v", r)
+	}
 }
 
 func TestRegistry_BadEntriesAreIgnored(t *testing.T) {

@@ -100,6 +100,7 @@ func (in *Installer) load(agent, version string) (Installation, error) {
 	for k := range i.Artifacts {
 		i.Artifacts[k].Path = below(dir, i.Artifacts[k].Path)
 	}
+	i.Env = replaced(i.Env, rootMark, in.root)
 	if _, err := os.Stat(i.Program); err != nil {
 		return i, err
 	}
@@ -113,10 +114,21 @@ func below(dir, p string) string {
 	return filepath.Join(dir, p)
 }
 
+// rootMark stands for the directory of agents in the environment of what install.json describes.
+const rootMark = "{agents}"
+
+func replaced(env []string, from, to string) []string {
+	env = slices.Clone(env)
+	for k := range env {
+		env[k] = strings.ReplaceAll(env[k], from, to)
+	}
+	return env
+}
+
 // record writes an installation's provenance into the directory that will
 // become it; its paths are relative to that.
-func record(dir string, i Installation) error {
-	i.Dir, i.Current = "", false
+func (in *Installer) record(dir string, i Installation) error {
+	i.Dir, i.Current, i.Env = "", false, replaced(i.Env, in.root, rootMark)
 	return writeJSON(filepath.Join(dir, recordName), i)
 }
 
@@ -239,6 +251,16 @@ const (
 func (in *Installer) noteUse(agent, version string) {
 	now := time.Now()
 	_ = os.Chtimes(in.dir(agent, version), now, now) // one that is not noted is fetched again
+}
+
+// named reports whether a version was used by who named it, since it was installed.
+func (in *Installer) named(agent, version string) bool {
+	i, err := in.load(agent, version)
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(i.Dir)
+	return err == nil && info.ModTime().After(i.InstalledAt)
 }
 
 // usedLast returns the versions that were used last, but for the current one.

@@ -83,6 +83,10 @@ func TestStore_VersionsAndPruning(t *testing.T) {
 	}
 	want()
 	wantProblem(t, in.Remove(t.Context(), "claude"), problem.AgentNotInstalled, "nothing to remove")
+	if _, err := in.Install(t.Context(), Request{Agent: "claude", Version: "9.9.9"}); err == nil {
+		t.Error("a version that there is not was installed")
+	}
+	wantProblem(t, in.Remove(t.Context(), "claude"), problem.AgentNotInstalled, "nothing to remove")
 	wantProblem(t, in.Remove(t.Context(), "nope"), problem.UnsupportedAgent, "no agent nope is known")
 	wantProblem(t, in.Remove(t.Context(), "../x"), problem.InvalidRequest)
 }
@@ -388,6 +392,52 @@ func TestInstall_ReinstallByTwoIsDoneOnce(t *testing.T) {
 	}
 }
 
+// Who wants the newest version from a source does not get the one that another installer has
+// just installed, from wherever, unless it is that.
+func TestInstall_ReinstallBehindAnother(t *testing.T) {
+	for want, req := range map[string]Request{
+		"2.0.0 from vendor, false": {Version: Latest, Reinstall: true},
+		"3.2.1 from npm, false":    {Sources: []Source{NPM}, Reinstall: true},
+	} {
+		t.Run(want, func(t *testing.T) {
+			useNPM(t, fakeNPM, "@anthropic-ai/claude-code-linux-x64/claude")
+			m := newMaker(t)
+			m.putClaude("1.0.0", program("1.0.0"))
+			m.putClaude("2.0.0", program("2.0.0"))
+			in := m.installer(t, Options{Sources: []Source{Vendor}})
+			begun, release, waiting := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			m.handle(claudeFile, func(w http.ResponseWriter, _ *http.Request) {
+				close(begun)
+				<-release
+				_, _ = w.Write(program("1.0.0"))
+			})
+			first := make(chan error, 1)
+			go func() {
+				_, err := in.Install(t.Context(), Request{Agent: "claude", Version: "1.0.0"})
+				first <- err
+			}()
+			<-begun
+			go func() {
+				<-waiting
+				close(release)
+			}()
+			req.Agent = "claude"
+			req.Progress = func(p Progress) {
+				if p.Step == StepWait {
+					close(waiting)
+				}
+			}
+			r := mustInstall(t, in, req)
+			if got := fmt.Sprint(r.Version, " from ", r.Source, ", ", r.Already); got != want {
+				t.Errorf("installed %s; want %s", got, want)
+			}
+			if err := <-first; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestInstall_CancelDuringDownload(t *testing.T) {
 	m := newMaker(t)
 	m.putClaude("1.0.0", program("1.0.0"))
@@ -507,4 +557,26 @@ func TestPrograms_InstallBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	stay("1.0.0", "3.0.0*", "4.0.4", "4.0.5", "4.0.6")
+}
+
+// Versions that sessions name stay when somebody installs another one for all others.
+func TestPrograms_UpgradeLeavesWhatIsNamed(t *testing.T) {
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	for _, v := range []string{"1.0.0", "2.0.0", "3.0.0", "4.0.0"} {
+		m.putClaude(v, program(v))
+	}
+	mustInstall(t, in, Request{Agent: "claude", Version: "2.0.0"})
+	if p, err := in.Programs().Install(t.Context(), "claude", "1.0.0", nil); err != nil || p.Version != "1.0.0" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, v := range []string{"3.0.0", "4.0.0"} {
+		mustInstall(t, in, Request{Agent: "claude", Version: v})
+	}
+	if _, ok := in.Programs().Find("claude", "1.0.0"); !ok {
+		t.Error("the version that sessions name was removed")
+	}
+	if _, ok := in.Programs().Find("claude", "2.0.0"); ok {
+		t.Error("the version before the one before was kept")
+	}
 }

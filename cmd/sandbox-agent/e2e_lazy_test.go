@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -127,5 +128,37 @@ func TestLazyInstall_NotWithRequirePreinstall(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(g.dir, "agents", "gadget")); err == nil {
 		t.Error("something was installed")
+	}
+}
+
+// TestInstall_UnderASession installs another version of an agent that is being used: new
+// sessions have it, and the old one goes on.
+func TestInstall_UnderASession(t *testing.T) {
+	s := newShop(t)
+	s.sellMock(t, "1.0.0")
+	g := startGateway(t, s.flags()...)
+	c := connect(t, g, wsocket, options{agent: "gadget"})
+	old := c.newSession()
+	s.sellMock(t, "2.0.0")
+	if r := g.ask("POST", "/v2/agents/gadget/install", `{"agentVersion":"latest"}`); r.status != 200 || !strings.Contains(string(r.body), `"version":"2.0.0"`) {
+		t.Fatalf("%d: %s", r.status, r.body)
+	}
+	sessions := []string{old, c.newSession(), c.newSession()} // of the client that was there before
+	var agent struct {
+		Processes []struct{ Sessions int }
+	}
+	g.get("/v2/agents/gadget", &agent)
+	var counts []int
+	for _, p := range agent.Processes {
+		counts = append(counts, p.Sessions)
+	}
+	slices.Sort(counts)
+	if !slices.Equal(counts, []int{1, 2}) {
+		t.Errorf("the processes have %d sessions, want that of 1.0.0 one and that of 2.0.0 two", counts)
+	}
+	for _, id := range sessions {
+		if r := c.prompt(id, "hello"); r != "end_turn" {
+			t.Errorf("the turn of %s ended with %s", id, r)
+		}
 	}
 }

@@ -271,13 +271,14 @@ func (p *Process) write(ctx context.Context, b []byte, end bool, patience time.D
 	case closed:
 		return 0, nil
 	}
-	f := p.pty
+	f, input := p.pty, b
 	if f == nil {
 		f = p.proc.Stdin.(*os.File)
 	} else if end {
-		b = append(b[:len(b):len(b)], 4)
+		input = append(b[:len(b):len(b)], 4)
 	}
-	n, err := writeInput(ctx, f, b, patience)
+	n, err := writeInput(ctx, f, input, patience)
+	n = min(n, int64(len(b))) // Ctrl-D is none of what the caller gave
 	if err == nil && end && p.pty == nil {
 		p.mu.Lock()
 		p.closedIn = true

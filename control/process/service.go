@@ -62,7 +62,7 @@ func (s *Service) Limits() Limits {
 }
 
 // ChangeLimits has change make other limits of those that there are, which nobody else does meanwhile: it must not wait.
-// What runs keeps the log that it has.
+// What runs keeps the log that it has; what has ended is kept as long as the new ones say.
 func (s *Service) ChangeLimits(change func(l *Limits) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,6 +74,9 @@ func (s *Service) ChangeLimits(change func(l *Limits) error) error {
 		return err
 	}
 	s.limits = l
+	for _, p := range s.ended {
+		p.expiry.Reset(s.keptLocked(p))
+	}
 	s.expireLocked()
 	return nil
 }
@@ -159,12 +162,17 @@ func (s *Service) keepLocked(p *Process) {
 		return
 	}
 	s.ended = append(s.ended, p)
-	p.expiry = time.AfterFunc(millis(s.limits.EndedMs), func() {
+	p.expiry = time.AfterFunc(s.keptLocked(p), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.forgetLocked(p)
 	})
 	s.expireLocked()
+}
+
+// keptLocked is how long a process that has ended is still kept.
+func (s *Service) keptLocked(p *Process) time.Duration {
+	return millis(s.limits.EndedMs) - time.Since(p.ended)
 }
 
 // expireLocked forgets the oldest that have ended: what agents run does not push out what clients have started.

@@ -152,6 +152,34 @@ func TestStop_LeavesNothing(t *testing.T) {
 	}
 }
 
+// Who ends a process with less patience than another is not made to wait for that one.
+func TestStop_WhileAnotherIsPatient(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *Service, p *Process){
+		"less patience": func(_ *Service, p *Process) { p.Stop(50 * time.Millisecond) },
+		"deleted":       func(s *Service, p *Process) { s.Delete(p) },
+		"closed":        func(s *Service, _ *Process) { s.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t)
+			p := start(t, s, shell("trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done"))
+			await(t, p, "ready")
+			var patient sync.WaitGroup
+			patient.Go(func() { p.Stop(time.Minute) })
+			await(t, p, "asked")
+			begin := time.Now()
+			end(s, p)
+			patient.Wait()
+			if d := time.Since(begin); d > 20*time.Second {
+				t.Errorf("it took %v", d)
+			}
+			if out := await(t, p, ""); strings.Count(out, "asked") != 1 {
+				t.Errorf("it was asked more than once: %q", out)
+			}
+		})
+	}
+}
+
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := service(t, func(l *Limits) { l.Running, l.Ended = 2, 2 })
@@ -194,7 +222,9 @@ func TestLimits(t *testing.T) {
 	}
 	brief := start(t, s, shell("true"))
 	ended(t, brief)
-	waitFor(t, func() bool { _, err := s.Process(brief.ID()); return err != nil })
+	for _, p := range []*Process{brief, last, agents[3]} { // the others had ended before
+		waitFor(t, func() bool { _, err := s.Process(p.ID()); return err != nil })
+	}
 	for _, bad := range []func(*Limits){
 		func(l *Limits) { l.Running = 0 },
 		func(l *Limits) { l.LogBytes = 1 << 60 },

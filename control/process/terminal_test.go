@@ -44,9 +44,9 @@ func TestTerminal_Shell(t *testing.T) {
 	await(t, p, "code 243")
 	wantCode(t, p.Resize(0, 5), Invalid)
 	wantCode(t, p.Interrupt("NOPE"), Invalid)
-	// Ctrl-D ends the shell.
-	if _, err := p.Write(t.Context(), nil, true); err != nil {
-		t.Error(err)
+	// Ctrl-D ends the shell, and is none of the bytes that were given.
+	if n, err := p.Write(t.Context(), []byte("stty size\n"), true); err != nil || n != 10 {
+		t.Errorf("%d of 10 bytes are written: %v", n, err)
 	}
 	if i := ended(t, p); i.State != Exited {
 		t.Errorf("%+v", i)

@@ -78,7 +78,7 @@ type Process struct {
 	done chan struct{} // closed when the process and what it left have ended
 	exit Exit          // valid when done is closed
 
-	stop sync.Once
+	term sync.Once // asks it to end
 }
 
 // Start starts a process. ctx bounds only the start.
@@ -237,26 +237,25 @@ func (p *Process) resume() {
 
 // Stop ends the process and everything it started, step by step, and returns
 // when that is done. A terminal is hung up together with SIGTERM, which shells
-// ignore. It is idempotent and safe for concurrent use; a second call with a
-// shorter ladder does not shorten the first.
+// ignore. It is idempotent and safe for concurrent use: each call goes down its own
+// ladder, so the shortest decides, and the signals are sent once.
 func (p *Process) Stop(l Ladder) {
-	p.stop.Do(func() {
-		if p.Stdin != nil {
-			_ = p.Stdin.Close()
-		}
-		if l.EOF > 0 && p.ended(l.EOF) {
-			return
-		}
+	if p.Stdin != nil {
+		_ = p.Stdin.Close()
+	}
+	if l.EOF > 0 && p.ended(l.EOF) {
+		return
+	}
+	p.term.Do(func() {
 		_ = p.Signal(syscall.SIGTERM) // it has ended if that fails
 		if p.tty {
 			_ = p.Signal(syscall.SIGHUP)
 		}
 		p.resume()
-		if p.ended(l.Term) {
-			return
-		}
-		p.Kill()
 	})
+	if !p.ended(l.Term) {
+		p.Kill()
+	}
 	<-p.done
 }
 

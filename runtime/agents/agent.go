@@ -156,7 +156,7 @@ func (a *Agent) Process(ctx context.Context, n Needs) (*Process, error) {
 		defer a.listen(n.Progress)()
 	}
 	for {
-		p, err := a.processFor(ctx, key, n)
+		p, fresh, err := a.processFor(ctx, key, n)
 		if err != nil {
 			return nil, err
 		}
@@ -168,22 +168,23 @@ func (a *Agent) Process(ctx context.Context, n Needs) (*Process, error) {
 		if p.err != nil {
 			return nil, p.err
 		}
-		if p.hold() {
+		if (fresh || p.Takes()) && p.hold() {
 			return p, nil
 		}
-		// It ended between its start and our hold: it is in the table no more.
+		// It has ended since, or its program was replaced: it is in the table no more.
 	}
 }
 
-// processFor returns the process of the key, which may be starting.
-func (a *Agent) processFor(ctx context.Context, key string, n Needs) (*Process, error) {
+// processFor returns the process of the key, which may be starting. A fresh one was not
+// there before.
+func (a *Agent) processFor(ctx context.Context, key string, n Needs) (_ *Process, fresh bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.set.closing.Load() {
-		return nil, problem.Wrap(problem.Unavailable, ErrShutdown, "no agent is started")
+		return nil, false, problem.Wrap(problem.Unavailable, ErrShutdown, "no agent is started")
 	}
 	if p := a.byKey[key]; p != nil {
-		return p, nil
+		return p, false, nil
 	}
 	if n.Backoff == nil {
 		n.Backoff = new(Backoff)
@@ -196,7 +197,7 @@ func (a *Agent) processFor(ctx context.Context, key string, n Needs) (*Process, 
 	life, p.stopStart = context.WithCancelCause(observe.Within(a.set.ctx, ctx))
 	a.byKey[key], a.alive[p] = p, true
 	a.set.o.Tasks.Go(func() { p.start(life) })
-	return p, nil
+	return p, true, nil
 }
 
 // start brings a process from starting to running, or to its end. ctx is that of
@@ -210,7 +211,6 @@ func (p *Process) start(ctx context.Context) {
 		span.End(observe.OutcomeOf(p.err))
 	}
 	if p.err == nil {
-		p.becomeRunning()
 		return
 	}
 	p.end(p.err)
@@ -259,7 +259,7 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "cannot start agent %s", a.id)
 	}
-	o.Program = program
+	p.program, o.Program = program, program
 	if n.Raw {
 		p.raw = traffic.New(n.Cleaner())
 		o.Tap = p.raw
@@ -276,7 +276,11 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	}
 	a.begun.Add(1)
 	p.run(conn)
-	if err := p.initialize(ctx); err != nil {
+	err = p.initialize(ctx)
+	if err == nil {
+		err = p.becomeRunning()
+	}
+	if err != nil {
 		n.Backoff.failed()
 		a.failed(err)
 		return err
@@ -297,7 +301,7 @@ func (p *Process) initialize(ctx context.Context) error {
 	res, err := p.Ask(bounded, acp.MethodInitialize, params.End())
 	span.End(observe.OutcomeOf(err))
 	if err != nil {
-		return initializeProblem(a.id, err)
+		return startProblem(a.id, "at initialize", err)
 	}
 	p.init, p.caps = res, readCapabilities(res)
 	if params := a.loginFor(n); params != nil {
@@ -323,12 +327,12 @@ func existing(dir string) string {
 	return dir
 }
 
-// initializeProblem is err as a problem, with what is known of the process's end.
-func initializeProblem(id string, err error) error {
+// startProblem is err as a problem, with what is known of the process's end.
+func startProblem(id, when string, err error) error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
 	}
-	pr := problem.Wrap(problem.AgentProcessExited, err, "agent %s failed at initialize", id)
+	pr := problem.Wrap(problem.AgentProcessExited, err, "agent %s failed %s", id, when)
 	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
 		return pr.With("exitCode", exit.Code).With("stderr", QuoteStderr(exit.Stderr))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,12 +56,13 @@ type Process struct {
 	ended     chan struct{} // closed with state ended
 
 	// Set before started is closed.
-	err   error // why the start failed
-	conn  acp.Conn
-	raw   *traffic.Recording // nil when nobody asked for one
-	init  json.RawMessage    // result of initialize
-	caps  Capabilities
-	since time.Time
+	err     error            // why the start failed
+	program adapters.Program // that it was started with
+	conn    acp.Conn
+	raw     *traffic.Recording // nil when nobody asked for one
+	init    json.RawMessage    // result of initialize
+	caps    Capabilities
+	since   time.Time
 
 	wmu    sync.Mutex // held while the agent's input is written
 	outbox outbox
@@ -141,8 +143,20 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Takes reports whether the process can be given sessions.
-func (p *Process) Takes() bool { return p.Alive() && !p.retired.Load() }
+// Takes reports whether the process can be given sessions. One that has another program than
+// would be started now, since somebody has installed another version, retires: its sessions
+// go on in it, and new ones get that version. It looks at the disk.
+func (p *Process) Takes() bool {
+	if !p.Alive() || p.retired.Load() {
+		return false
+	}
+	now, ok := p.agent.locate(p.needs.Version)
+	if ok && (now.Path != p.program.Path || !slices.Equal(now.Args, p.program.Args)) {
+		p.Retire()
+		return false
+	}
+	return true
+}
 
 // Cause returns why the process is ending, nil while it is not.
 func (p *Process) Cause() error {
@@ -218,13 +232,17 @@ func (p *Process) run(conn acp.Conn) {
 	})
 }
 
-// becomeRunning ends the start of a process that has answered initialize.
-func (p *Process) becomeRunning() {
+// becomeRunning ends the start of a process that has answered initialize. One that died
+// since then, at its login for example, has not started: who waits for it is told so,
+// and the next start is delayed.
+func (p *Process) becomeRunning() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == starting {
-		p.state, p.idleAt = running, awake.Now()
+	if p.state != starting {
+		return startProblem(p.agent.id, "after initialize", p.cause)
 	}
+	p.state, p.idleAt = running, awake.Now()
+	return nil
 }
 
 // Close ends the process, or its start, and waits until nothing of it is left.

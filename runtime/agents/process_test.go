@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,15 +27,35 @@ type quick struct {
 	close  func()
 	unread string
 	exit   error
+	shelf  *shelf // has its program; nil when it needs none
 	mu     sync.Mutex
 	n      int
+	last   string // path of the program that it was opened with last
 }
 
-func (a *quick) Info() adapters.Info { return adapters.Info{ID: "quick"} }
+// shelf is an installer that has every version of a program, and one of them in use.
+type shelf struct{ inUse string }
 
-func (a *quick) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
+func (s *shelf) Find(_, version string) (adapters.Program, bool) {
+	version = cmp.Or(version, s.inUse)
+	return adapters.Program{Path: "/agents/quick/" + version, Version: version}, version != ""
+}
+
+func (s *shelf) Install(context.Context, string, string, func(adapters.InstallProgress)) (adapters.Program, error) {
+	return adapters.Program{}, errors.ErrUnsupported
+}
+
+func (a *quick) Info() adapters.Info {
+	if a.shelf != nil {
+		return adapters.Info{ID: "quick", Program: "quick"}
+	}
+	return adapters.Info{ID: "quick"}
+}
+
+func (a *quick) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	a.mu.Lock()
 	a.n++
+	a.last = o.Program.Path
 	a.mu.Unlock()
 	if a.open != nil {
 		if err := a.open(ctx); err != nil {
@@ -91,9 +112,13 @@ func (c *quickConn) Close() error {
 func inSet(t *testing.T, a *quick, f func(t *testing.T, set *Set, agent *Agent)) {
 	synctest.Test(t, func(t *testing.T) {
 		var tasks Tasks
+		var programs adapters.Installer
+		if a.shelf != nil {
+			programs = a.shelf
+		}
 		set, err := NewSet(Options{
 			Adapters: []adapters.Adapter{a}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: memory.NewBound(0),
-			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {}, Installer: programs,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -131,6 +156,81 @@ func TestProcess_DiesBeforeItReads(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that answers initialize and dies at its login, which it is given before anything
+// else, has not started: who waits for it is told how it died, and the next start is delayed.
+func TestProcess_DiesBehindInitialize(t *testing.T) {
+	died := &adapters.ExitError{Code: 4, Stderr: adapters.Stderr{Tail: "the key is damaged", TotalLines: 1}}
+	agent := &quick{unread: acp.MethodAuthenticate, exit: died}
+	inSet(t, agent, func(t *testing.T, _ *Set, a *Agent) {
+		a.LoggedIn(acp.MethodAuthenticate, []byte(`{"methodId":"key"}`))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		agent.open = func(context.Context) error {
+			if agent.opened() > 2 {
+				cancel()
+			}
+			return nil
+		}
+		for starts := 1; starts <= 2; starts++ {
+			began := time.Now()
+			_, err := a.Process(ctx, needs)
+			if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || exit != died {
+				t.Errorf("%v, want how the process died", err)
+			}
+			if n := agent.opened(); n != starts {
+				t.Errorf("%d starts, want %d", n, starts)
+			}
+			if starts > 1 && time.Since(began) < backoffFirst {
+				t.Errorf("the next start is made after %v", time.Since(began))
+			}
+		}
+		if got := a.Describe().LastError; !strings.Contains(got, "code 4") {
+			t.Errorf("the last failure is %q", got)
+		}
+	})
+}
+
+// Who needs a process when another version is in use gets one of that version. Those who have
+// the other keep it, and who names a version is not concerned.
+func TestProcess_ProgramReplaced(t *testing.T) {
+	agent := &quick{shelf: &shelf{inUse: "1"}}
+	inSet(t, agent, func(t *testing.T, set *Set, a *Agent) {
+		process := func(n Needs, starts int, program string) *Process {
+			t.Helper()
+			p, err := a.Process(t.Context(), n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if agent.opened() != starts || agent.last != "/agents/quick/"+program {
+				t.Errorf("%d starts, the last of %s; want %d, of %s", agent.opened(), agent.last, starts, program)
+			}
+			return p
+		}
+		named := needs
+		named.Version = "1"
+		one := process(needs, 1, "1")
+		process(needs, 1, "1").Release()
+		other := process(named, 2, "1")
+		agent.shelf.inUse = "2"
+		if one.Takes() || !other.Takes() {
+			t.Errorf("of the old program takes sessions: %t, of the named one: %t", one.Takes(), other.Takes())
+		}
+		two := process(needs, 3, "2")
+		process(named, 3, "2").Release() // none was started
+		agent.shelf.inUse = ""           // it is removed: what runs goes on
+		process(needs, 3, "2").Release()
+		one.Release()
+		time.Sleep(2 * linger)
+		set.EndUnused()
+		synctest.Wait()
+		if one.Alive() || !two.Alive() || !other.Alive() {
+			t.Errorf("alive: %t, %t, %t; want all but the first", one.Alive(), two.Alive(), other.Alive())
+		}
+		two.Release()
+		other.Release()
+	})
 }
 
 // A process that somebody holds is not ended as unused, one that waits for an answer
