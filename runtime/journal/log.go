@@ -359,6 +359,14 @@ func (l *Log) Appended() uint64 {
 	return l.appended
 }
 
+// Given returns the newest sequence number that was given, or may have been. It is more than
+// Appended behind an end that was not in good order.
+func (l *Log) Given() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next - 1
+}
+
 // Oldest returns the oldest sequence number that can be read.
 func (l *Log) Oldest() uint64 {
 	l.mu.Lock()
