@@ -198,7 +198,6 @@ func Open(path string, o Options) (*Log, error) {
 		if err == nil {
 			err = o.disk.SyncFolder(path)
 		}
-		l.synced = t.size
 	}
 	if err == nil {
 		l.expired, err = readExpired(f, t.start, t.size)
@@ -206,7 +205,7 @@ func Open(path string, o Options) (*Log, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	l.start, l.size, l.cut, l.wroteOut = t.start, t.size, t.cut, t.size&^4095
+	l.start, l.size, l.synced, l.cut, l.wroteOut = t.start, t.size, t.size, t.cut, t.size&^4095
 	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
 	l.next, l.bound, l.total = t.next, t.bound, t.total
 	if o.Bound > t.bound { // the file is older, or has lost its end
