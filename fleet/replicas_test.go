@@ -327,6 +327,46 @@ func TestReplicas_HubEndsInTheMiddle(t *testing.T) {
 	}
 }
 
+// A node whose disk was restored goes on from an earlier event. What it says then is not put behind what it had said
+// under the same numbers, however fast it comes to where it was.
+func TestReplicas_GoesOnFromEarlier(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startCopier(t)
+	g := newGateway()
+	before := some(5, nil)
+	goesOn := map[string]int{"less": 4, "same": 5, "more": 8}
+	for id := range goesOn {
+		g.put(id, begun, before...)
+	}
+	n := h.join("box", h.joinToken(), nil, g)
+	for id := range goesOn {
+		h.copied(id, 5)
+	}
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	for id := range goesOn {
+		g.put(id, begun, before[:3]...)
+	}
+	h.join("box", h.joinToken(), nil, g)
+	for id, count := range goesOn {
+		h.await("the hub has heard what the node has of "+id, func() bool { return h.session(id).UpdatedAt.Equal(begun.Add(3 * time.Second)) })
+		after := slices.Clone(before[:3])
+		for seq := 4; seq <= count; seq++ {
+			after = append(after, said(seq, "another"))
+		}
+		g.put(id, begun, after...)
+		h.await(id+" is copied", func() bool { return h.session(id).UpdatedAt.Equal(begun.Add(time.Duration(count) * time.Second)) })
+		h.copied(id, count)
+		if diff := cmp.Diff(after, h.lines(id, 100)); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", id, diff)
+		}
+		if diff := cmp.Diff(before, h.lines(id+"?epoch=1", 100)); diff != "" {
+			t.Errorf("%s as it was, -want +got:\n%s", id, diff)
+		}
+	}
+}
+
 // What a node says of the same numbers, or the same id, is kept apart when it is not the same.
 func TestReplicas_OtherHistories(t *testing.T) {
 	t.Parallel() // it waits more than it computes

@@ -4,9 +4,52 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
+
+// A session whose files cannot be removed is not gone: it is listed, closed, and can be deleted when they can be. Who
+// reads it is not told that it was deleted.
+func TestDelete_ThatFails(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{caps: reopening})
+	tc := connect(t, r, "")
+	const s = "ns" // the name of a folder that nobody can remove, root neither
+	tc.newWith(`{"requestedSessionId":"` + s + `"}`)
+	place, away := filepath.Join(dir, "sessions"), filepath.Join(dir, "away")
+	if err := os.Rename(place, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self", place); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DeleteSession(t.Context(), s); problem.From(err).Kind != problem.Unavailable || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("the delete: %v", err)
+	}
+	if m := tc.nextOf("_sandboxagent/session/ended"); !strings.Contains(string(m.Params()), `"reason":"closed"`) {
+		t.Errorf("who reads it is told %s", m.Params())
+	}
+	if e := tc.callErr("session/delete", `{"sessionId":"`+s+`"}`); !strings.Contains(e.Message, "try again") {
+		t.Errorf("the second delete: %v", e)
+	}
+	if info, err := r.Session(s); err != nil || info.State != StateClosed {
+		t.Errorf("the session: %+v, %v", info, err)
+	}
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(away, place); err != nil {
+		t.Fatal(err)
+	}
+	tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
 
 // The files of a deleted session go all at once, in the eyes of a gateway that starts: its folder has another name
 // before the first of them is removed.

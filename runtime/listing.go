@@ -52,6 +52,9 @@ type SessionList struct {
 	// NextCursor asks for the next page; "" after the last. A page of a search can
 	// have few sessions, or none, and a next one.
 	NextCursor string `json:"nextCursor,omitempty"`
+	// Unsearched counts the sessions whose logs could not be read, and so not be searched. The gateway's own log
+	// says why.
+	Unsearched int `json:"unsearched,omitempty"`
 	// Position is where to follow the list from: see FollowSessions.
 	Position uint64 `json:"position"`
 }
@@ -188,11 +191,16 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 			continue
 		}
 		if f.Query != "" {
-			if info.Match, err = search.In(ctx, row.s); err != nil {
-				if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.SessionNotFound {
-					continue // deleted meanwhile
-				}
+			info.Match, err = search.In(ctx, row.s)
+			p, _ := errors.AsType[*problem.Error](err)
+			switch {
+			case err != nil && cmp.Or(r.ctx.Err(), ctx.Err()) != nil:
 				return SessionList{}, err
+			case p != nil && p.Kind == problem.SessionNotFound: // deleted meanwhile
+			case err != nil: // one of thousands keeps nobody from finding the others
+				if list.Unsearched++; list.Unsearched == 1 {
+					r.log.Warn("sessions could not be searched, this one is the first", "session", row.s.ID(), "err", err)
+				}
 			}
 			if info.Match == nil {
 				continue

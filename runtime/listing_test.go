@@ -403,6 +403,38 @@ func TestList_SortsByActivityFiltersAndSearches(t *testing.T) {
 	}
 }
 
+// One log that cannot be read keeps nobody from finding what the others have, and who searches is told of it.
+func TestList_SearchesPastALogThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{shared: make(chan sent, 8)}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	for _, s := range []string{"first", "broken", "last"} {
+		tc.newWith(`{"requestedSessionId":"` + s + `"}`)
+		id := tc.request("session/prompt", prompt(s, "a zebra"))
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sessions", "broken", "log.journal"), []byte("sandbox-agent journal 3\nx"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	for limit, want := range map[int]string{0: "last first 1", 1: "last 0"} {
+		list, err := r.Sessions(t.Context(), SessionFilter{Query: "zebra", Order: ByCreation, Limit: limit})
+		got := ""
+		for _, s := range list.Sessions {
+			got += s.ID + " "
+		}
+		if got += fmt.Sprint(list.Unsearched); got != want || err != nil {
+			t.Errorf("%d at most: %q, want %q, %v", limit, got, want, err)
+		}
+	}
+}
+
 // A session that is looked at, in all the ways there are, has the events and the time
 // that it had.
 func TestLook_ChangesNothing(t *testing.T) {

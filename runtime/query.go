@@ -140,13 +140,25 @@ func (r *Runtime) page(ctx context.Context, id string, after uint64, limit int, 
 		return nil, false, err
 	}
 	s.EndLostCalls()
+	l := s.Log()
+	if err := wasGiven(s, l, after); err != nil {
+		return nil, false, err
+	}
 	show, err := begin(s)
 	if err != nil {
 		return nil, false, err
 	}
-	l := s.Log()
 	events, upTo, err := readEvents(ctx, s, l.Cursor(after), limit, show)
 	return events, len(events) > 0 && upTo < l.Last(), err
+}
+
+// wasGiven refuses to read behind an event that the session never had: one of another session that had its id before,
+// or of what was behind a backup. Who waits behind it would miss all before it.
+func wasGiven(s *session.Session, l *journal.Log, after uint64) error {
+	if newest := l.Given(); after > newest {
+		return problem.New(problem.InvalidRequest, "session %s has no event %d, its newest is %d: read it from its beginning", s.ID(), after, newest).With("parameter", "after")
+	}
+	return nil
 }
 
 // readEvents returns about limit events from where the cursor is, all that an entry is shown as or
@@ -344,7 +356,12 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			case <-r.ctx.Done(): // whoever serves the follower ends it
 			}
 		})
-		cur := s.Log().Cursor(after)
+		l := s.Log()
+		if err := wasGiven(s, l, after); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		cur := l.Cursor(after)
 		cur.Room = roomIn(ctx)
 		for e, err := range cur.Follow(ctx) {
 			if err != nil {

@@ -1,9 +1,11 @@
 package runtime
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +159,72 @@ func TestRetention_LetsEventsGo(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who reads all events of a session is given all, also when it takes long and some are due to go meanwhile: these go
+// when nobody reads them.
+func TestRetention_WaitsForReaders(t *testing.T) {
+	for name, read := range map[string]func(ctx context.Context, r *Runtime, pause func()) error{
+		"export": func(ctx context.Context, r *Runtime, pause func()) error {
+			return r.ExportSession(ctx, "s", &Departure{Open: true, Begin: func(Manifest) error {
+				pause()
+				return nil
+			}, Put: func(string, io.Reader) error { return nil }})
+		},
+		"search": func(ctx context.Context, r *Runtime, pause func()) error {
+			looked := 0 // for the list, and then behind each part of the log
+			_, err := r.Sessions(lateContext{ctx, func() {
+				if looked++; looked == 2 {
+					pause()
+				}
+			}}, SessionFilter{Query: "words that nobody has said"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+				r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{Age: 40 * time.Minute}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc := connect(t, r, "")
+				tc.newWith(`{"requestedSessionId":"s"}`)
+				id := tc.request("session/prompt", prompt("s", "something"))
+				m := a.nextOf(t, "session/prompt")
+				for i := range 400 {
+					m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
+				}
+				a.answer(m, `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				time.Sleep(39*time.Minute + 30*time.Second)
+				err = read(t.Context(), r, func() { time.Sleep(5 * time.Minute) })
+				if i, infoErr := r.Session("s"); err != nil || infoErr != nil || i.OldestSeq > 1 {
+					t.Errorf("it ends with %v; events are there from %d on, %v", err, i.OldestSeq, infoErr)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if i, err := r.Session("s"); err != nil || i.OldestSeq < 2 {
+					t.Errorf("events are there from %d on, when nobody reads them any more, %v", i.OldestSeq, err)
+				}
+				tc.close()
+				if err := r.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// lateContext is one that takes its time.
+type lateContext struct {
+	context.Context
+	pause func()
+}
+
+func (c lateContext) Err() error {
+	c.pause()
+	return c.Context.Err()
 }
 
 func incompressible(n int) string {

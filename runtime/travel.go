@@ -110,6 +110,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 		return err
 	}
 	defer again()
+	defer s.KeepWhole()()
 	record, leftOut, err := s.Taken()
 	if err != nil {
 		return err
@@ -287,7 +288,7 @@ func cleanJSON(b []byte, clean func(string) string) []byte {
 	})
 }
 
-// putLog puts the entries of a log in parts. When some are let go meanwhile that the manifest promises, it fails.
+// putLog puts the entries of a log in parts. It fails when some are gone that the manifest promises.
 func putLog(ctx context.Context, s *session.Session, m Manifest, d *Departure) error {
 	last := m.LastSeq
 	cur := s.Log().Cursor(max(m.OldestSeq, 1) - 1)

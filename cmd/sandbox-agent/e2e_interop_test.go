@@ -346,10 +346,13 @@ func TestRequestTimeout(t *testing.T) {
 func TestPaused_TurnGoesOn(t *testing.T) {
 	t.Parallel()
 	const limit = 20 * time.Second
-	g := startGateway(t, "--turn-idle-timeout", limit.String())
+	g := startGateway(t, "--turn-idle-timeout", limit.String(), "--request-timeout", limit.String())
 	c := connect(t, g, standard, options{})
-	s := c.newSession()
+	s, begins := c.newSession(), c.newSession()
 	c.stream(s)
+	c.stream(begins)
+	c.call("session/close", map[string]any{"sessionId": begins})
+	c.call("session/load", map[string]any{"sessionId": begins, "cwd": "/", "mcpServers": []any{}})
 	turn := c.start("session/prompt", promptParams(s, "slow"))
 	isChunk := func(m *message) bool { return strings.Contains(string(m.Params), "agent_message_chunk") }
 	c.find(0, "a chunk", isChunk)
@@ -363,6 +366,12 @@ func TestPaused_TurnGoesOn(t *testing.T) {
 		pause(sigStop, p.pid)
 		awaitStopped(t, p.pid)
 	}
+	first := c.start("session/prompt", promptParams(begins, "echo hi")) // the agent is asked to open the session
+	for deadline := time.Now().Add(patience); !bytes.Contains(g.get("/v2/sessions/"+begins, nil), []byte(`"state":"running"`)); {
+		if time.Now().After(deadline) {
+			t.Fatal("the second turn is not under way")
+		}
+	}
 	pause(sigStop, g.cmd.Process.Pid)
 	awaitStopped(t, g.cmd.Process.Pid)
 	time.Sleep(limit + 2*time.Second) // the machine sleeps; every timer in it is due behind this
@@ -373,6 +382,9 @@ func TestPaused_TurnGoesOn(t *testing.T) {
 		pause(sigCont, p.pid)
 	}
 	c.find(c.mark(), "a chunk behind the pause", isChunk)
+	if res, err := c.wait(first); err != nil || stopReason(t, res) != "end_turn" {
+		t.Errorf("the turn that was about to begin ended with %s, %v", res, err)
+	}
 	c.notify("session/cancel", map[string]any{"sessionId": s})
 	if res, err := c.wait(turn); err != nil || stopReason(t, res) != "cancelled" {
 		t.Errorf("the turn ended with %s, %v", res, err)

@@ -57,10 +57,13 @@ func sessionsList(c *cli.Context, std stdio) error {
 	for err == nil && c.Bool("all") && page.NextCursor != "" {
 		f.Cursor = page.NextCursor
 		next, nextErr := api.Sessions(ctx, f)
-		page.Sessions, page.NextCursor, err = append(page.Sessions, next.Sessions...), next.NextCursor, nextErr
+		page.Sessions, page.NextCursor, page.Unsearched, err = append(page.Sessions, next.Sessions...), next.NextCursor, page.Unsearched+next.Unsearched, nextErr
 	}
 	if err != nil {
 		return err
+	}
+	if page.Unsearched > 0 {
+		fmt.Fprintf(std.err, "%d sessions could not be searched: their logs cannot be read, and the gateway's log says why\n", page.Unsearched)
 	}
 	if c.Bool("json") {
 		cmdline.WriteJSON(std.out, page)

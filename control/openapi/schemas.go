@@ -57,7 +57,7 @@ func schemas() openapi3.Schemas {
 			"reason": text("Why not, or what to know about it."),
 		}, "reason")},
 		"AgentList":   {Value: object(fields{"agents": list("Agent")})},
-		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last."), "position": number("Where to follow the list from: changes behind it may not be in the page.")}, "nextCursor")},
+		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last."), "position": number("Where to follow the list from: changes behind it may not be in the page."), "unsearched": number("How many sessions could not be searched for q, because their logs cannot be read; absent for none. The gateway's own log says why.")}, "nextCursor", "unsearched")},
 		"SessionChange": {Value: object(fields{
 			"position": number("To follow the list from later."),
 			"type": enum("reset: all sessions follow, what was told before counts no more. session: how a session is now, which may be a new one. deleted: a session is gone. current: all that had changed until now was told.",

@@ -38,7 +38,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 			return outcome{err: err}
 		}
 	}
-	if Told(&info) != rec.Through || waits {
+	if Told(&info) != rec.Through || waits || e.known && !e.checked {
 		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
 		waits = held
 	}
@@ -58,7 +58,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.through = rec.Through
-	return outcome{more: more, attend: waits && !more, paced: !held && !more, err: errors.Join(err, noted)}
+	return outcome{more: more, attend: waits && !more && e.checked, paced: !held && !more, err: errors.Join(err, noted)}
 }
 
 // full reports whether an error says that the store has no room for what it was given.
@@ -197,7 +197,7 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 			return false, err != nil, err
 		}
 	}
-	e.checked, more = true, target > max(e.at.Last, e.read)
+	e.checked, more = target >= e.at.Last, target > max(e.at.Last, e.read) // one that has less may go on in another way
 	for range pages {
 		if !more || !held && max(e.at.Last, e.read) >= target {
 			more = false

@@ -1,6 +1,8 @@
 package awake
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -161,6 +163,49 @@ func TestDeadline(t *testing.T) {
 		awake(time.Hour)
 		if passed.Load() {
 			t.Error("it passes when it was stopped")
+		}
+	})
+}
+
+// What somebody is given time for by a context ends when the time awake is over, as any that is too late does.
+func TestWithTimeoutCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		defer func(real func() time.Duration) { own.real = real }(own.real)
+		real := own.real
+		own.real = func() time.Duration { return real() + time.Duration(asleep.Load()) }
+		own.watch(true)
+		defer own.watch(false)
+		awake := func(d time.Duration) {
+			for range d / time.Second {
+				time.Sleep(time.Second)
+				own.tick()
+			}
+			synctest.Wait()
+		}
+		late := errors.New("it is too late")
+		ctx, cancel := WithTimeoutCause(t.Context(), time.Minute, late)
+		defer cancel()
+		left, leave := WithTimeoutCause(t.Context(), time.Minute, late)
+		leave()
+		if err := left.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has left it has %v", err)
+		}
+		asleep.Add(int64(8 * time.Hour))
+		awake(55 * time.Second) // a pause can take five seconds of it
+		select {
+		case <-ctx.Done():
+			t.Errorf("it ended early, with %v", context.Cause(ctx))
+		default:
+		}
+		awake(2 * time.Minute)
+		select {
+		case <-ctx.Done():
+		default:
+			t.Fatal("it has not ended")
+		}
+		if err, cause := ctx.Err(), context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || cause != late {
+			t.Errorf("it ended with %v, %v", err, cause)
 		}
 	})
 }

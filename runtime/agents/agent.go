@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/traffic"
 )
@@ -253,7 +254,7 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(observe.Within(ctx, span.Context()), startTimeout)
+	ctx, cancel := awake.WithTimeoutCause(observe.Within(ctx, span.Context()), startTimeout, context.DeadlineExceeded)
 	defer cancel()
 	o, err := a.options(n)
 	if err != nil {
@@ -295,7 +296,7 @@ func (p *Process) initialize(ctx context.Context) error {
 		params = params.Raw("clientInfo", n.ClientInfo)
 	}
 	span := a.set.o.Observer.Begin(ctx, observe.Work{Name: observe.WorkInitialize, Agent: a.id, ToAgent: true})
-	bounded, cancel := context.WithTimeoutCause(ctx, a.set.o.RequestTimeout,
+	bounded, cancel := awake.WithTimeoutCause(ctx, a.set.o.RequestTimeout,
 		problem.New(problem.Timeout, "agent %s did not answer initialize within %s", a.id, a.set.o.RequestTimeout))
 	defer cancel()
 	res, err := p.Ask(bounded, acp.MethodInitialize, params.End())

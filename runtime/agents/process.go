@@ -25,10 +25,10 @@ var (
 	ErrUnused   = errors.New("the agent process was not in use")
 )
 
-// Within is context.WithTimeout for what an agent is asked. [Process.Ask] says of the end of that time who did not
+// Within is context.WithTimeout, by time awake, for what an agent is asked. [Process.Ask] says of the end of that time who did not
 // answer in which.
 func Within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, bound, late(bound))
+	return awake.WithTimeoutCause(ctx, bound, late(bound))
 }
 
 func late(bound time.Duration) error {

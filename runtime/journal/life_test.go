@@ -487,3 +487,61 @@ func TestLog_BlocksAndCalls(t *testing.T) {
 		t.Errorf("a large entry is in a block of %d bytes with %d others", cap(b.buf), len(b.refs)-1)
 	}
 }
+
+// syncCounter is a disk that counts what is made durable.
+type syncCounter struct {
+	osDisk
+	syncs int
+}
+
+type countedFile struct {
+	file
+	d *syncCounter
+}
+
+func (d *syncCounter) Open(path string) (file, error) {
+	f, err := d.osDisk.Open(path)
+	return countedFile{f, d}, err
+}
+
+func (f countedFile) Sync() error {
+	f.d.syncs++
+	return f.file.Sync()
+}
+
+// Of a log that was closed in good order, and is only read, there is nothing to be made durable: ten thousand are read
+// for a list.
+func TestLog_ReadsWithoutSync(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := must(Open(path, Options{}))
+	must(l.AppendFlush(Update, Everyone, []byte(`{}`)))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := &syncCounter{}
+	l = must(Open(path, Options{disk: d}))
+	for range 3 {
+		if got := must(l.Cursor(0).Next(nil, 1<<10)); len(got) != 1 {
+			t.Fatalf("%d entries", len(got))
+		}
+		l.Release(0)
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil || d.syncs != 0 {
+		t.Errorf("%d syncs of what was only read, %v", d.syncs, err)
+	}
+	l = must(Open(path, Options{disk: d}))
+	must(l.AppendFlush(Update, Everyone, []byte(`{}`)))
+	if err := l.Close(); err != nil || d.syncs == 0 {
+		t.Errorf("%d syncs of what was written, %v", d.syncs, err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -198,7 +198,6 @@ func Open(path string, o Options) (*Log, error) {
 		if err == nil {
 			err = o.disk.SyncFolder(path)
 		}
-		l.synced = t.size
 	}
 	if err == nil {
 		l.expired, err = readExpired(f, t.start, t.size)
@@ -206,7 +205,7 @@ func Open(path string, o Options) (*Log, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	l.start, l.size, l.cut, l.wroteOut = t.start, t.size, t.cut, t.size&^4095
+	l.start, l.size, l.synced, l.cut, l.wroteOut = t.start, t.size, t.size, t.cut, t.size&^4095
 	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
 	l.next, l.bound, l.total = t.next, t.bound, t.total
 	if o.Bound > t.bound { // the file is older, or has lost its end
@@ -357,6 +356,14 @@ func (l *Log) Appended() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.appended
+}
+
+// Given returns the newest sequence number that was given, or may have been. It is more than
+// Appended behind an end that was not in good order.
+func (l *Log) Given() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next - 1
 }
 
 // Oldest returns the oldest sequence number that can be read.

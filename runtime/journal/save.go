@@ -448,18 +448,16 @@ func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
 }
 
 // markLocked makes durable what the file has, and writes that the log ends in
-// good order. When a power cut takes the mark, numbers are skipped, that is all.
+// good order, unless it says so already: nothing was written since. When a power cut
+// takes the mark, numbers are skipped, that is all.
 func (l *Log) markLocked() error {
-	if l.file == nil || l.synced == l.size && !l.reserved {
+	if l.file == nil || !l.reserved {
 		return nil
 	}
 	if l.o.Sync != SyncNever && l.synced < l.size {
 		if err := l.syncLocked(); err != nil {
 			return err
 		}
-	}
-	if !l.reserved {
-		return nil
 	}
 	l.reserved = false
 	return l.writeLocked(header{kind: closed, first: l.next, bound: l.bound, skipped: l.next - 1 - l.total}, make([]byte, headerSize))

@@ -258,7 +258,8 @@ func (set *Set) admit(s, old *Session, stage store) error {
 				err = os.Rename(set.store.path(s.id), aside)
 			}
 			if err != nil {
-				return errors.Join(fmt.Errorf("put the session aside that was left here: %w", err), set.readmit(old))
+				set.readmit(old)
+				return fmt.Errorf("put the session aside that was left here: %w", err)
 			}
 		}
 	}
@@ -266,7 +267,8 @@ func (set *Set) admit(s, old *Session, stage store) error {
 		if err := os.Rename(stage.path(s.id), set.store.path(s.id)); err != nil {
 			err = fmt.Errorf("keep the session: %w", err)
 			if aside != "" {
-				err = errors.Join(err, os.Rename(aside, set.store.path(s.id)), set.readmit(old))
+				err = errors.Join(err, os.Rename(aside, set.store.path(s.id)))
+				set.readmit(old)
 			}
 			return err
 		}
@@ -281,17 +283,17 @@ func (set *Set) admit(s, old *Session, stage store) error {
 	return nil
 }
 
-// readmit makes a session again of one whose place could not be taken.
-func (set *Set) readmit(old *Session) error {
+// readmit makes a session again of one that was retired and whose files have stayed.
+func (set *Set) readmit(old *Session) {
 	old.mu.Lock()
 	s := newSession(set, old.rec, dormant)
 	s.behind.Store(old.behind.Load())
+	s.unsaved = true // the files may be fewer, or older, than what was known of it
 	old.mu.Unlock()
 	s.list()
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	set.noteLocked(s.id, s)
-	return nil
 }
 
 // dangerous are the fields of a setup that run programs, or allow something.

@@ -102,6 +102,7 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
+	defer from.KeepWhole()()
 	oldest := from.Log().Oldest()
 	cur, damaged := from.Log().Whole(oldest-1), false
 	var running calls // in the other session, which goes on with them

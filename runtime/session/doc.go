@@ -23,7 +23,7 @@
 //
 // # Locks
 //
-// Order: Session.catching, Session.saving, Session.mu, then those of Process, Client, the table of open
+// Order: Session.whole, Session.catching, Session.saving, Session.mu, then those of Process, Client, the table of open
 // requests and the log, none of which is held while another function of this package is
 // called. Set.mu is held for its own maps only. Files are read and written, agents are
 // waited for and clients are answered when no lock is held; the log's append and the

@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
@@ -192,7 +193,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case refuseRequest:
 		x.then(func() { eff.req.fail(eff.err) })
 	case watchStop:
-		time.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
+		awake.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
 	case reachGoal:
 		s.reachGoalLocked(eff, x)
 	case tellStopped:

@@ -11,7 +11,7 @@ import (
 )
 
 // Retention bounds what logs keep; 0 is no bound. What a session needs that works, or
-// waits for somebody, is kept in any case, and the newest event of each.
+// waits for somebody, or is read as a whole, is kept in any case, and the newest event of each.
 type Retention struct {
 	Age          time.Duration // of events
 	SessionBytes int64         // of each log
@@ -107,11 +107,21 @@ func (s *Session) logSize() int64 {
 	return info.Size()
 }
 
+// KeepWhole has no event be let go until done is called: for who reads all that there are.
+func (s *Session) KeepWhole() (done func()) {
+	s.whole.RLock()
+	return s.whole.RUnlock
+}
+
 // trim lets events go that need not be kept, and returns the bytes that were freed.
 func (s *Session) trim(keep journal.Keep) int64 {
 	if s.catchUp(everything); s.behind.Load() {
 		return 0 // what the record does not know would be gone
 	}
+	if !s.whole.TryLock() {
+		return 0 // they go when nobody reads them
+	}
+	defer s.whole.Unlock()
 	log := s.Log()
 	s.mu.Lock()
 	last := log.Last()

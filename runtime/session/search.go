@@ -36,6 +36,7 @@ func (q *Search) In(ctx context.Context, s *Session) (*Match, error) {
 	if err := s.Readable(); err != nil {
 		return nil, err
 	}
+	defer s.KeepWhole()()
 	log := s.Log()
 	cur := log.Cursor(log.Oldest() - 1)
 	messages := q.Messages()

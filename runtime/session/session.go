@@ -39,6 +39,7 @@ type Session struct {
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
 	lostCalls sync.Once              // of EndLostCalls
+	whole     sync.RWMutex           // read by who needs all events that there are, written while some are let go
 	catching  sync.Mutex             // held by catchUp
 	behind    atomic.Bool            // the log may say what the record does not know
 	madeHere  bool                   // by this gateway, since it started

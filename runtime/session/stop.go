@@ -125,17 +125,25 @@ func (s *Session) persist(durably bool) error {
 }
 
 // remove removes what is left of a deleted session. Its log goes with it, so that those who were
-// attached are told beside it, when nobody finds it any more.
+// attached are told beside it, when nobody finds it any more. One whose files stay is a closed session
+// again: with the next start it would come back, and until then nobody could delete it.
 func (s *Session) remove() error {
 	s.set.setRemoving(s.id, true)
 	defer s.set.setRemoving(s.id, false)
-	left := s.retire()
+	left, end := s.retire(), EndInfo{Reason: "deleted"}
 	s.stopRaw()
 	s.set.noteDeleted(s.id)
 	s.saving.Lock() // a write of the record that is under way ends first
 	err := s.set.removeFiles(s.id)
 	s.saving.Unlock()
-	s.tellEnd(left, EndInfo{Reason: "deleted"})
+	if err != nil && s.born.Load() == nil && s.set.store.holds(s.id) {
+		end.Reason, err = "closed", problem.Wrap(problem.Unavailable, err, "session %s cannot be deleted now, and is closed: try again", s.id)
+		s.mu.Lock()
+		s.rec.Closed = true
+		s.mu.Unlock()
+		s.set.readmit(s)
+	}
+	s.tellEnd(left, end)
 	return err
 }
 

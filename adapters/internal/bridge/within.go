@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
-// Within is context.WithTimeout for what an agent's program is asked. When the time is over the error of the context
+// Within is context.WithTimeout, by time awake, for what an agent's program is asked. When the time is over the error of the context
 // says so to people, and is a context.DeadlineExceeded as well.
 func Within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeoutCause(ctx, bound, late(bound))
+	ctx, cancel := awake.WithTimeoutCause(ctx, bound, late(bound))
 	return within{ctx}, cancel
 }
 

@@ -519,6 +519,7 @@ class SessionPage(TypedDict):
     nextCursor: NotRequired[str]
     position: int
     sessions: list[Session]
+    unsearched: NotRequired[int]
 
 
 class Status(TypedDict):

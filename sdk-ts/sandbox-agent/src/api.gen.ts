@@ -1728,6 +1728,11 @@ export interface components {
              */
             position: number;
             sessions: components["schemas"]["Session"][];
+            /**
+             * Format: int64
+             * @description How many sessions could not be searched for q, because their logs cannot be read; absent for none. The gateway's own log says why.
+             */
+            unsearched?: number;
         };
         Status: {
             /** @enum {string} */
