@@ -237,20 +237,28 @@ func (c *Client) AwaitWritten(ctx context.Context, r acp.Reply, bound time.Durat
 }
 
 // withProcess calls f with the connection's process. When that has ended a new one is
-// started first, and f is called on another goroutine. When that fails failed is called
-// and the request is answered.
-func (c *Client) withProcess(q *viewer.Request, m *acp.Message, failed func(), f func(p *agents.Process, m *acp.Message)) {
+// started first, and f is called on another goroutine. When that fails the request is answered.
+func (c *Client) withProcess(q *viewer.Request, m *acp.Message, f func(p *agents.Process, m *acp.Message)) {
 	if p := c.process.Load(); p != nil && p.Takes() {
 		f(p, m)
 		return
 	}
+	c.withProcessForNew(q, m, func() {}, f)
+}
+
+// withProcessForNew is withProcess for a session that begins, and always calls f on another goroutine: it looks
+// at the disk whether somebody has installed another program. When it fails failed is called.
+func (c *Client) withProcessForNew(q *viewer.Request, m *acp.Message, failed func(), f func(p *agents.Process, m *acp.Message)) {
 	own := m.Clone()
 	c.r.tasks.Go(func() {
-		p, err := c.restart(c.r.within(q))
-		if err != nil {
-			failed()
-			q.Fail(nil, err)
-			return
+		p := c.process.Load()
+		if p == nil || !p.TakesNew() {
+			var err error
+			if p, err = c.restart(c.r.within(q)); err != nil {
+				failed()
+				q.Fail(nil, err)
+				return
+			}
 		}
 		f(p, &own)
 	})

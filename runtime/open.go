@@ -100,7 +100,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 		})
 	}
 	if a == c.agent && n.Same(&c.needs) {
-		c.withProcess(q, m, func() { c.r.sessions.Unreserve(id) }, create)
+		c.withProcessForNew(q, m, func() { c.r.sessions.Unreserve(id) }, create)
 		return
 	}
 	own := m.Clone()

@@ -258,7 +258,7 @@ func theirs(err error) error {
 // session/list names such sessions, too.
 func (c *Client) deleteForeign(ctx context.Context, q *viewer.Request, m *acp.Message) {
 	id := m.Session()
-	c.withProcess(q, m, func() {}, func(p *agents.Process, m *acp.Message) {
+	c.withProcess(q, m, func(p *agents.Process, m *acp.Message) {
 		if !p.Capabilities().Delete {
 			q.Fail(nil, notFound(id))
 			return
@@ -351,7 +351,7 @@ func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Mes
 	if q.Method() == acp.MethodAuthenticate {
 		login = bytes.Clone(m.Params())
 	}
-	c.withProcess(q, m, func() {}, func(p *agents.Process, m *acp.Message) {
+	c.withProcess(q, m, func(p *agents.Process, m *acp.Message) {
 		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
 				p.Agent().LoggedIn(q.Method(), login)

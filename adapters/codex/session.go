@@ -160,13 +160,17 @@ func (s *session) keep(edit func(r *record)) {
 // endBound limits what is asked of codex when a session ends.
 const endBound = 5 * time.Second
 
+// drainBound is how much of that the turn may take that runs. What comes behind it lets go of the thread, and who
+// ends the session waits for that no longer than for all of it.
+const drainBound = 2 * time.Second
+
 // end breaks off what the session does, and gives its thread back.
 func (s *session) end(ctx context.Context) {
-	stopping, stopped := bridge.Within(context.WithoutCancel(ctx), endBound)
-	s.turns.Drain(stopping)
-	stopped()
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
+	stopping, stopped := bridge.Within(ctx, drainBound)
+	s.turns.Drain(stopping)
+	stopped()
 	about := map[string]string{"threadId": s.thread}
 	if s.turns.Busy() {
 		if err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil); err != nil {

@@ -62,7 +62,7 @@ func (j *job) use(version string) (Installation, error) {
 	if _, taken := j.installed(j.recipe.agent); err == nil && !(j.beside && taken) {
 		err = j.activate(j.recipe.agent, version)
 	}
-	if i.Current = j.current(j.recipe.agent) == version; err == nil && !i.Current {
+	if i.Current = j.current(j.recipe.agent) == version; err == nil && j.beside {
 		j.noteUse(j.recipe.agent, version)
 	}
 	return i, err
@@ -195,7 +195,6 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if err := j.record(j.stage, i); err != nil {
 		return i, fmt.Errorf("store where the program came from: %w", err)
 	}
-	_ = os.Chtimes(j.stage, i.InstalledAt, i.InstalledAt) // see named
 	agent, before := j.recipe.agent, j.current(j.recipe.agent)
 	if err := j.land(agent, p.version, j.stage); err != nil {
 		return i, fmt.Errorf("put the program into its place: %w", err)
@@ -206,12 +205,9 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	}
 	if before != p.version {
 		beside := j.usedLast(agent)
-		if i.Current { // those that were only in use before go, but for the last one
-			beside = slices.DeleteFunc(beside, func(v string) bool { return !j.named(agent, v) })
-		}
 		// A program that runs may need more of its files.
 		keep := func(v string) bool {
-			return v == before || v == p.version || slices.Contains(beside, v) || running(j.dir(agent, v))
+			return v == before || v == p.version || slices.Contains(beside, v) || running(j.dir(agent, v)) || !i.Current && !j.named(agent, v)
 		}
 		if err := j.prune(agent, keep); err != nil {
 			j.log.Warn("old versions were not removed", "agent", agent, "err", err)

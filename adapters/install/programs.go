@@ -18,12 +18,13 @@ func (p programs) Find(agent, version string) (adapters.Program, bool) {
 	if ok && version != "" && i.Version != version && agentID.MatchString(agent) && checkVersion(version) == nil {
 		// An older version that is still there does not have to be in use.
 		var err error
-		if i, err = p.in.load(agent, version); err == nil {
-			p.in.noteUse(agent, version)
-		}
+		i, err = p.in.load(agent, version)
 		ok = err == nil
 	}
-	return programOf(i), ok && (version == "" || i.Version == version)
+	if ok = ok && (version == "" || i.Version == version); ok && version != "" && i.Dir != "" {
+		p.in.noteUse(agent, version)
+	}
+	return programOf(i), ok
 }
 
 // Install implements adapters.Installer.

@@ -152,7 +152,9 @@ func (in *Installer) listed(ctx context.Context, agent string, good func(e *Entr
 		if e, ok = index.entry(agent); ok && good(&e) {
 			return e, true, nil
 		}
-		index, err = in.registry(ctx, time.Since(began))
+		if !index.Stale { // else it was just asked, in vain
+			index, err = in.registry(ctx, time.Since(began))
+		}
 	}
 	if err == nil {
 		e, ok = index.entry(agent)

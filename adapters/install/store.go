@@ -61,6 +61,7 @@ type Artifact struct {
 
 const (
 	recordName  = "install.json"
+	usedName    = "used" // see noteUse
 	currentName = "current"
 	partPrefix  = ".part-" // of downloads that ended early
 
@@ -247,32 +248,35 @@ const (
 	justUsed = 10 * time.Minute
 )
 
-// noteUse notes that a version is used, in the time of its folder.
+// noteUse notes that a version is used by who names it, in the time of a file beside its record.
 func (in *Installer) noteUse(agent, version string) {
-	now := time.Now()
-	_ = os.Chtimes(in.dir(agent, version), now, now) // one that is not noted is fetched again
-}
-
-// named reports whether a version was used by who named it, since it was installed.
-func (in *Installer) named(agent, version string) bool {
-	i, err := in.load(agent, version)
-	if err != nil {
-		return false
+	file, now := in.usedFile(agent, version), time.Now()
+	if os.Chtimes(file, now, now) != nil {
+		_ = os.WriteFile(file, nil, 0o600) // one that is not noted is fetched again
 	}
-	info, err := os.Stat(i.Dir)
-	return err == nil && info.ModTime().After(i.InstalledAt)
 }
 
-// usedLast returns the versions that were used last, but for the current one.
+func (in *Installer) usedFile(agent, version string) string {
+	return filepath.Join(in.dir(agent, version), usedName)
+}
+
+// named reports whether a version was used by who names it.
+func (in *Installer) named(agent, version string) bool {
+	_, err := os.Stat(in.usedFile(agent, version))
+	return err == nil
+}
+
+// usedLast returns the versions that were named last, but for the current one.
 func (in *Installer) usedLast(agent string) []string {
 	current, at := in.current(agent), map[string]time.Time{}
 	names, _ := in.versions(agent)
-	names = slices.DeleteFunc(names, func(v string) bool { return v == current })
-	for _, v := range names {
-		if info, err := os.Stat(in.dir(agent, v)); err == nil {
+	names = slices.DeleteFunc(names, func(v string) bool {
+		info, err := os.Stat(in.usedFile(agent, v))
+		if err == nil {
 			at[v] = info.ModTime()
 		}
-	}
+		return v == current || err != nil
+	})
 	slices.SortFunc(names, func(a, b string) int { return at[b].Compare(at[a]) })
 	for i, v := range names {
 		if i >= keptBeside && time.Since(at[v]) > justUsed {

@@ -525,7 +525,7 @@ func TestPrograms_InstallBeside(t *testing.T) {
 	ago := func(v string, minutes int) {
 		t.Helper()
 		at := time.Now().Add(-time.Duration(minutes) * time.Minute)
-		if err := os.Chtimes(filepath.Join(in.root, "claude", v), at, at); err != nil {
+		if err := os.Chtimes(in.usedFile("claude", v), at, at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -559,24 +559,30 @@ func TestPrograms_InstallBeside(t *testing.T) {
 	stay("1.0.0", "3.0.0*", "4.0.4", "4.0.5", "4.0.6")
 }
 
-// Versions that sessions name stay when somebody installs another one for all others.
+// Versions that sessions name stay when somebody installs another one for all others, also one that all had used.
 func TestPrograms_UpgradeLeavesWhatIsNamed(t *testing.T) {
-	m := newMaker(t)
-	in := m.installer(t, Options{Sources: []Source{Vendor}})
-	for _, v := range []string{"1.0.0", "2.0.0", "3.0.0", "4.0.0"} {
-		m.putClaude(v, program(v))
-	}
-	mustInstall(t, in, Request{Agent: "claude", Version: "2.0.0"})
-	if p, err := in.Programs().Install(t.Context(), "claude", "1.0.0", nil); err != nil || p.Version != "1.0.0" {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	for _, v := range []string{"3.0.0", "4.0.0"} {
-		mustInstall(t, in, Request{Agent: "claude", Version: v})
-	}
-	if _, ok := in.Programs().Find("claude", "1.0.0"); !ok {
-		t.Error("the version that sessions name was removed")
-	}
-	if _, ok := in.Programs().Find("claude", "2.0.0"); ok {
-		t.Error("the version before the one before was kept")
+	for name, before := range map[string]string{"beside another one": "2.0.0", "on an empty machine": ""} {
+		t.Run(name, func(t *testing.T) {
+			m := newMaker(t)
+			in := m.installer(t, Options{Sources: []Source{Vendor}})
+			for _, v := range []string{"1.0.0", "2.0.0", "3.0.0", "4.0.0"} {
+				m.putClaude(v, program(v))
+			}
+			if before != "" {
+				mustInstall(t, in, Request{Agent: "claude", Version: before})
+			}
+			if p, err := in.Programs().Install(t.Context(), "claude", "1.0.0", nil); err != nil || p.Version != "1.0.0" {
+				t.Fatalf("%+v, %v", p, err)
+			}
+			for _, v := range []string{"3.0.0", "4.0.0"} {
+				mustInstall(t, in, Request{Agent: "claude", Version: v})
+			}
+			if _, ok := in.Programs().Find("claude", "1.0.0"); !ok {
+				t.Error("the version that sessions name was removed")
+			}
+			if _, ok := in.Programs().Find("claude", "2.0.0"); ok {
+				t.Error("the version before the one before was kept")
+			}
+		})
 	}
 }

@@ -115,13 +115,16 @@ func (s *session) keep(edit func(r *record)) {
 // endBound limits what is asked of the server when a session ends.
 const endBound = 5 * time.Second
 
+// drainBound is how much of that the turn may take that runs.
+const drainBound = 2 * time.Second
+
 // end breaks off what the session does, and waits for what it began.
 func (s *session) end(ctx context.Context) {
-	stopping, stopped := bridge.Within(context.WithoutCancel(ctx), endBound)
-	s.turns.Drain(stopping)
-	stopped()
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
+	stopping, stopped := bridge.Within(ctx, drainBound)
+	s.turns.Drain(stopping)
+	stopped()
 	if s.turns.Busy() {
 		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
 			s.log.Debug("abort a turn", "err", err)

@@ -44,8 +44,8 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 			a.reading = true
 			go a.read()
 		}
-		a.view.ask(question + "\n> ")
 		asked := time.Now()
+		a.view.ask(question + "\n> ")
 		select {
 		case answer, ok = <-a.lines:
 			if !ok {

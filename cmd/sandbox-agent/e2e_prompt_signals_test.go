@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Whoever leaves a prompt behind has its turn cancelled: at a terminal that hangs up, and in a pipe
@@ -61,32 +60,6 @@ func TestPrompt_IsLeft(t *testing.T) {
 				return info.State == "idle"
 			})
 		})
-	}
-}
-
-// A second Ctrl-C ends a command at once which the first one lets end a session at a gateway that stands still.
-func TestCall_SecondCtrlCLeaves(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
-	_, _, said := c.run("prompt", "--agent", "mock", "hello")
-	id := strings.Fields(said)[1]
-	f := c.follow("rpc", "call", "--close", "--session", id, "session/prompt", `{"prompt":[{"type":"text","text":"slow"}]}`)
-	if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.cmd.Process.Signal(syscall.SIGCONT) }() // fails when it has ended
-	late, again := time.After(15*time.Second), time.NewTicker(time.Second)
-	defer again.Stop()
-	for {
-		_ = f.cmd.Process.Signal(os.Interrupt) // fails when it has ended
-		select {
-		case <-f.exited:
-			return
-		case <-late:
-			t.Fatal("it goes on")
-		case <-again.C:
-		}
 	}
 }
 

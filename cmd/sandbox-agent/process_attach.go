@@ -176,7 +176,9 @@ func (a *attachment) send(ctx context.Context, view *client.Terminal) error {
 		return nil
 	}
 	err := view.Input(ctx, a.held)
-	a.held = nil
+	if err == nil {
+		a.held = nil
+	}
 	return err
 }
 

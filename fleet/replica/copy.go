@@ -58,7 +58,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.through = rec.Through
-	return outcome{more: more, attend: waits && !more && e.checked, paced: !held && !more, err: errors.Join(err, noted)}
+	return outcome{more: more, attend: waits && !more, paced: !held && !more, err: errors.Join(err, noted)}
 }
 
 // full reports whether an error says that the store has no room for what it was given.
@@ -197,7 +197,8 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 			return false, err != nil, err
 		}
 	}
-	e.checked, more = target >= e.at.Last, target > max(e.at.Last, e.read) // one that has less may go on in another way
+	// One that has less may go on in another way. The clients of a session that is held would wait until it has.
+	e.checked, more = held || target >= e.at.Last, target > max(e.at.Last, e.read)
 	for range pages {
 		if !more || !held && max(e.at.Last, e.read) >= target {
 			more = false

@@ -169,7 +169,7 @@ func (a *Agent) Process(ctx context.Context, n Needs) (*Process, error) {
 		if p.err != nil {
 			return nil, p.err
 		}
-		if (fresh || p.Takes()) && p.hold() {
+		if (fresh || p.TakesNew()) && p.hold() {
 			return p, nil
 		}
 		// It has ended since, or its program was replaced: it is in the table no more.

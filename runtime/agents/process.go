@@ -143,11 +143,14 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Takes reports whether the process can be given sessions. One that has another program than
-// would be started now, since somebody has installed another version, retires: its sessions
-// go on in it, and new ones get that version. It looks at the disk.
-func (p *Process) Takes() bool {
-	if !p.Alive() || p.retired.Load() {
+// Takes reports whether the process can be given sessions.
+func (p *Process) Takes() bool { return p.Alive() && !p.retired.Load() }
+
+// TakesNew is Takes for a session that begins. A process that has another program than would be
+// started now, since somebody has installed another version, retires: its sessions go on in it, and
+// new ones get that version. It looks at the disk.
+func (p *Process) TakesNew() bool {
+	if !p.Takes() {
 		return false
 	}
 	now, ok := p.agent.locate(p.needs.Version)

@@ -214,7 +214,7 @@ func TestProcess_ProgramReplaced(t *testing.T) {
 		process(needs, 1, "1").Release()
 		other := process(named, 2, "1")
 		agent.shelf.inUse = "2"
-		if one.Takes() || !other.Takes() {
+		if one.TakesNew() || !other.TakesNew() {
 			t.Errorf("of the old program takes sessions: %t, of the named one: %t", one.Takes(), other.Takes())
 		}
 		two := process(needs, 3, "2")

@@ -141,7 +141,9 @@ func (s *Session) remove() error {
 		s.mu.Lock()
 		s.rec.Closed = true
 		s.mu.Unlock()
+		s.tellEnd(left, end) // before somebody opens it again
 		s.set.readmit(s)
+		return err
 	}
 	s.tellEnd(left, end)
 	return err
