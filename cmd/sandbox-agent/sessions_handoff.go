@@ -24,7 +24,7 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 		Description: "The new session is in the same directory. With its first prompt its agent is given a summary\n" +
 			"of the conversation, which no model has made: the files that were changed, what was decided,\n" +
 			"the open plan, and the last turns in full. What looks like a key is taken out of it. The\n" +
-			"old session stays as it is.",
+			"old session stays as it is. At a hub the new one is at the same node, which must be there.",
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "agent", Usage: "the `AGENT` that goes on"},
 			&cli.StringFlag{Name: "title", Usage: "title of the new session; that of the old one, if it is not given"},
