@@ -143,10 +143,14 @@ func TestInstall_UnderASession(t *testing.T) {
 	if r := g.ask("POST", "/v2/agents/gadget/install", `{"agentVersion":"latest"}`); r.status != 200 || !strings.Contains(string(r.body), `"version":"2.0.0"`) {
 		t.Fatalf("%d: %s", r.status, r.body)
 	}
-	sessions := []string{old, c.newSession(), c.newSession()} // of the client that was there before
 	var agent struct {
 		Processes []struct{ Sessions int }
 	}
+	_, _ = c.call("authenticate", map[string]any{"methodId": "none"}) // whatever is said of it: a login is for those who wait for it
+	if g.get("/v2/agents/gadget", &agent); len(agent.Processes) != 1 || agent.Processes[0].Sessions != 1 {
+		t.Errorf("behind a login the agent has the processes %+v", agent.Processes)
+	}
+	sessions := []string{old, c.newSession(), c.newSession()} // of the client that was there before
 	g.get("/v2/agents/gadget", &agent)
 	var counts []int
 	for _, p := range agent.Processes {

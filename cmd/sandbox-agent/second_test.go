@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
@@ -265,4 +267,18 @@ func TestPrompt_TheSessionIsDeleted(t *testing.T) {
 			t.Error("the turn ended well")
 		}
 	})
+}
+
+// How a turn ended can be on its way still when its session is deleted, and comes no more.
+func TestTurnEnds_SessionIsDeleted(t *testing.T) {
+	ends := newTurnEnds()
+	defer ends.expect("s")()
+	for _, params := range []string{`{"sessionId":"other","data":{"reason":"deleted","terminatedBy":"client"}}`, `{"sessionId":"s","data":{"reason":"deleted","terminatedBy":"client"}}`} {
+		ends.note(acp.NewNotification("_sandboxagent/session/ended", []byte(params)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := ends.of(ctx, &link{ended: make(chan struct{})}, "s", "m"); err == nil || !strings.Contains(err.Error(), "session s was ended by a client: deleted") {
+		t.Error(err)
+	}
 }

@@ -57,8 +57,13 @@ func (e *turnEnds) expect(session string) (done func()) {
 	}
 }
 
-// note takes every message. Those of a subagent are of its own session, and end no turn.
+// note takes every message. Those of a subagent are of its own session, and end no turn. A session that a client has
+// deleted or closed says nothing more, also when how the turn ended was still on its way.
 func (e *turnEnds) note(m acp.Message) {
+	if m.Method() == "_sandboxagent/session/ended" && rawjson.MemberString(m.Params(), "data", "terminatedBy") == "client" {
+		e.fail(m.Session(), acp.Errorf(acp.CodeResourceNotFound, "session %s was ended by a client: %s", m.Session(), rawjson.MemberString(m.Params(), "data", "reason")))
+		return
+	}
 	kind := string(m.UpdateKind())
 	if kind != "user_message" && kind != "state_update" {
 		return
