@@ -84,6 +84,25 @@ test("the inbox has what agents of other windows ask, and the first answer count
   await settled(other);
 });
 
+test("a session that waits for an answer stays in the inbox when its conversation is let go", async () => {
+  const [one, other] = [await world.open(), await world.open("#/inbox")];
+  await connected(other);
+  const id = await newSession(one, { prompt: "permission" });
+  await ask(other).getByRole("link").first().click();
+  await other.waitForURL(new RegExp(`#/sessions/${id}$`));
+  await ask(other).waitFor();
+  // More conversations than a page follows at once.
+  for (let i = 0; i < 6; i++) await newSession(other);
+  await other.evaluate(() => void (location.hash = "#/inbox"));
+  await ask(other).getByRole("button", { name: /^Allow/ }).first().click();
+  await log(one).getByText("permission: allow_once").waitFor();
+  await other.getByText("Nobody asks anything").waitFor();
+  // Nobody else holds the session here: it is let go when nothing is asked in it, and watched again for the next time.
+  await chat(one, "permission");
+  await ask(other).getByRole("button", { name: /^Reject/ }).click();
+  await log(one).getByText("permission: reject_once").waitFor();
+});
+
 test("what takes the place of a card under the pointer is not answered by a press that was meant for that", async () => {
   const page = await world.open();
   for (let i = 0; i < 2; i++) {

@@ -1,4 +1,5 @@
-import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type SessionMcpServer, type Turn } from "sandbox-agent";
+import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type Session, type SessionMcpServer, type Turn } from "sandbox-agent";
+import type { Attached } from "../state/attached.js";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import type { Client } from "../state/gateway.js";
@@ -142,7 +143,7 @@ export class Conversation extends Store<ConversationState> {
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
   /** Prompts that waited when the page was left are held back: nobody has seen what the session did since. */
-  constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame, readonly drafts: Unsent<Draft> = new Unsent(), waited: readonly Prompt[] = []) {
+  constructor(readonly id: string, private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), waited: readonly Prompt[] = []) {
     super({ ...empty, queue: waited.map((blocks, i) => ({ id: i + 1, blocks })), held: waited.length > 0 });
     this.#nextWaiting = waited.length + 1;
     this.#transcript = new Transcript(id);
@@ -189,6 +190,7 @@ export class Conversation extends Store<ConversationState> {
       if (opening !== this.#opening) return;
       this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
       this.#has(info, this.#servers);
+      if (fresh) this.held.join(client, this.id, this);
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       await this.#read(client, info.eventCount, Math.max(firstWindow, this.#seq - this.#from));
       if (opening !== this.#opening) return;
@@ -207,9 +209,13 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #attach(client: Client): Promise<void> {
-    const info = this.get().info;
-    const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, ...(info ? { cwd: info.cwd } : {}) });
+    const session = await this.#resume(client);
     this.#attached(client, session.result, session.continuity);
+  }
+
+  #resume(client: Client, more: { readonly credentials?: Record<string, string> } = {}): Promise<Session<2>> {
+    const cwd = this.get().info?.cwd;
+    return this.held.open(client, this.id, this, () => client.resumeSession({ sessionId: this.id, after: this.#seq, ...more, ...(cwd === undefined ? {} : { cwd }) }));
   }
 
   #attached(client: Client, opened: unknown, continuity: string | undefined): void {
@@ -277,8 +283,8 @@ export class Conversation extends Store<ConversationState> {
     try {
       const shown = this.#seq - this.#from;
       await this.#read(client, this.#seq, Math.max(shown * 4, firstWindow * 4));
-      this.#caughtUp();
     } finally {
+      if (client === this.#client) this.#caughtUp();
       this.patch({ loadingEarlier: false });
     }
   }
@@ -404,7 +410,7 @@ export class Conversation extends Store<ConversationState> {
   #changed(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    this.schedule(() => {
+    nextFrame(() => {
       this.#scheduled = false;
       const t = this.#transcript;
       const { usage, background, commands, title } = this.get();
@@ -526,7 +532,12 @@ export class Conversation extends Store<ConversationState> {
   async stop(): Promise<void> {
     if (!this.get().running && this.get().doing === "idle") return;
     this.patch({ stopping: true, held: this.get().queue.length > 0 });
-    await this.#client?.cancel(this.id);
+    try {
+      await this.#client?.cancel(this.id);
+    } catch (error) {
+      this.patch({ stopping: false }); // it can be asked again
+      throw error;
+    }
   }
 
   /** Ends something that goes on in the background, and nothing else. */
@@ -567,7 +578,8 @@ export class Conversation extends Store<ConversationState> {
         if (Array.isArray(configOptions)) this.patch({ options: optionsOf(this.#raise ? raiseOptions(configOptions, undefined) : configOptions) });
       }
     } catch (error) {
-      this.patch({ options: before });
+      const old = before.find((o) => o.id === option.id);
+      this.patch({ options: this.get().options.map((o) => (o.id === option.id && old ? old : o)) }); // others may have changed since
       throw error;
     }
   }
@@ -576,8 +588,7 @@ export class Conversation extends Store<ConversationState> {
   async giveCredentials(credentials: Record<string, string>): Promise<void> {
     const client = this.#client;
     if (!client) return;
-    const cwd = this.get().info?.cwd;
-    const give = () => client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
+    const give = () => this.#resume(client, { credentials });
     let session = await give();
     if (session.unsupported.some((u) => u.field === "credentials")) session = await this.#closed(give);
     this.#attached(client, session.result, session.continuity);
@@ -616,7 +627,7 @@ export class Conversation extends Store<ConversationState> {
     this.#opening++;
     this.#leave();
     this.#client = undefined;
-    if (this.get().phase === "live") await client?.detachSession(this.id).catch(() => {});
+    if (client) await this.held.leave(client, this.id, this);
   }
 }
 

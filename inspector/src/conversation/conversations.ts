@@ -1,4 +1,5 @@
 import type { ContentBlock, Session } from "sandbox-agent";
+import type { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
@@ -21,7 +22,7 @@ export class Conversations {
   #client: Client | undefined;
 
   /** What is written for a session outlives what is followed of it, and prompts that wait outlive the page. */
-  constructor(readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Prompt[]> = new Unsent()) {}
+  constructor(private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Prompt[]> = new Unsent()) {}
 
   /** What is followed goes on with another client. */
   use(client: Client): void {
@@ -37,12 +38,12 @@ export class Conversations {
 
   /** Puts something into what is being written for a session, whether it is followed or not. */
   write(id: string, blocks: readonly ContentBlock[]): void {
-    (this.#all.get(id) ?? new Conversation(id, undefined, this.drafts)).write(blocks);
+    (this.#all.get(id) ?? new Conversation(id, this.held, this.drafts)).write(blocks);
   }
 
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
-    const conversation = this.#all.get(id) ?? new Conversation(id, undefined, this.drafts, this.waiting.get().get(id));
+    const conversation = this.#all.get(id) ?? new Conversation(id, this.held, this.drafts, this.waiting.get().get(id));
     if (this.waiting.get().has(id)) {
       this.waiting.drop(id); // it has them now, and they may be sent
       this.waiting.save();
@@ -62,7 +63,7 @@ export class Conversations {
 
   /** The same for a session that was just made. */
   made(session: Session<2>): Conversation {
-    const conversation = new Conversation(session.id, undefined, this.drafts);
+    const conversation = new Conversation(session.id, this.held, this.drafts);
     conversation.begun = true;
     this.#all.set(session.id, conversation);
     if (this.#client) void conversation.open(this.#client, session);
@@ -96,11 +97,6 @@ export class Conversations {
   /** Whether prompts wait in this page: nobody sends them when it is closed. */
   get unsent(): boolean {
     return [...this.#all.values()].some((c) => c.get().queue.length > 0);
-  }
-
-  /** Whether this page is attached to the session for its conversation. */
-  follows(id: string): boolean {
-    return this.#all.get(id)?.get().phase === "live" || this.#all.get(id)?.get().phase === "loading";
   }
 
   /** Lets go of a session. What waits for its turn here becomes what is being written. */

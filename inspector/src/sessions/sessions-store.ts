@@ -50,6 +50,8 @@ export class SessionsStore extends Store<SessionsState> {
     this.#over = new AbortController();
     if (client !== this.#client) this.patch({ filter: {} });
     this.#client = client;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
     this.#all.clear();
     void this.#follow(client.api, this.#over.signal);
   }

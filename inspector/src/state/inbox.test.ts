@@ -1,5 +1,6 @@
 import { AcpRpcError, META } from "sandbox-agent";
 import { expect, test } from "vitest";
+import { Attached } from "./attached.js";
 import type { Client } from "./gateway.js";
 import { Inbox } from "./inbox.js";
 
@@ -30,7 +31,7 @@ function clientWith(open: () => Record<string, number[] | Error | undefined>) {
 
 test("after a break the questions go that the gateway has not any more, and the others of their sessions stay", async () => {
   let open: Record<string, number[] | Error | undefined> = {};
-  const inbox = new Inbox(() => true);
+  const inbox = new Inbox(new Attached());
   const { client, asks, back } = clientWith(() => open);
   inbox.use(client);
   for (const [session, seq] of [["A", 5], ["A", 9], ["B", 3], ["C", 4], ["D", 6]] as const) asks(session, seq);

@@ -1,6 +1,7 @@
 import { AcpRpcError, META, type Acp, type Envelope, type QuestionRequest, type QuestionResponse, type SandboxAgentClientOptions, type SessionInfo } from "sandbox-agent";
 import { raisePermission } from "../conversation/raise.js";
 import { askedCall, type PermissionParams } from "../conversation/updates.js";
+import type { Attached } from "./attached.js";
 import type { Client } from "./gateway.js";
 import { Store } from "./store.js";
 
@@ -45,8 +46,6 @@ export class Inbox extends Store<readonly Ask[]> {
   #all: readonly Ask[] = []; // also those that nobody can answer now
   readonly #away = new Set<string>(); // sessions whose node is away: what they ask is not shown
   #off: (() => void)[] = [];
-  readonly #attached = new Set<string>(); // by this inbox
-  #attaching = new Set<string>();
   readonly #open = new Map<number, () => void>(); // ends an ask that nobody has answered
   readonly #asked = new Map<unknown, string>(); // by the ids of requests: which ask it is
   readonly #answered = new Map<string, Ask>(); // here
@@ -58,7 +57,7 @@ export class Inbox extends Store<readonly Ask[]> {
   onLate: ((ask: Ask) => void) | undefined;
 
   /** home returns the session that a subagent is in, and other ids as they are. */
-  constructor(private readonly follows: (id: string) => boolean, private readonly home: (id: string) => string = (id) => id) {
+  constructor(private readonly held: Attached, private readonly home: (id: string) => string = (id) => id) {
     super([]);
   }
 
@@ -67,7 +66,6 @@ export class Inbox extends Store<readonly Ask[]> {
     if (client === this.#client) return;
     for (const off of this.#off) off();
     this.#client = client;
-    this.#attached.clear();
     this.#open.clear();
     this.#away.clear();
     this.#change([]);
@@ -132,13 +130,9 @@ export class Inbox extends Store<readonly Ask[]> {
     if (!client) return;
     for (const info of sessions) {
       const id = info.sessionId;
-      if (info.pending === 0) {
-        if (this.#attached.delete(id) && !this.follows(id)) void client.detachSession(id).catch(() => {});
-        continue;
-      }
-      if (this.#attached.has(id) || this.#attaching.has(id) || this.follows(id) || asleep.has(info.state)) continue;
-      this.#attaching.add(id);
-      client.resumeSession({ sessionId: id, cwd: info.cwd }).then(() => this.#attached.add(id), () => {}).finally(() => this.#attaching.delete(id));
+      if (info.pending === 0) void this.held.leave(client, id, this);
+      else if (this.held.has(client, id)) this.held.join(client, id, this);
+      else if (!asleep.has(info.state)) void this.held.open(client, id, this, () => client.resumeSession({ sessionId: id, cwd: info.cwd })).catch(() => {});
     }
   }
 

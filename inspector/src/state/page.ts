@@ -4,6 +4,7 @@ import type { HubClient } from "../nodes/hub.js";
 import { Installs } from "../agents/installs.js";
 import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
+import { Attached } from "./attached.js";
 import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
 import { Inbox, placeOf, titleOf } from "./inbox.js";
@@ -46,7 +47,9 @@ export const settings = new SettingsStore(storage("localStorage"));
 export const traffic = new Traffic();
 export const toasts = new Toasts();
 export const gateway = new GatewayStore(origin, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
-export const conversations = new Conversations(new Unsent(storage("sessionStorage"), "sandbox-agent:drafts"), new Unsent(storage("sessionStorage"), "sandbox-agent:waiting"));
+/** To which sessions the page is attached. */
+const attached = new Attached();
+export const conversations = new Conversations(attached, new Unsent(storage("sessionStorage"), "sandbox-agent:drafts"), new Unsent(storage("sessionStorage"), "sandbox-agent:waiting"));
 /** Forms that are filled in. They are in no storage: there can be secrets in them. */
 export const forms = new Unsent<Form>();
 export const sessions = new SessionsStore();
@@ -56,7 +59,7 @@ export const drafts = new Drafts();
 export const installs = new Installs();
 /** The session that a subagent is in. */
 export const home = (id: string): string => conversations.homeOf(id) ?? sessions.get().sessions.find((s) => s.sessionId === id || s.children?.some((c) => c.sessionId === id) || id.startsWith(`${s.sessionId}.`))?.sessionId ?? id;
-export const inbox = new Inbox((id) => conversations.follows(id), home);
+export const inbox = new Inbox(attached, home);
 export const notifier = new Notifier(settings, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
 /**
  * Where a person is, for something that takes its time: what is returned leads to what came of it. Whoever has gone
