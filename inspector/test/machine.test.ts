@@ -84,10 +84,11 @@ test("a folder is browsed, a file is seen, edited and saved, and a conflict lose
   await holds(join(repo, "win.txt"), "one\r\ntwo\r\nthree\r\n");
 });
 
-test("what changes before a folder is watched is shown", async () => {
+test("what changes before a folder is watched, or while it cannot be, is shown", async () => {
   const folder = join(home, "unwatched");
   mkdirSync(folder);
   writeFileSync(join(folder, "one.txt"), "before\n");
+  const proxy = await Proxy.to(world.gateway.port);
   const page = await world.open("about:blank");
   let watch!: () => void;
   const held = new Promise<void>((resolve) => (watch = resolve));
@@ -95,7 +96,7 @@ test("what changes before a folder is watched is shown", async () => {
     await held;
     await route.continue();
   });
-  await page.goto(world.url(at(join(folder, "one.txt"))));
+  await page.goto(`${proxy.url}/ui/${at(join(folder, "one.txt"))}`);
   await page.getByText("before", { exact: true }).waitFor();
   await page.locator(".entries").getByRole("link", { name: "one.txt" }).waitFor();
   writeFileSync(join(folder, "one.txt"), "after\n");
@@ -103,6 +104,13 @@ test("what changes before a folder is watched is shown", async () => {
   watch();
   await page.getByText("after", { exact: true }).waitFor();
   await page.locator(".entries").getByRole("link", { name: "two.txt" }).waitFor();
+  // Behind a broken connection it is watched again, and what has changed meanwhile is shown, too.
+  proxy.cut();
+  writeFileSync(join(folder, "one.txt"), "meanwhile\n");
+  writeFileSync(join(folder, "three.txt"), "three\n");
+  await page.getByText("meanwhile", { exact: true }).waitFor();
+  await page.locator(".entries").getByRole("link", { name: "three.txt" }).waitFor();
+  await proxy.stop();
 });
 
 test("what is not saved is kept, wherever one goes", async () => {

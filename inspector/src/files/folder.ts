@@ -1,4 +1,4 @@
-import type { components } from "sandbox-agent";
+import { ProblemError, type components } from "sandbox-agent";
 import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
@@ -18,6 +18,8 @@ export interface FolderState {
 
 /** Entries that are shown of one folder. */
 const most = 5000;
+/** Until a folder is watched again when its watch has broken off; the last one again and again, as long as somebody looks. */
+const waitsMs = [500, 1000, 2000, 4000, 8000, 15_000] as const;
 
 /** One folder as it is, and as it changes. */
 export class Folder extends Store<FolderState> {
@@ -70,28 +72,34 @@ export class Folder extends Store<FolderState> {
     }
   }
 
-  /** A watch that cannot be had is none: there is a button too. */
+  /** Follows the folder, also behind a broken connection. A watch that is refused is none: there is a button too. */
   async #watch(onChange: (paths: ReadonlySet<string> | undefined) => void): Promise<void> {
     const { signal } = this.#control;
     let paths = new Set<string>();
+    let failures = 0;
     // What has changed since the folder was listed, or a file in it read, is not told.
     const onReady = () => {
+      failures = 0;
       void this.reload();
       onChange(undefined);
     };
-    try {
-      for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal, onReady })) {
-        if ("path" in change && typeof change.path === "string") paths.add(change.path);
-        this.#again ??= setTimeout(() => {
-          this.#again = undefined;
-          const changed = paths;
-          paths = new Set();
-          void this.reload();
-          onChange(changed);
-        }, 200);
+    while (!signal.aborted) {
+      try {
+        for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal, onReady })) {
+          if ("path" in change && typeof change.path === "string") paths.add(change.path);
+          this.#again ??= setTimeout(() => {
+            this.#again = undefined;
+            const changed = paths;
+            paths = new Set();
+            void this.reload();
+            onChange(changed);
+          }, 200);
+        }
+      } catch (error) {
+        // Said already, where it matters: the list could not be loaded either.
+        if (error instanceof ProblemError && error.status < 500) return;
       }
-    } catch {
-      // Said already, where it matters: the list could not be loaded either.
+      await new Promise((resolve) => setTimeout(resolve, waitsMs[failures++] ?? waitsMs.at(-1)));
     }
   }
 }

@@ -28,7 +28,7 @@ export class Notifier {
   /** Looks which sessions have ended their turns since. */
   seen(all: readonly SessionInfo[]): void {
     for (const info of all) {
-      if (this.#states.get(info.sessionId) === "running" && info.state === "idle") this.#tell(`${nameOf(info)} is done`, "The agent has ended its turn.", info.sessionId);
+      if (["running", "waiting"].includes(this.#states.get(info.sessionId) ?? "") && info.state === "idle") this.#tell(`${nameOf(info)} is done`, "The agent has ended its turn.", info.sessionId);
     }
     this.#states = new Map(all.map((info) => [info.sessionId, info.state]));
   }
