@@ -226,7 +226,7 @@ func (h *HostTools) mayCreateLocked(ctx context.Context, session string) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case h.closed:
-		return problem.New(problem.Unavailable, "the gateway is shutting down")
+		return errStopping()
 	case n >= toolTerminals:
 		return problem.New(problem.TooManyRequests, "the session has %d terminals, which is the most: release some", n)
 	}
