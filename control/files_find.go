@@ -22,7 +22,7 @@ func (s *Server) search(ctx context.Context) (release func(), err error) {
 	case s.searches <- struct{}{}:
 		return func() { <-s.searches }, nil
 	case <-ctx.Done():
-		return nil, problem.New(problem.Unavailable, "the gateway is shutting down")
+		return nil, errStopping()
 	}
 }
 

@@ -177,7 +177,7 @@ func (m *FileMethods) Call(ctx context.Context, method, cwd string, params json.
 	case m.busy <- struct{}{}:
 		defer func() { <-m.busy }()
 	case <-ctx.Done():
-		return nil, problem.New(problem.Unavailable, "the gateway is shutting down")
+		return nil, errStopping()
 	}
 	call := fileMethods[method]
 	if call == nil {

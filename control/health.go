@@ -35,7 +35,7 @@ func (s *Server) getHealth(c echo.Context) error {
 // getReady says whether new work is accepted.
 func (s *Server) getReady(c echo.Context) error {
 	if s.draining.Load() {
-		return problem.New(problem.Unavailable, "the gateway is shutting down")
+		return errStopping()
 	}
 	if err := s.o.Sessions.Ready(); err != nil {
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Unavailable {

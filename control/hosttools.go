@@ -191,10 +191,10 @@ func (h *HostTools) create(ctx context.Context, session, cwd string, p toolParam
 		spec.Env[v.Name] = v.Value
 	}
 	h.mu.Lock()
-	n := len(h.terminals[session])
+	err = h.mayCreateLocked(ctx, session)
 	h.mu.Unlock()
-	if n >= toolTerminals {
-		return nil, problem.New(problem.TooManyRequests, "the session has %d terminals, which is the most: release some", n)
+	if err != nil {
+		return nil, err
 	}
 	started, err := h.processes.Start(ctx, spec)
 	if err != nil {
@@ -206,19 +206,31 @@ func (h *HostTools) create(ctx context.Context, session, cwd string, p toolParam
 		t.limit = int(min(*p.OutputByteLimit, uint64(t.limit)))
 	}
 	h.mu.Lock()
-	if ctx.Err() == nil && !h.closed {
+	if err = h.mayCreateLocked(ctx, session); err == nil {
 		if h.terminals[session] == nil {
 			h.terminals[session] = map[string]*toolTerminal{}
 		}
 		h.terminals[session][started.ID()] = t
-		started = nil
 	}
 	h.mu.Unlock()
-	if started != nil { // nobody knows of it
+	if err != nil { // nobody will know of it
 		h.processes.Delete(started)
-		return nil, context.Cause(ctx)
+		return nil, err
 	}
-	return schema.CreateTerminalResponse{TerminalID: schema.TerminalID(t.p.ID())}, nil
+	return schema.CreateTerminalResponse{TerminalID: schema.TerminalID(started.ID())}, nil
+}
+
+// mayCreateLocked says why a session may have no further terminal: its end, the bound, or the gateway's end.
+func (h *HostTools) mayCreateLocked(ctx context.Context, session string) error {
+	switch n := len(h.terminals[session]); {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case h.closed:
+		return errStopping()
+	case n >= toolTerminals:
+		return problem.New(problem.TooManyRequests, "the session has %d terminals, which is the most: release some", n)
+	}
+	return nil
 }
 
 // terminal returns a session's terminal, and forgets it if wanted.

@@ -156,3 +156,34 @@ func TestHostTools(t *testing.T) {
 	}
 	refused(problem.NotFound, "s", acp.MethodTerminalOutput, id)
 }
+
+// started is a context that ends when a program was started, as that of a session which is closed meanwhile.
+type started struct {
+	context.Context
+	all    *process.Service
+	before uint64
+}
+
+func (s started) Err() error {
+	if s.all.Census().Started > s.before {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestHostTools_EndedWhileATerminalStarts(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	h := NewHostTools(o.Files, o.Processes)
+	sleep := json.RawMessage(`{"command":"sleep 1000"}`)
+	if r, err := h.Call(started{t.Context(), o.Processes, 0}, "s", dir, acp.MethodTerminalCreate, sleep); err == nil {
+		t.Errorf("a session that is closed has %+v", r)
+	}
+	h.Close()
+	r, err := h.Call(t.Context(), "s", dir, acp.MethodTerminalCreate, sleep)
+	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.Unavailable {
+		t.Errorf("a gateway that ends answers %v, %v", r, err)
+	}
+	if n := o.Processes.Census().Running; n != 0 {
+		t.Errorf("%d programs were left", n)
+	}
+}

@@ -193,7 +193,7 @@ func (s *Server) getDoctor(c echo.Context) error {
 	case s.examining <- struct{}{}:
 		defer func() { <-s.examining }()
 	case <-ctx.Done():
-		return problem.New(problem.Unavailable, "the gateway is shutting down")
+		return errStopping()
 	}
 	report, err := in.Doctor(ctx, c.QueryParams()["agent"])
 	if err != nil {

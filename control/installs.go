@@ -72,7 +72,7 @@ func (s *installs) join(in Installer, req install.Request) (f *flight, leave fun
 	switch {
 	case f != nil:
 	case s.closed:
-		return nil, nil, problem.New(problem.Unavailable, "the gateway is shutting down")
+		return nil, nil, errStopping()
 	case len(s.flights) >= maxInstalls:
 		return nil, nil, problem.New(problem.Unavailable, "%d installations are under way already: wait for one of them", len(s.flights))
 	default:

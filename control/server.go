@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
@@ -77,7 +78,8 @@ type Server struct {
 	transfers chan struct{} // holds one for each upload and download
 	searches  chan struct{} // holds one for each search and run of git
 	watchers  chan struct{} // holds one for each watched folder
-	viewing   viewers
+	requests  counted       // all that are under way
+	viewing   counted       // terminal sockets, which the HTTP server does not wait for
 	// examining is held by the one request that the doctor works for; others
 	// wait as long as their clients do.
 	examining chan struct{}
@@ -113,7 +115,17 @@ func New(o Options) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	leave, ok := s.requests.enter()
+	if !ok {
+		problem.Write(w, errStopping())
+		return
+	}
+	defer leave()
+	s.handler.ServeHTTP(w, r)
+}
+
+func errStopping() error { return problem.New(problem.Unavailable, "the gateway is shutting down") }
 
 // Drain makes the server report that it is not ready, and begin no further
 // installation. Everything else goes on.
@@ -129,6 +141,52 @@ func (s *Server) Shutdown() {
 	s.end()
 	s.viewing.wait()
 	s.installs.running.Wait()
+}
+
+// Await takes no further requests, and waits for those that are under way, but not longer than ctx. One whose connection
+// was cut off may still have to remove what it has begun, such as half a copy.
+func (s *Server) Await(ctx context.Context) {
+	s.requests.refuse()
+	done := make(chan struct{})
+	go func() { // as long as the requests
+		defer close(done)
+		s.requests.wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// counted are things under way that somebody waits for in the end.
+type counted struct {
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+// enter counts one until leave is called; false means the server stops.
+func (c *counted) enter() (leave func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, false
+	}
+	c.running.Add(1)
+	return c.running.Done, true
+}
+
+// refuse lets nobody in any more.
+func (c *counted) refuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+// wait lets nobody in any more and waits for those who are.
+func (c *counted) wait() {
+	c.refuse()
+	c.running.Wait()
 }
 
 // dispatch hands a request to the part of the server that its path belongs to.

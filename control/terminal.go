@@ -62,32 +62,6 @@ type TerminalFrame struct {
 	Encoding string `json:"encoding,omitempty"` // of input: utf8, the default, or base64
 }
 
-// viewers are the terminal sockets, which the HTTP server does not wait for.
-type viewers struct {
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup
-}
-
-// enter counts a socket until leave is called; false means the server stops.
-func (v *viewers) enter() (leave func(), ok bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.closed {
-		return nil, false
-	}
-	v.running.Add(1)
-	return v.running.Done, true
-}
-
-// wait lets nobody in any more and waits for those who are.
-func (v *viewers) wait() {
-	v.mu.Lock()
-	v.closed = true
-	v.mu.Unlock()
-	v.running.Wait()
-}
-
 // viewTerminal serves a process's terminal over a WebSocket. Each viewer is a
 // position in the log: one that is slow holds up nobody, and is told what it
 // missed.
@@ -101,7 +75,7 @@ func (s *Server) viewTerminal(r processRequest) error {
 	}
 	leave, ok := s.viewing.enter()
 	if !ok {
-		return problem.New(problem.Unavailable, "the gateway is shutting down")
+		return errStopping()
 	}
 	defer leave()
 	gone, err := r.p.View()

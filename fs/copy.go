@@ -2,14 +2,15 @@ package fs
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 )
 
 // copyTo copies src to a temporary name beside dst and moves that into place.
-// times says that the copies keep their times.
-func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOptions, times bool) (_ string, err error) {
+// moving says that src will be removed then: the copies keep their times, and lack nothing.
+func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOptions, moving bool) (_ string, err error) {
 	dir, _ := split(dst)
 	temp := dir + string(filepath.Separator) + temporaryName()
 	defer func() {
@@ -27,7 +28,7 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 		return "", err
 	}
 	defer into.Close()
-	c := copying{s: s, times: times}
+	c := copying{s: s, moving: moving}
 	if err := c.entry(ctx, from, base, into, name, 0); err != nil {
 		return "", err
 	}
@@ -39,9 +40,9 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 }
 
 type copying struct {
-	s     *Service
-	times bool
-	top   os.FileInfo // of the copy, if it is a folder
+	s      *Service
+	moving bool
+	top    os.FileInfo // of the copy, if it is a folder
 }
 
 func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.Root, name string, depth int) error {
@@ -72,13 +73,18 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	default:
 		return failf(NotFile, "%s is a device, a pipe or a socket, which is not copied", filepath.Join(from.Name(), base))
 	}
-	if err == nil && c.times {
+	if err == nil && c.moving {
 		err = to.Chtimes(name, info.ModTime(), info.ModTime())
 	}
 	return err
 }
 
 func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os.Root, name string, info os.FileInfo, depth int) error {
+	src, err := from.OpenRoot(base)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
 	// Writable until all is in it.
 	if err := to.Mkdir(name, 0o700); err != nil {
 		return err
@@ -90,11 +96,6 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 		}
 		c.top = top
 	}
-	src, err := from.OpenRoot(base)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
 	dst, err := to.OpenRoot(name)
 	if err != nil {
 		return err
@@ -105,7 +106,11 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 		return err
 	}
 	for _, n := range names {
-		if err := c.entry(ctx, src, n, dst, n, depth+1); err != nil {
+		err := c.entry(ctx, src, n, dst, n, depth+1)
+		if errors.Is(err, os.ErrNotExist) && !c.moving {
+			continue // removed meanwhile
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,7 @@ func (g *repository) imitate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refs, err := g.refs(ctx)
+	head, refs, err := g.refs(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,10 +138,10 @@ func (g *repository) imitate(ctx context.Context) error {
 		}
 	}
 	format := g.objectFormat(variables)
-	files := map[string][]byte{"packed-refs": refs, "config": configuration(variables, format, g.ignored(variables))}
+	files := map[string][]byte{"HEAD": head, "packed-refs": refs, "config": configuration(variables, format, g.ignored(variables))}
 	for name, from := range map[string]string{
-		"HEAD": g.found.own, "info/sparse-checkout": g.found.own,
-		"info/exclude": g.found.common, "info/attributes": g.found.common, "shallow": g.found.common,
+		"info/sparse-checkout": g.found.own,
+		"info/exclude":         g.found.common, "info/attributes": g.found.common, "shallow": g.found.common,
 	} {
 		if files[name], err = g.s.gitFile(filepath.Join(from, name)); err != nil {
 			return err
@@ -175,19 +175,24 @@ func (g *repository) imitate(ctx context.Context) error {
 	return nil
 }
 
-// refs returns what git needs to know of branches, as a file of packed ones: the
-// branch that is checked out and its upstream.
-func (g *repository) refs(ctx context.Context) ([]byte, error) {
-	head, _, err := g.run(ctx, "symbolic-ref", "-q", "HEAD")
-	if err != nil && !nothingFound(err) {
-		return nil, err
+// refs returns what git needs to know of branches: what is checked out, as the file HEAD, and, as a file of packed refs,
+// the branch of that and its upstream. Both are of one reading of HEAD: another branch may be checked out meanwhile.
+func (g *repository) refs(ctx context.Context) (head, packed []byte, err error) {
+	out, _, err := g.run(ctx, "symbolic-ref", "-q", "HEAD")
+	if nothingFound(err) { // no branch is checked out
+		out, _, err = g.run(ctx, "rev-parse", "--verify", "HEAD")
+		return out, []byte(packedRefs), err
 	}
-	branch := strings.TrimSpace(string(head))
+	if err != nil {
+		return nil, nil, err
+	}
+	branch := strings.TrimSpace(string(out))
+	head = []byte("ref: " + branch + "\n")
 	var lines []string
 	for name := branch; name != "" && len(lines) < 2; {
 		out, _, err := g.run(ctx, "for-each-ref", "--format=%(objectname) %(refname) %(upstream)", "--", name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		name = ""
 		for line := range strings.SplitSeq(string(out), "\n") {
@@ -205,8 +210,11 @@ func (g *repository) refs(ctx context.Context) ([]byte, error) {
 		_, b, _ = strings.Cut(b, " ")
 		return strings.Compare(a, b)
 	})
-	return []byte("# pack-refs with: sorted\n" + strings.Join(append(lines, ""), "\n")), nil
+	return head, []byte(packedRefs + strings.Join(append(lines, ""), "\n")), nil
 }
+
+// packedRefs begins a file of packed refs.
+const packedRefs = "# pack-refs with: sorted\n"
 
 // knowAll has the git that looks at the repository take files that are not in the index for ones
 // that will be added. The index and the objects that this writes are its own.

@@ -127,6 +127,39 @@ func TestGitDiff_Binary(t *testing.T) {
 }
 
 // What looks at a repository needs a folder. One that was left is removed by the next service.
+func TestGitStatus_WhileBranchesAreCheckedOut(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		git(t, dir, "init", "-q", "-b", "trunk")
+		put(t, dir+"/a", "one\n")
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-qm", "first")
+		git(t, dir, "branch", "other")
+		want := strings.TrimSpace(git(t, dir, "rev-parse", "HEAD"))
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				for _, to := range [][]string{{"other"}, {"--detach"}, {"trunk"}} {
+					select {
+					case <-stop:
+						return
+					default:
+						git(t, dir, append([]string{"checkout", "-q"}, to...)...)
+					}
+				}
+			}
+		}()
+		for range 30 {
+			if st, err := s.GitStatus(t.Context(), dir); err != nil || st.Commit != want || len(st.Files) > 0 {
+				t.Errorf("%+v, %v", st, err)
+				break
+			}
+		}
+		close(stop)
+		<-ended
+	})
+}
+
 func TestGit_LeavesNothing(t *testing.T) {
 	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "requests")
 	git(t, dir, "init", "-q")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Pack writes a tar archive of what is at paths, each under the last part of
@@ -107,17 +108,20 @@ func (p *packing) entry(f found) error {
 		return p.w.WriteHeader(h)
 	case Symlink:
 		target, err := f.dir.Readlink(f.name)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // removed meanwhile
+		if replaced(err) || errors.Is(err, syscall.EINVAL) { // the second is of what is no link
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, target
-		return errors.Join(err, p.w.WriteHeader(h))
+		return p.w.WriteHeader(h)
 	case Other:
 		return nil
 	}
 	file, err := f.dir.OpenFile(f.name, os.O_RDONLY|nonblock, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // removed meanwhile
+	if replaced(err) {
+		return nil
 	}
 	if err != nil {
 		return err

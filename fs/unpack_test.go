@@ -318,3 +318,87 @@ func TestUnpack_ARecordThatIsTooLong(t *testing.T) {
 type untouched struct{}
 
 func (untouched) Write([]byte) (int, error) { return 0, errors.New("something was written") }
+
+// onWrite is a writer that is told what is written to it before it takes it.
+type onWrite struct {
+	bytes.Buffer
+	told func(b []byte)
+}
+
+func (w *onWrite) Write(b []byte) (int, error) {
+	w.told(b)
+	return w.Buffer.Write(b)
+}
+
+func TestPack_FolderIsRemovedOrReplaced(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		put(t, dir+"/w/a", "1")
+		put(t, dir+"/w/gone/deep/f", "1")
+		put(t, dir+"/w/turned/f", "1")
+		put(t, dir+"/w/z", "1")
+		w := onWrite{told: func(b []byte) {
+			for _, name := range []string{"gone", "turned"} {
+				if !bytes.HasPrefix(b, []byte("w/"+name+"/\x00")) {
+					continue
+				}
+				if err := os.RemoveAll(dir + "/w/" + name); err != nil {
+					t.Error(err)
+				}
+				if name == "turned" {
+					put(t, dir+"/w/turned", "a file")
+				}
+			}
+		}}
+		if err := s.Pack(t.Context(), &w, []string{dir + "/w"}); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for r := tar.NewReader(&w.Buffer); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, h.Name)
+		}
+		if diff := cmp.Diff([]string{"w/", "w/a", "w/gone/", "w/turned/", "w/z"}, names); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestCopy_WhileFilesAreRemoved(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		name := func(i int) string {
+			return dir + "/from/" + strings.Repeat("d", i%3+1) + "/" + strings.Repeat("f", i+1)
+		}
+		for i := range 100 {
+			put(t, name(i), "1")
+		}
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				for i := range 100 {
+					select {
+					case <-stop:
+						return
+					default:
+						if err := os.RemoveAll(name(99 - i)); err != nil {
+							t.Error(err)
+						}
+						put(t, name(99-i), "1")
+					}
+				}
+			}
+		}()
+		defer func() { close(stop); <-ended }()
+		for range 20 {
+			if _, err := s.Copy(t.Context(), dir+"/from", dir+"/to", PlaceOptions{Overwrite: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -122,11 +122,24 @@ func (w *walk) into(ctx context.Context, dir *os.Root, name, rel string, depth i
 		return w.failed(rel, failf(TooLarge, "folders are more than %d levels deep", maxDepth))
 	}
 	sub, err := dir.OpenRoot(name)
+	if replaced(err) {
+		return nil
+	}
 	if err != nil {
 		return w.failed(rel, err)
 	}
 	defer sub.Close()
 	return w.level(ctx, sub, rel, depth)
+}
+
+// replaced reports whether an error says that an entry is not any more what the walk has met: it was removed, or
+// something else has its name.
+func replaced(err error) bool {
+	if err == nil {
+		return false
+	}
+	code := codeOf(err)
+	return code == NotFound || code == NotDirectory || code == Escapes
 }
 
 // join is a path below another, with slashes.

@@ -99,26 +99,35 @@ func (w *watcher) observe(dir *os.Root, rel string) error {
 	if len(w.folders) >= w.s.o.Watches {
 		return failf(TooLarge, "more than %d folders are to be watched: watch a smaller part", w.s.o.Watches)
 	}
-	f, err := dir.Open(".")
-	if err != nil {
-		return nil // removed meanwhile
-	}
-	defer f.Close()
-	id := 0
-	err = w.with(func(fd int) (err error) {
-		id, err = syscall.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched)
-		return err
-	})
+	id, err := w.follow(dir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return failf(TooLarge, "the system permits no further watched folders (fs.inotify.max_user_watches)")
 	case err != nil && rel == "":
-		return failf(Failed, "watch a folder: %s", err)
+		return err
 	case err != nil:
 		return nil // removed meanwhile
 	}
-	w.folders[int32(id)], w.ids[rel] = rel, int32(id)
+	if before, ok := w.folders[id]; ok && before != rel {
+		delete(w.ids, before)
+	}
+	w.folders[id], w.ids[rel] = rel, id
 	return nil
+}
+
+// follow has the kernel watch a folder. One that it watches already keeps its id.
+func (w *watcher) follow(dir *os.Root) (id int32, err error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	err = w.with(func(fd int) error {
+		n, err := syscall.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched)
+		id = int32(n)
+		return err
+	})
+	return id, err
 }
 
 // forget takes a folder and those below it out of what is watched.
@@ -318,9 +327,31 @@ func (w *watcher) renamed(ctx context.Context, rel string, folder bool) error {
 		w.forget(rel)
 		return w.tell(Change{Type: Removed, Folder: folder}, from)
 	default:
-		return w.tell(c, rel)
+		if err := w.tell(c, rel); err != nil || !folder {
+			return err
+		}
+		return w.verify(ctx, rel)
 	}
 	return w.appeared(ctx, c, rel)
+}
+
+// verify watches a folder that was renamed, unless it is watched already. Of one that was made a moment before, what its
+// old name led to may have been nothing by the time it was to be watched, or another folder.
+func (w *watcher) verify(ctx context.Context, rel string) error {
+	if !w.o.Recursive {
+		return nil
+	}
+	dir, err := w.s.tree().OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
+	if err != nil {
+		return nil // gone again
+	}
+	defer dir.Close()
+	known, ok := w.ids[rel]
+	if id, err := w.follow(dir); ok && err == nil && id == known {
+		return nil
+	}
+	w.forget(rel)
+	return w.add(ctx, dir, rel, true)
 }
 
 // moved gives folders that are watched their new paths.

@@ -102,6 +102,49 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+func TestWatch_RenamedBeforeItIsWatched(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		told, busy, ready := make(chan string, 100), make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		o := WatchOptions{Recursive: true, Ready: func() { close(ready) }}
+		go func() {
+			ended <- s.Watch(ctx, dir, o, func(c Change) error {
+				<-busy // the changes behind the first one wait with the kernel
+				told <- string(c.Type) + " " + strings.TrimPrefix(c.Path, dir+"/")
+				return nil
+			})
+		}()
+		defer func() { cancel(); <-ended }()
+		<-ready
+		mkdir := func(name string) {
+			if err := os.Mkdir(dir+"/"+name, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rename := func(from, to string) {
+			if err := os.Rename(dir+"/"+from, dir+"/"+to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mkdir("first")
+		mkdir("new")
+		rename("new", "gone") // nothing is at its old name when that is to be watched
+		mkdir("new")
+		rename("new", "replaced") // another one is there
+		mkdir("new")
+		put(t, dir+"/replaced/early", "1")
+		close(busy)
+		expect(t, told, "created first", "created new", "renamed gone", "created new", "renamed replaced", "created replaced/early", "created new")
+		put(t, dir+"/gone/f", "1")
+		expect(t, told, "created gone/f", "modified gone/f")
+		put(t, dir+"/replaced/f", "1")
+		expect(t, told, "created replaced/f", "modified replaced/f")
+		put(t, dir+"/new/f", "1")
+		expect(t, told, "created new/f", "modified new/f")
+	})
+}
+
 func TestWatch_EndsWithItsFolder(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		if err := os.Mkdir(dir+"/d", 0o755); err != nil {

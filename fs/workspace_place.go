@@ -20,7 +20,8 @@ import (
 const arriving = temporary + "arriving"
 
 // PlacedWorkspace is a workspace that was put into a folder. One of Undo and Keep is to be
-// called; what is called afterwards does nothing. It is not safe for concurrent use.
+// called; what is called afterwards does nothing. Until then no other workspace comes into that
+// folder. It is not safe for concurrent use.
 type PlacedWorkspace struct {
 	// Snapshot is what has come, which is what the other machine has.
 	Snapshot *Snapshot
@@ -28,6 +29,7 @@ type PlacedWorkspace struct {
 	Places *Places
 	undo   func() error
 	keep   func() error
+	leave  func() // lets others into the folder
 	done   bool
 }
 
@@ -42,6 +44,7 @@ func (p *PlacedWorkspace) end(how func() error) error {
 		return nil
 	}
 	p.done = true
+	defer p.leave()
 	return how()
 }
 
@@ -59,7 +62,7 @@ type PlaceWorkspaceOptions struct {
 // the two were the same is taken from that side; when both have changed the same, the
 // error is Conflicting and names it, and nothing is touched. All of it is made beside first.
 // On an error nothing is left of it.
-func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace, o PlaceWorkspaceOptions, source Source) (*PlacedWorkspace, error) {
+func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace, o PlaceWorkspaceOptions, source Source) (placed *PlacedWorkspace, err error) {
 	if ws.Sub != "" && !filepath.IsLocal(filepath.FromSlash(ws.Sub)) {
 		return nil, failf(Refused, "the workspace is said to be in %q, which is not below its own folder", ws.Sub)
 	}
@@ -84,7 +87,12 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	if _, busy := s.arriving.LoadOrStore(name, true); busy {
 		return nil, failf(Changed, "another workspace is being put into %s: try again when it is there", dir)
 	}
-	defer s.arriving.Delete(name)
+	leave := func() { s.arriving.Delete(name) }
+	defer func() {
+		if placed == nil {
+			leave()
+		}
+	}()
 	isNew := false
 	if _, err := s.tree().Lstat(name); errors.Is(err, os.ErrNotExist) {
 		isNew = true
@@ -97,12 +105,12 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 		return nil, explain(err, "open %s", dir)
 	}
 	p := &placing{s: s, dir: dir, name: name, top: top, ws: ws, source: source, base: base, isNew: isNew}
-	placed, err := p.place(ctx, o.Merge)
+	made, err := p.place(ctx, o.Merge)
 	if err != nil {
 		return nil, errors.Join(err, p.takeBack(ctx))
 	}
-	placed.Places = known
-	return placed, nil
+	made.Places, made.leave = known, leave
+	return made, nil
 }
 
 // placing is a workspace that is put into a folder.

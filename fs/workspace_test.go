@@ -499,3 +499,29 @@ func FuzzReadIndex(f *testing.F) {
 		}
 	})
 }
+
+// What came first is not taken for what a killed gateway has left.
+func TestPlaceWorkspace_BesideAnother(t *testing.T) {
+	s := open(t, Options{})
+	dir := t.TempDir()
+	put(t, dir+"/one/a", "one\n")
+	put(t, dir+"/two/a", "two\n")
+	one, first := take(t, s, dir+"/one", TakeOptions{})
+	two, second := take(t, s, dir+"/two", TakeOptions{})
+	for _, end := range []func(*PlacedWorkspace) error{(*PlacedWorkspace).Undo, (*PlacedWorkspace).Keep} {
+		placed, err := s.PlaceWorkspace(t.Context(), dir+"/to", one, PlaceWorkspaceOptions{}, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.PlaceWorkspace(t.Context(), dir+"/to", two, PlaceWorkspaceOptions{}, second)
+		wantCode(t, err, Changed, "another workspace")
+		if b, err := os.ReadFile(dir + "/to/a"); err != nil || string(b) != "one\n" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := end(placed); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := s.PlaceWorkspace(t.Context(), dir+"/to", two, PlaceWorkspaceOptions{}, second)
+	wantCode(t, err, NotEmpty)
+}

@@ -175,6 +175,10 @@ func (w *writing) fill(r io.Reader) (info os.FileInfo, err error) {
 			return nil, explain(err, "make a file beside %s", w.path)
 		}
 	}
+	// What is there may have been made, or got another mode, while the content came.
+	if info, err := w.dir.Lstat(w.base); err == nil && info.Mode().IsRegular() {
+		w.old = info
+	}
 	switch {
 	case w.old != nil:
 		keepOwner(f, w.old)

@@ -124,6 +124,26 @@ func TestHostTools_AnswerForClientsThatOfferNone(t *testing.T) {
 	h.mu.Unlock()
 }
 
+// The agent's process goes on for another session.
+func TestHostTools_TheSessionIsClosed(t *testing.T) {
+	a := &fakeAgent{}
+	r, h := withHostTools(t, a)
+	tc := connect(t, r, "")
+	s, other := tc.session(), tc.session()
+	c := a.conn()
+	c.send(`{"jsonrpc":"2.0","id":1,"method":"terminal/wait_for_exit","params":{"sessionId":"native-1","terminalId":"t"}}`)
+	<-h.waiting
+	closed := tc.request("session/close", `{"sessionId":"`+s+`"}`)
+	if m := c.next(t, ""); m.ID() != "1" || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
+		t.Errorf("answer %s", m.Frame())
+	}
+	tc.until(closed)
+	c.send(`{"jsonrpc":"2.0","id":3,"method":"fs/read_text_file","params":{"sessionId":"native-2","path":"/f"}}`)
+	if m := c.next(t, ""); m.ID() != "3" || m.Err() != nil {
+		t.Errorf("session %s: answer %s", other, m.Frame())
+	}
+}
+
 // A client that offers files and is away is waited for.
 func TestHostTools_ClientThatIsAway(t *testing.T) {
 	a := &fakeAgent{}

@@ -29,6 +29,7 @@ import (
 
 const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
+	requestsBound = 7 * time.Second  // for requests; those that are cut off then have the rest to remove what they have begun
 	flushBound    = 3 * time.Second  // for the last traces to be sent
 )
 
@@ -171,6 +172,8 @@ func flushTraces(told *telemetry.Telemetry) {
 func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silentConns, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
+	requests, cut := context.WithTimeout(ctx, requestsBound)
+	defer cut()
 	api.Drain()
 	var errs []error
 	var programs sync.WaitGroup // end while the sessions do
@@ -191,10 +194,11 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silent
 	}
 	api.Shutdown()
 	silent.close()
-	if err := srv.Shutdown(ctx); err != nil {
+	if err := srv.Shutdown(requests); err != nil {
 		// Whoever did not leave in time is cut off; that is no failure.
 		log.Warn("connections were cut off", "err", err)
 		_ = srv.Close()
+		api.Await(ctx)
 	}
 	if err := gw.files.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("close the root of files: %w", err))

@@ -209,6 +209,10 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		x.then(func() { s.tellReleased(eff.by) })
 	case endHostWork:
 		if h := s.set.o.HostTools; h != nil {
+			if s.tools != nil {
+				s.endTools() // first: a call that has not begun yet leaves nothing
+				s.tools, s.endTools = nil, nil
+			}
 			x.then(func() { h.End(s.id) })
 		}
 	}

@@ -17,10 +17,10 @@ import (
 // concurrent use.
 type HostTools interface {
 	// Call carries out one. cwd is the session's directory. ctx ends when the
-	// agent does not want it any more, or is gone. What it returns is encoded as
+	// agent does not want it any more, or does not work for the session any more: what is begun then is to be ended. What it returns is encoded as
 	// the result; its errors are problems. params are valid until it returns.
 	Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error)
-	// End ends what an agent has left running for a session. It does not wait.
+	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait.
 	End(session string)
 }
 
@@ -71,11 +71,19 @@ func (s *Session) hostAnswers(method string) bool {
 // askHost has the host answer a request of the agent. It is called by the reader and
 // does not wait.
 func (s *Session) askHost(l *link, m *acp.Message) {
+	own := m.Clone()
 	s.mu.Lock()
+	if s.m.link != l { // what the host did from now on, nobody would end
+		s.mu.Unlock()
+		l.p.Put(acp.NewError(own.ID(), acp.Errorf(acp.CodeCancelled, "the session is being closed")))
+		return
+	}
+	if s.tools == nil {
+		s.tools, s.endTools = context.WithCancel(s.set.o.Life)
+	}
+	ctx, cancel := context.WithCancel(s.tools)
 	cwd, agent := s.rec.Cwd, s.rec.Agent
 	s.mu.Unlock()
-	own := m.Clone()
-	ctx, cancel := context.WithCancel(s.set.o.Life)
 	if err := l.p.Host(own.ID(), cancel); err != nil {
 		cancel()
 		l.p.Put(acp.NewError(own.ID(), err))

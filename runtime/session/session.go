@@ -63,7 +63,9 @@ type Session struct {
 	sole       atomic.Pointer[viewer.Feed] // the one of feeds, nil when there are more or none
 	asks       map[int64]*ask              // open, by the id that clients know; at most maxAsks
 	calls      calls
-	notedAlone bool // as the log has it: the agent works alone
+	tools      context.Context    // of what the host carries out for the agent; nil before it does,
+	endTools   context.CancelFunc // and then, too
+	notedAlone bool               // as the log has it: the agent works alone
 	cost       cost
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
