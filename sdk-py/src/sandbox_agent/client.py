@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
 from ._position import Position
-from ._prompts import CANCELLED, TURN_ENDED, Prompts
+from ._prompts import CANCELLED, ENDED, NOT_FOUND, TURN_ENDED, Prompts
 from ._tasks import OF_OTHERS, end
 from ._wire import SUBPROTOCOL, Wire, dial
 from .activity import Activity
@@ -480,7 +480,7 @@ class SandboxAgent:
         try:
             await self._last(method, session_id)
         except RpcError as error:
-            if error.code != -32002:  # which is also what a repeated request is told whose first answer was lost
+            if error.code != NOT_FOUND:  # which is also what a repeated request is told whose first answer was lost
                 raise
         self._left(session_id)
 
@@ -589,6 +589,9 @@ class SandboxAgent:
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
+        if method == ENDED and (params.get("data") or {}).get("reason") == "deleted":  # by whichever client
+            self._left(str(params.get("sessionId")))
+            self._prompts.deleted(str(params.get("sessionId")))
         for notice in list(self._notices):
             self._tell(notice, method, params)
 

@@ -749,6 +749,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (!this.#fresh(params as { sessionId?: string })) return;
     switch (method) {
       case ENDED:
+        if ((params as SessionEnded).data?.reason === "deleted") { // by whichever client
+          this.#left((params as SessionEnded).sessionId);
+          this.#prompts.deleted((params as SessionEnded).sessionId);
+        }
         this.#endings.emit(params as SessionEnded);
         break;
       case MOVED:

@@ -115,6 +115,29 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(count).toBeGreaterThan(0);
     await proxy.stop();
   });
+
+  test("a session that another client deletes while the end of its turn is on its way", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options });
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.newSession({ cwd: "/tmp" });
+    await other.resumeSession({ sessionId: session.id });
+    const turnEnded = new Promise((resolve) => other.onTurnEnded(resolve));
+    const deleted = new Promise((resolve) => c.onSessionEnded(({ data }) => resolve(data.reason)));
+    const begun = later<void>();
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && begun.resolve()));
+    const turn = session.prompt("stream 200 100000"); // more than the network keeps
+    await begun.promise;
+    proxy.hold(true);
+    await turnEnded;
+    await other.deleteSession(session.id);
+    proxy.hold(false);
+    // An answer comes all the same; how a turn ended is not told any more.
+    const end = await turn.then<unknown, unknown>(({ stopReason }) => stopReason, (error) => (error as { code?: number }).code);
+    expect(end).toBe(options.acpVersion === 1 ? "end_turn" : -32002);
+    expect(await deleted).toBe("deleted");
+    await proxy.stop();
+  });
 });
 
 /** Clients that know subagents, and the words that start one. */
