@@ -403,7 +403,7 @@ export class Prompts {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
-        if (found.ended && prompt.sight === "left") return found.ended;
+        if (found.ended && (prompt.sight === "left" || prompt.sight === "deleted")) return found.ended;
         if (found.ended) {
           this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
