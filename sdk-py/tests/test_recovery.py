@@ -279,6 +279,8 @@ async def test_a_token_that_changes_is_asked_for_again() -> None:
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token=token) as client:
             session = await client.new_session(cwd="/tmp")
             assert (await session.prompt("echo hi")).text == "hi"
+            process = await client.processes.start("cat", tty=True)
+            await (await client.processes.terminal(process["id"])).close()
             assert len((await client.api.sessions())["sessions"]) == 1
             assert refusals >= 2
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token="wrong") as client:
@@ -474,7 +476,7 @@ async def test_a_client_that_is_disconnected_while_it_connects_stays_so(gateway:
             cancelled.set()
         return socket
 
-    monkeypatch.setattr("sandbox_agent.client.dial", swallows)
+    monkeypatch.setattr("sandbox_agent._wire.dial", swallows)
     async with SandboxAgent(gateway.url, agent="mock") as client:
         connecting = asyncio.ensure_future(client.connect())
         await dialled.wait()

@@ -13,7 +13,7 @@ from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import CANCELLED, ENDED, NOT_FOUND, TURN_ENDED, Prompts
 from ._tasks import OF_OTHERS, end
-from ._wire import SUBPROTOCOL, Wire, dial
+from ._wire import SUBPROTOCOL, Wire, open_socket
 from .activity import Activity
 from .api import SILENCE, Api, Token, strings
 from .api_types import Session as SessionInfo
@@ -182,12 +182,7 @@ class SandboxAgent:
 
     async def _open(self) -> Wire:
         url = self.api.base_url.replace("http", "ws", 1) + "/v2/rpc"
-        try:
-            socket = await dial(url, await self.api.headers(), [SUBPROTOCOL])
-        except ProblemError as e:
-            if e.status != 401:
-                raise
-            socket = await dial(url, await self.api.headers(True), [SUBPROTOCOL])
+        socket = await open_socket(url, self.api.headers, [SUBPROTOCOL])
         wire = Wire(socket, self._receive, self._lost)
         own = self._capabilities.get("_meta") or {}
         capabilities = {**self._capabilities, "_meta": {**own, META: {**(own.get(META) or {}), "eventIds": True, "turns": True, "requestQuestion": True}}}
