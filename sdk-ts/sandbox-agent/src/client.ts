@@ -116,7 +116,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }
   }
 
-
   get state(): ConnectionState {
     return this.#state;
   }
@@ -363,7 +362,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }
   }
 
-
   /** Makes a session. */
   async newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const request = withMeta({ mcpServers: [], ...params });
@@ -513,7 +511,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
   }
 
-
   /** Sends a prompt. The result can be awaited, and iterated for the updates. */
   prompt(params: { sessionId: string; prompt: string | Acp<V, "ContentBlock">[]; _meta?: Record<string, unknown>; signal?: AbortSignal }): Turn<V> {
     const { signal, prompt, ...rest } = params;
@@ -591,7 +588,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   request<T = unknown>(method: string, params: unknown, options?: RequestOptions): Promise<T> {
     return this.#request(method, params, false, options);
   }
-
 
   /** The models of a session, or of an agent. */
   listModels(of: { sessionId: string } | { agent: string }, options?: RequestOptions): Promise<ModelList> {
@@ -684,7 +680,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   onInstallProgress(listener: (progress: InstallProgress) => void): () => void {
     return this.#progress.add(listener);
   }
-
 
   /** Notes how far the session has come; false for what came before the connection was replaced. */
   #fresh(params: { sessionId?: string }): boolean {
