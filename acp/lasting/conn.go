@@ -116,6 +116,9 @@ type request struct {
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
+	told     bool   // of a prompt that an earlier connection took: the news of its turn's end is its response
+
+	deleted *acp.Error // of a prompt: its session was
 }
 
 // session is one that the client is attached to.

@@ -1,7 +1,9 @@
 package lasting
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -18,5 +20,64 @@ func TestConn_TheSessionIsGone(t *testing.T) {
 		resume := p.two.takes(t, acp.MethodSessionResume)
 		p.two.toClient <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeResourceNotFound, "gone"))
 		p.got(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, string(m.ID()))
+	})
+}
+
+// How a turn ended may still be on its way when another client deletes the session, and comes no more.
+func TestConn_TheSessionIsDeleted(t *testing.T) {
+	const (
+		deleted = `{"jsonrpc":"2.0","method":"_sandboxagent/session/ended","params":{"sessionId":"s","data":{"reason":"deleted","terminatedBy":"client"}}}`
+		why     = `the session s was deleted: how its turn ended is not told any more`
+		found   = `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}]}`
+	)
+	t.Run("version 1", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			p.sends(prompt)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.one.says("%s", strings.ReplaceAll(deleted, `"s"`, `"other"`))
+			p.got("%s", strings.ReplaceAll(deleted, `"s"`, `"other"`))
+			p.breaks()
+			p.two.reattached(t, `[]`)
+			p.two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+			p.two.replies(t, "_sandboxagent/session/events", found)
+			synctest.Wait()
+			p.two.says(deleted)
+			p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"%s","data":{"type":"urn:sandbox-agent:error:not_found"}}}`, why)
+			p.got(deleted)
+		})
+	})
+	t.Run("version 1, while the gateway is asked", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			p.sends(prompt)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.breaks()
+			p.two.reattached(t, `[]`)
+			p.two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+			events := p.two.takes(t, "_sandboxagent/session/events")
+			p.two.says(deleted)
+			p.got(deleted)
+			p.two.toClient <- acp.NewResult(events.ID(), []byte(found))
+			p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"%s","data":{"type":"urn:sandbox-agent:error:not_found"}}}`, why)
+		})
+	})
+	t.Run("version 1, the answer comes", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			p.sends(prompt)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.one.says(deleted)
+			p.got(deleted)
+			p.one.says(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+			p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		})
+	})
+	t.Run("version 2", func(t *testing.T) {
+		withTwo(t, func(t *testing.T, p pair) {
+			p.one.replies(t, acp.MethodSessionPrompt, `{"messageId":"sa.9"}`)
+			p.got(`{"jsonrpc":"2.0","id":3,"result":{"messageId":"sa.9"}}`)
+			p.one.says(deleted)
+			p.got(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32002,"message":"%s"}}}}`, why)
+			p.got(deleted)
+			p.quiet(p.one)
+		})
 	})
 }

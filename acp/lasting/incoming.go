@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	methodEnded     = "_sandboxagent/session/ended"
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
 	methodPending   = "_sandboxagent/session/pending"
 	// maxAnswered bounds the answers that are kept of a session, in case they
@@ -27,6 +28,9 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	}
 	if m.Method() == acp.MethodCancelRequest {
 		return c.withdrawnLocked(m)
+	}
+	if m.Method() == methodEnded && rawjson.MemberString(m.Params(), "data", "reason") == "deleted" {
+		return c.deletedLocked(m)
 	}
 	s := c.sessionLocked(&m)
 	c.noteChildLocked(&m)
@@ -162,14 +166,15 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
-		delete(c.sessions, r.session)
-		for child, of := range c.children {
-			if of == r.session {
-				delete(c.children, child)
-			}
-		}
+		c.leaveLocked(r.session)
 	}
 	return []acp.Message{m}
+}
+
+// leaveLocked notes that the client is not attached to a session, and its children, any more.
+func (c *Conn) leaveLocked(id string) {
+	delete(c.sessions, id)
+	maps.DeleteFunc(c.children, func(_, of string) bool { return of == id })
 }
 
 func resultMeta(m acp.Message) []byte {

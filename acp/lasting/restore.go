@@ -131,8 +131,29 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 	if c.o.Gone != nil {
 		c.o.Gone(id, failure)
 	}
-	out := c.Interrupt(id, failure)
 	c.mu.Lock()
+	out := c.forgetLocked(id, failure, func(r *request) bool { return r.sent })
+	c.mu.Unlock()
+	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
+	c.giveAll(out)
+}
+
+// deletedLocked takes the news that a client has deleted a session, which need not be this one. What was still on its way
+// went with the session: its turn has failed, and so have prompts whose end would be told. Other requests are answered.
+func (c *Conn) deletedLocked(m acp.Message) []acp.Message {
+	failure := acp.Errorf(acp.CodeResourceNotFound, "the session %s was deleted: how its turn ended is not told any more", m.Session())
+	for _, r := range c.requests {
+		if r.session == m.Session() && r.method == acp.MethodSessionPrompt {
+			r.deleted = failure // what became of it is being asked, perhaps
+		}
+	}
+	return append(c.forgetLocked(m.Session(), failure, func(r *request) bool { return r.told }), m)
+}
+
+// forgetLocked lets go of a session, and returns what tells the client so: the end of its turn, of what its agent asked, and of
+// the requests that fail with it.
+func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) bool) []acp.Message {
+	out := c.interruptLocked(id, failure)
 	if s := c.sessions[id]; s != nil {
 		for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
 			if a := s.asks[seq]; a.answer == nil {
@@ -140,16 +161,14 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 			}
 		}
 	}
-	delete(c.sessions, id)
+	c.leaveLocked(id)
 	for rid, r := range c.requests {
-		if r.session == id && r.sent {
+		if r.session == id && fails(r) {
 			delete(c.requests, rid)
 			out = append(out, acp.NewError(rid, failure))
 		}
 	}
-	c.mu.Unlock()
-	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
-	c.giveAll(out)
+	return out
 }
 
 // opens reports whether the request attaches its connection to the session that

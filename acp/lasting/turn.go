@@ -17,6 +17,10 @@ import (
 func (c *Conn) Interrupt(id string, why *acp.Error) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.interruptLocked(id, why)
+}
+
+func (c *Conn) interruptLocked(id string, why *acp.Error) []acp.Message {
 	s := c.sessions[id]
 	if s == nil || s.turn.name == "" && !s.works {
 		return nil
@@ -173,6 +177,12 @@ func (c *Conn) cancels(r *request) bool {
 // recovered is recoverPrompt for one prompt. It reports whether the prompt goes on.
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
+	c.mu.Lock()
+	r.told = f.begun > 0 || f.end != nil                       // else it is sent again
+	if r.told && r.deleted != nil && (f.end == nil || c.two) { // meanwhile
+		failure = r.deleted
+	}
+	c.mu.Unlock()
 	switch {
 	case err != nil:
 		return false, err

@@ -89,6 +89,23 @@ func TestConn_VersionTwo(t *testing.T) {
 	})
 }
 
+// withTwo is withPair in version 2, with a prompt on its way.
+func withTwo(t *testing.T, test func(t *testing.T, p pair)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pair{t: t, one: newWire(), two: newWire()}
+		p.c = New(Options{Dial: dials(p.one, p.two)})
+		defer p.c.Close()
+		p.sends(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{}}}`)
+		p.one.welcomeTwo(t)
+		reads(t, p.c)
+		p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		p.one.replies(t, acp.MethodSessionResume, `{"_meta":{"sandboxagent.dev":{"seq":8}}}`)
+		reads(t, p.c)
+		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+		test(t, p)
+	})
+}
+
 // A prompt of version 2 whose answer the broken connection has swallowed is answered from the
 // session's events, and its turn ends if the gateway does not go on with it.
 func TestConn_VersionTwo_FindsATurn(t *testing.T) {
@@ -108,17 +125,7 @@ func TestConn_VersionTwo_FindsATurn(t *testing.T) {
 		"its end has come already": {"idle", ended, true, []string{answer}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := pair{t: t, one: newWire(), two: newWire()}
-				p.c = New(Options{Dial: dials(p.one, p.two)})
-				defer p.c.Close()
-				p.sends(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{}}}`)
-				p.one.welcomeTwo(t)
-				reads(t, p.c)
-				p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
-				p.one.replies(t, acp.MethodSessionResume, `{"_meta":{"sandboxagent.dev":{"seq":8}}}`)
-				reads(t, p.c)
-				p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+			withTwo(t, func(t *testing.T, p pair) {
 				p.one.takes(t, acp.MethodSessionPrompt)
 				p.one.breakRead()
 				p.one.breakWrite()

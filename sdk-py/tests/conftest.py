@@ -100,6 +100,8 @@ class Proxy:
         self.to = port
         self.cuts = 0
         self.refusing = False
+        self.flows = asyncio.Event()  # what comes from the other end is handed on while it is set
+        self.flows.set()
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,6 +136,8 @@ class Proxy:
     async def _pipe(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
         try:
             while data := await source.read(1 << 16):
+                if sink is pair[0]:
+                    await self.flows.wait()
                 sink.write(data)
                 await sink.drain()
         except OSError:

@@ -209,7 +209,7 @@ async def test_a_terminal_that_is_not_there_says_so_and_one_not_wanted_any_more_
         async def dial(*_: Any) -> Silent:
             return Silent()
 
-        monkeypatch.setattr("sandbox_agent.terminal.dial", dial)
+        monkeypatch.setattr("sandbox_agent._wire.dial", dial)
         opening = asyncio.ensure_future(client.processes.terminal(process["id"]))
         await waits.wait()
         opening.cancel()

@@ -92,9 +92,10 @@ async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the
     assert (await turn).text == "mine"
 
 
+@pytest.mark.parametrize("what", ["detached", "deleted"])
 @pytest.mark.parametrize("version", [1, 2])
 @asynchronous
-async def test_a_session_that_is_detached_leaves_no_prompt_waiting(version: AcpVersion) -> None:
+async def test_a_session_that_is_detached_or_deleted_leaves_no_prompt_waiting(version: AcpVersion, what: str) -> None:
     g = Gateway(version)
     turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
     if version == 2:
@@ -104,8 +105,8 @@ async def test_a_session_that_is_detached_leaves_no_prompt_waiting(version: AcpV
         future.set_exception(ConnectionLostError("lost"))
     for _ in range(20):
         await asyncio.sleep(0)
-    g.prompts.detached("s")
-    with pytest.raises(NotConnectedError, match="detached from the session s"):
+    getattr(g.prompts, what)("s")
+    with pytest.raises(NotConnectedError if what == "detached" else RpcError, match=what):
         await asyncio.wait_for(_result(turn), 5)
 
 

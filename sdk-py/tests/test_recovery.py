@@ -11,7 +11,7 @@ import pytest
 import websockets
 
 from conftest import Gateway, Proxy, asynchronous
-from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
+from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, RpcError, SandboxAgent, Session, TurnInterruptedError
 from sandbox_agent._wire import Wire, dial
 
 CUTS = 60
@@ -130,6 +130,29 @@ async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway:
         proxy.refusing = False
         assert (await turn).stop_reason == "end_turn"
         assert count == 3000
+
+
+@SPOKEN
+@asynchronous
+async def test_a_session_that_another_client_deletes_while_the_end_of_its_turn_is_on_its_way(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        other.on_notice(lambda method, _: ended.set_result(None) if method == "_sandboxagent/session/turn_ended" else None)
+        turn = session.prompt("stream 200 100000")  # more than the network keeps
+        async for update in turn:
+            if update["sessionUpdate"] == "agent_message_chunk":
+                break
+        proxy.flows.clear()
+        await ended
+        await other.delete_session(session.id)
+        proxy.flows.set()
+        if version == 1:  # an answer comes all the same; how a turn ended is not told any more
+            assert (await turn).stop_reason == "end_turn"
+        else:
+            with pytest.raises(RpcError, match="was deleted"):
+                await turn
 
 
 @pytest.mark.parametrize("version, lost", [(1, True), (2, True), (2, False)])
@@ -256,6 +279,8 @@ async def test_a_token_that_changes_is_asked_for_again() -> None:
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token=token) as client:
             session = await client.new_session(cwd="/tmp")
             assert (await session.prompt("echo hi")).text == "hi"
+            process = await client.processes.start("cat", tty=True)
+            await (await client.processes.terminal(process["id"])).close()
             assert len((await client.api.sessions())["sessions"]) == 1
             assert refusals >= 2
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token="wrong") as client:
@@ -451,7 +476,7 @@ async def test_a_client_that_is_disconnected_while_it_connects_stays_so(gateway:
             cancelled.set()
         return socket
 
-    monkeypatch.setattr("sandbox_agent.client.dial", swallows)
+    monkeypatch.setattr("sandbox_agent._wire.dial", swallows)
     async with SandboxAgent(gateway.url, agent="mock") as client:
         connecting = asyncio.ensure_future(client.connect())
         await dialled.wait()

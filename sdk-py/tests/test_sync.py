@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -164,3 +165,17 @@ def test_content_that_is_none_leaves_the_old_file(gateway: Gateway, tmp_path: pa
         with pytest.raises(TypeError, match="the content is of type"):
             client.fs.write(f"{tmp_path}/file", content)
         assert client.fs.read_text(f"{tmp_path}/file") == "old"
+
+
+def test_a_client_that_is_closed_ends_what_is_iterated_still(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", failures.append)
+    with sync.SandboxAgent(gateway.url, agent="mock") as client:
+        process = client.processes.start("sh", ["-c", "echo begun; cat"])
+        output = iter(client.processes.follow(process["id"]))
+        updates = iter(client.new_session(cwd="/tmp").prompt("slow"))
+        next(output)
+        next(updates)
+    del output, updates
+    gc.collect()
+    assert not failures, [failure.exc_value for failure in failures]

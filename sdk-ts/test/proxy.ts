@@ -6,6 +6,7 @@ export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
   cuts = 0;
   refusing = false;
+  #held = false;
 
   private constructor(server: Server) {
     this.#server = server;
@@ -24,6 +25,7 @@ export class Proxy {
       proxy.#pairs.add(pair);
       near.pipe(far);
       far.pipe(near);
+      if (proxy.#held) far.unpipe(near);
       for (const socket of pair) {
         socket.on("error", () => {});
         socket.on("close", () => {
@@ -54,6 +56,12 @@ export class Proxy {
       far.resetAndDestroy();
     }
     this.#pairs.clear();
+  }
+
+  /** Hands on nothing that comes from the other end, until it is called with false. */
+  hold(held: boolean): void {
+    this.#held = held;
+    for (const [near, far] of this.#pairs) held ? far.unpipe(near) : far.pipe(near);
   }
 
   async stop(): Promise<void> {

@@ -30,6 +30,7 @@ class Loop:
         self._begins = threading.RLock()  # of what follows: the loop ends behind what has begun
         self._stopping = threading.Lock()  # taken, for good, by who ends the loop
         self._over = False
+        self._iterators: set[Any] = set()  # that are open; the loop ends them
 
     def run(self, work: Awaitable[T]) -> T:
         """Waits for something asynchronous. Ctrl-C gives it up."""
@@ -78,6 +79,9 @@ class Loop:
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
         """Iterates something asynchronous. Leaving the loop ends it."""
         iterator = self.call(lambda: make().__aiter__())
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            self._iterators.add(iterator)
         try:
             while True:
                 try:
@@ -85,7 +89,7 @@ class Loop:
                 except StopAsyncIteration:
                     return
         finally:
-            close = getattr(iterator, "aclose", None)
+            self._iterators.discard(iterator)
             if close is not None and not self._over:
                 with suppress(NotConnectedError):  # it has ended with the loop
                     self.run(close())
@@ -139,6 +143,9 @@ class Loop:
 
         async def last() -> None:
             await end(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+            for iterator in list(self._iterators):  # that nobody has left: without a loop they cannot tidy up
+                with suppress(Exception):
+                    await iterator.aclose()
 
         asyncio.run_coroutine_threadsafe(last(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -16,8 +16,10 @@ from .session import META, meta_of
 from .turn import MAX_KEPT, Turn
 from .versions import AcpVersion
 
+ENDED = "_sandboxagent/session/ended"
 TURN_ENDED = "_sandboxagent/session/turn_ended"
 INTERNAL = -32603
+NOT_FOUND = -32002  # the code of the error about a session that is not there
 CANCELLED = -32800  # the code of the error of a prompt of version 2 that was cancelled before it began
 
 
@@ -48,7 +50,7 @@ class Prompt:
     params: dict[str, Any]
     start_after: int  # the newest event of the session before it
     phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
-    sight: Literal["all", "anew", "left"] = "all"  # see Prompts
+    sight: Literal["all", "anew", "left", "deleted"] = "all"  # see Prompts
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
     gone: bool = False  # it was sent at least once
     cancels: int = 0  # sent behind it
@@ -87,7 +89,8 @@ class Prompts:
 
     A prompt's sight is what the client sees of the session since the gateway was last asked how the
     prompt goes. "anew": the session was opened anew, and an end before that is history, of which nobody
-    is told. "left": the client is not attached, and no end is told.
+    is told. "left": the client is not attached, and no end is told. "deleted": the session is no more, and
+    what was still on its way to the client went with it.
     """
 
     def __init__(self, version: AcpVersion, host: Host) -> None:
@@ -256,7 +259,11 @@ class Prompts:
         """The client has left the session, which goes on: only an answer that is on its way still ends a prompt."""
         self._see(session_id, "left")
 
-    def _see(self, session_id: str, sight: Literal["anew", "left"]) -> None:
+    def deleted(self, session_id: str) -> None:
+        """Somebody has deleted the session: only an answer, or an end that was told, still ends a prompt."""
+        self._see(session_id, "deleted")
+
+    def _see(self, session_id: str, sight: Literal["anew", "left", "deleted"]) -> None:
         for prompt in self._open.values():
             if prompt.session_id == session_id:
                 prompt.sight = sight
@@ -431,6 +438,8 @@ class Prompts:
             return prompt.ending  # the state behind it is history, or not told
         if prompt.sight == "left":
             raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
+        if prompt.sight == "deleted":
+            raise RpcError(NOT_FOUND, f"the session {prompt.session_id} was deleted: how its turn ended is not told any more", None)
         return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:

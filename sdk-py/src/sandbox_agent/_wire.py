@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,16 @@ class _Connect(getattr(websockets, "connect")):  # type: ignore[misc]  # the new
 
     def process_redirect(self, exc: Exception) -> Exception:  # since
         return exc
+
+
+async def open_socket(url: str, headers: Callable[[bool], Awaitable[dict[str, str]]], subprotocols: list[str] | None = None) -> Any:
+    """Opens a WebSocket as `dial` does. When its headers are refused new ones are asked for, once."""
+    try:
+        return await dial(url, await headers(False), subprotocols)
+    except ProblemError as e:
+        if e.status != 401:
+            raise
+    return await dial(url, await headers(True), subprotocols)
 
 
 async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None = None) -> Any:

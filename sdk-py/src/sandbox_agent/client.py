@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
 from ._position import Position
-from ._prompts import CANCELLED, TURN_ENDED, Prompts
+from ._prompts import CANCELLED, ENDED, NOT_FOUND, TURN_ENDED, Prompts
 from ._tasks import OF_OTHERS, end
-from ._wire import SUBPROTOCOL, Wire, dial
+from ._wire import SUBPROTOCOL, Wire, open_socket
 from .activity import Activity
 from .api import SILENCE, Api, Token, strings
 from .api_types import Session as SessionInfo
@@ -182,12 +182,7 @@ class SandboxAgent:
 
     async def _open(self) -> Wire:
         url = self.api.base_url.replace("http", "ws", 1) + "/v2/rpc"
-        try:
-            socket = await dial(url, await self.api.headers(), [SUBPROTOCOL])
-        except ProblemError as e:
-            if e.status != 401:
-                raise
-            socket = await dial(url, await self.api.headers(True), [SUBPROTOCOL])
+        socket = await open_socket(url, self.api.headers, [SUBPROTOCOL])
         wire = Wire(socket, self._receive, self._lost)
         own = self._capabilities.get("_meta") or {}
         capabilities = {**self._capabilities, "_meta": {**own, META: {**(own.get(META) or {}), "eventIds": True, "turns": True, "requestQuestion": True}}}
@@ -480,7 +475,7 @@ class SandboxAgent:
         try:
             await self._last(method, session_id)
         except RpcError as error:
-            if error.code != -32002:  # which is also what a repeated request is told whose first answer was lost
+            if error.code != NOT_FOUND:  # which is also what a repeated request is told whose first answer was lost
                 raise
         self._left(session_id)
 
@@ -589,6 +584,9 @@ class SandboxAgent:
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
+        if method == ENDED and (params.get("data") or {}).get("reason") == "deleted":  # by whichever client
+            self._left(str(params.get("sessionId")))
+            self._prompts.deleted(str(params.get("sessionId")))
         for notice in list(self._notices):
             self._tell(notice, method, params)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ._wire import OPEN_TIMEOUT, dial, hang_up
+from ._wire import OPEN_TIMEOUT, hang_up, open_socket
 from .api import Api, segment
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
@@ -54,7 +54,7 @@ class Terminal:
         process = await api._json("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
         if not process["tty"]:
             raise SandboxAgentError(f"the process {process_id} has no terminal: start it with tty, or follow its output")
-        socket = await dial(url, await api.headers())
+        socket = await open_socket(url, api.headers)
         try:
             async with asyncio.timeout(OPEN_TIMEOUT):
                 while True:

@@ -209,12 +209,23 @@ function abortReason(signal: AbortSignal): Error {
 export class NoHeaders extends Error {}
 
 /** The headers to send now, as `fetch` takes them: those that cannot be sent are found before anything is. */
-export async function resolveHeaders(source: HeaderSource | undefined, refused: boolean, signal: AbortSignal): Promise<Record<string, string>> {
-  try {
+export function resolveHeaders(source: HeaderSource | undefined, refused: boolean, signal: AbortSignal): Promise<Record<string, string>> {
+  return had("headers", async () => {
     const given = (typeof source === "function" ? await source({ refused, signal }) : source) ?? {};
     return Object.fromEntries(Object.entries(given).map(([name, value]) => [name, sendable(name, String(value).trim())]));
+  });
+}
+
+/** The subprotocols to offer now. */
+export function resolveProtocols(source: AcpStreamOptions["protocols"]): Promise<string[]> {
+  return had("subprotocols", async () => [...((typeof source === "function" ? await source() : source) ?? [])]);
+}
+
+async function had<T>(what: string, get: () => Promise<T>): Promise<T> {
+  try {
+    return await get();
   } catch (cause) {
-    throw new NoHeaders(`the headers to send, such as a token, cannot be had: ${reasonOf(cause)}`, { cause });
+    throw new NoHeaders(`the ${what} to send, such as a token, cannot be had: ${reasonOf(cause)}`, { cause });
   }
 }
 

@@ -36,8 +36,8 @@ export interface AcpStreamOptions {
   readonly transport?: "http" | "inline" | "websocket";
   /** Sent with every request, such as `Authorization`. */
   readonly headers?: HeaderSource;
-  /** Subprotocols of the WebSocket; browsers have no other way to send a token. */
-  readonly protocols?: readonly string[];
+  /** Subprotocols of the WebSocket, or a function that is asked for them before each try; browsers have no other way to send a token. */
+  readonly protocols?: readonly string[] | (() => Promise<readonly string[] | undefined>);
   /** Ends the connection when it aborts. */
   readonly signal?: AbortSignal;
   readonly retry?: RetryOptions;

@@ -1,7 +1,7 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff, SilentError, ticks, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
-import { Link, NoHeaders, parseMessage, resolveHeaders } from "./link.js";
+import { Link, NoHeaders, parseMessage, resolveHeaders, resolveProtocols } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
 
 /** Bytes that may wait in the socket before the writer does. */
@@ -127,11 +127,13 @@ export class WebSocketLink extends Link {
       throw new ProblemError({ type: "about:blank", title: "No WebSocket", status: 400, detail: "this runtime has no WebSocket: pass one, such as that of the package ws" });
     }
     const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
+    const protocols = await resolveProtocols(this.options.protocols);
+    this.ended.signal.throwIfAborted();
     const named = Object.keys(headers).length > 0;
     // Browsers take two arguments and refuse a third that is no array of them.
     const socket = this.options.WebSocket !== undefined && named
-      ? new constructor(this.url, [...(this.options.protocols ?? [])], { headers })
-      : new constructor(this.url, [...(this.options.protocols ?? [])]);
+      ? new constructor(this.url, protocols, { headers })
+      : new constructor(this.url, protocols);
     let opened = false;
     const ended = () => {
       if (!opened) socket.close();

@@ -160,9 +160,14 @@ export class Api {
     return { ...this.#options.headers, ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }) };
   }
 
-  /** The subprotocols that carry the token where a WebSocket takes no headers. */
+  /** The subprotocols that carry the token where a WebSocket takes no headers. Such a one does not tell why it was refused: a token that can change is tried before. */
   async protocols(): Promise<string[] | undefined> {
-    const token = await this.#token(false);
+    let token = await this.#token(false);
+    if (typeof this.#options.token === "function") {
+      const init = { headers: { Authorization: `Bearer ${token}` }, expect: [401] };
+      const status = await this.read("GET", "v2/version", {}, init, async (response) => (await response.body?.cancel(), response.status)).catch(() => 0);
+      if (status === 401) token = await this.#token(true);
+    }
     if (token === undefined) return undefined;
     const base64 = btoa(String.fromCharCode(...new TextEncoder().encode(token)));
     return ["acp.sandboxagent.dev", `bearer.${base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`];

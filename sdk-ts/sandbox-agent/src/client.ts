@@ -116,7 +116,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }
   }
 
-
   get state(): ConnectionState {
     return this.#state;
   }
@@ -227,10 +226,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const o = this.#options;
     const wanted = this.#attempts.signal;
     const options = this.#streamOptions();
-    const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
+    const byProtocol = options.transport === "websocket" && !o.WebSocket && o.token !== undefined;
     let live: Connection<V> | undefined;
     const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : (await import("./first.js")).speakFirst) as unknown as Speak<V>;
-    const connection = (live = await open(this.acpVersion, speak, this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
+    const connection = (live = await open(this.acpVersion, speak, this.#url, byProtocol ? { ...options, protocols: () => this.api.protocols(), headers: {} } : options, {
       ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
       agent: o.agent,
       capabilities: o.capabilities ?? ({} as Acp<V, "ClientCapabilities">),
@@ -362,7 +361,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       }
     }
   }
-
 
   /** Makes a session. */
   async newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
@@ -513,7 +511,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
   }
 
-
   /** Sends a prompt. The result can be awaited, and iterated for the updates. */
   prompt(params: { sessionId: string; prompt: string | Acp<V, "ContentBlock">[]; _meta?: Record<string, unknown>; signal?: AbortSignal }): Turn<V> {
     const { signal, prompt, ...rest } = params;
@@ -591,7 +588,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   request<T = unknown>(method: string, params: unknown, options?: RequestOptions): Promise<T> {
     return this.#request(method, params, false, options);
   }
-
 
   /** The models of a session, or of an agent. */
   listModels(of: { sessionId: string } | { agent: string }, options?: RequestOptions): Promise<ModelList> {
@@ -685,7 +681,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#progress.add(listener);
   }
 
-
   /** Notes how far the session has come; false for what came before the connection was replaced. */
   #fresh(params: { sessionId?: string }): boolean {
     const seq = metaOf(params).seq;
@@ -749,6 +744,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (!this.#fresh(params as { sessionId?: string })) return;
     switch (method) {
       case ENDED:
+        if ((params as SessionEnded).data?.reason === "deleted") { // by whichever client
+          this.#left((params as SessionEnded).sessionId);
+          this.#prompts.deleted((params as SessionEnded).sessionId);
+        }
         this.#endings.emit(params as SessionEnded);
         break;
       case MOVED:

@@ -59,8 +59,9 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
 /**
  * What the client sees of the session since the gateway was last asked how the prompt goes. "anew": the session was opened
  * anew, and an end before that is history, of which nobody is told. "left": the client is not attached, and no end is told.
+ * "deleted": the session is no more, and what was still on its way to the client went with it.
  */
-type Sight = "all" | "anew" | "left";
+type Sight = "all" | "anew" | "left" | "deleted";
 
 /** Resolves, when there is a connection, with what sends a cancel on it. */
 type Connected = () => Promise<() => Promise<void>>;
@@ -180,6 +181,11 @@ export class Prompts {
   /** The client has left the session, which goes on: only an answer that is on its way still ends a prompt. */
   detached(sessionId: string): void {
     this.#see(sessionId, "left");
+  }
+
+  /** Somebody has deleted the session: only an answer, or an end that was told, still ends a prompt. */
+  deleted(sessionId: string): void {
+    this.#see(sessionId, "deleted");
   }
 
   #see(sessionId: string, sight: Sight): void {
@@ -372,6 +378,7 @@ export class Prompts {
     if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
     if (prompt.ending) return prompt.ending; // the state behind it is history, or not told
     if (prompt.sight === "left") throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
+    if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: how its turn ended is not told any more`);
     return "ask again";
   }
 
@@ -396,7 +403,7 @@ export class Prompts {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
-        if (found.ended && prompt.sight === "left") return found.ended;
+        if (found.ended && (prompt.sight === "left" || prompt.sight === "deleted")) return found.ended;
         if (found.ended) {
           this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
@@ -465,3 +472,6 @@ const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.sto
 
 /** The code of the error of a prompt of version 2 that was cancelled before it began. */
 export const cancelled = -32800;
+
+/** The code of the error about a session that is not there. */
+const notFound = -32002;

@@ -54,21 +54,25 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     const { signal } = options;
     const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
     url.protocol = url.protocol.replace(/^http/, "ws");
-    const bearer = options.WebSocket ? undefined : (await api.protocols())?.at(-1);
-    const headers = options.WebSocket ? await api.headers() : {};
-    signal?.throwIfAborted();
-    const socket = options.WebSocket
-      ? new make(url.href, [], { headers })
-      : new make(url.href, bearer ? [subprotocol, bearer] : []);
-    const terminal = new Terminal(socket);
-    const close = () => void terminal.close();
-    signal?.addEventListener("abort", close, { once: true });
-    socket.addEventListener("close", () => signal?.removeEventListener("abort", close));
-    await terminal.#ready(options.silenceMs).catch((error: unknown) => {
+    for (let refused = false; ; refused = true) {
+      const bearer = options.WebSocket ? undefined : (await api.protocols())?.at(-1);
+      const headers = options.WebSocket ? await api.headers(refused) : {};
       signal?.throwIfAborted();
-      throw error;
-    });
-    return terminal;
+      const socket = options.WebSocket
+        ? new make(url.href, [], { headers })
+        : new make(url.href, bearer ? [subprotocol, bearer] : []);
+      const terminal = new Terminal(socket);
+      const close = () => void terminal.close();
+      signal?.addEventListener("abort", close, { once: true });
+      socket.addEventListener("close", () => signal?.removeEventListener("abort", close));
+      try {
+        await terminal.#ready(options.silenceMs);
+        return terminal;
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (refused || !(error instanceof ProblemError) || error.status !== 401) throw error; // else a new token is asked for
+      }
+    }
   }
 
   #ready(silenceMs: number | undefined): Promise<void> {

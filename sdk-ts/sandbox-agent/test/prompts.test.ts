@@ -66,13 +66,13 @@ test.each([["cancelled", unbegun], ["refused", undefined]])("an own prompt that 
   expect((await turn).text).toBe("mine");
 });
 
-test.each([1, 2] as const)("version %i: a session that is detached leaves no prompt waiting whose connection was lost", async (version) => {
+test.each(([1, 2] as const).flatMap((version) => (["detached", "deleted"] as const).map((what) => ({ version, what }))))("version $version: a session that is $what leaves no prompt waiting whose connection was lost", async ({ version, what }) => {
   const { prompts, send, lose } = client(version);
   const turn = send();
-  const ended = expect(turn).rejects.toThrow(NotConnectedError);
+  const ended = expect(turn).rejects.toThrow(what);
   lose();
   await new Promise((resolve) => setTimeout(resolve, 20));
-  prompts.detached("s");
+  prompts[what]("s");
   await ended;
 });
 

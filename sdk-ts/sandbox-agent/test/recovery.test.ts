@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { AcpRpcError, SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -113,6 +113,29 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(result.stopReason).toBe("end_turn");
     const count = result.text.split("\n").length;
     expect(count).toBeGreaterThan(0);
+    await proxy.stop();
+  });
+
+  test("a session that another client deletes while the end of its turn is on its way", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options });
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.newSession({ cwd: "/tmp" });
+    await other.resumeSession({ sessionId: session.id });
+    const turnEnded = new Promise((resolve) => other.onTurnEnded(resolve));
+    const deleted = new Promise((resolve) => c.onSessionEnded(({ data }) => resolve(data.reason)));
+    const begun = later<void>();
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && begun.resolve()));
+    const turn = session.prompt("stream 200 100000"); // more than the network keeps
+    await begun.promise;
+    proxy.hold(true);
+    await turnEnded;
+    await other.deleteSession(session.id);
+    proxy.hold(false);
+    // An answer comes all the same; how a turn ended is not told any more.
+    const end = await turn.then<unknown, unknown>(({ stopReason }) => stopReason, (error) => (error as { code?: number }).code);
+    expect(end).toBe(options.acpVersion === 1 ? "end_turn" : -32002);
+    expect(await deleted).toBe("deleted");
     await proxy.stop();
   });
 });
@@ -357,12 +380,21 @@ test("without reconnect a lost connection is told, and ends what waits", async (
   await own.stop();
 });
 
-test("a token that changes is asked for again", async () => {
+test.each([
+  { transport: "http", WebSocket: ws },
+  { transport: "websocket", WebSocket: ws },
+  { transport: "websocket", WebSocket: undefined }, // as in a web page: the socket takes no headers, and does not tell why it was refused
+] as const)("a token that changes is asked for again: $transport, $WebSocket.name", async ({ transport, WebSocket: made }) => {
+  if (made === undefined) vi.stubGlobal("WebSocket", class extends WebSocket {
+    override on(event: string, listener: (this: WebSocket, ...args: any[]) => void): this {
+      return event === "unexpected-response" ? this : super.on(event, listener);
+    }
+  });
   const own = await Gateway.start([], { SANDBOX_AGENT_TOKEN: "first-token-0123456789" });
   let token = "first-token-0123456789";
   let refusals = 0;
   await using c = new SandboxAgentClient({
-    baseUrl: own.url, agent: "mock", retry: { firstDelayMs: 10 },
+    baseUrl: own.url, agent: "mock", transport, retry: { firstDelayMs: 10 }, ...(made ? { WebSocket: made } : {}),
     token: ({ refused }) => {
       if (refused) refusals++;
       return refused ? token : "stale-token-0123456789";
@@ -370,11 +402,14 @@ test("a token that changes is asked for again", async () => {
   });
   const session = await c.newSession({ cwd: "/tmp" });
   expect((await session.prompt("echo hi")).text).toBe("hi");
+  const { id } = await c.processes.start({ command: "cat", tty: true });
+  await (await c.terminal(id)).close();
   expect((await c.api.sessions()).sessions).toHaveLength(1);
   expect(refusals).toBeGreaterThan(0);
   token = "wrong";
   await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
   await own.stop();
+  vi.unstubAllGlobals();
 });
 
 test.each([
