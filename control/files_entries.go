@@ -21,17 +21,23 @@ func (s *Server) listEntries(r fileRequest) error {
 	if err := flags(r, map[string]*bool{"recursive": &o.Recursive, "hidden": &o.Hidden}); err != nil {
 		return err
 	}
-	switch v := r.QueryParam("order"); v {
-	case "", "asc", "desc":
-		o.Descending = v == "desc"
-	default:
-		return problem.New(problem.InvalidRequest, "order must be asc or desc, not %q", v).With("parameter", "order")
+	if o.Descending, err = descending(r.QueryParam("order")); err != nil {
+		return err
 	}
 	page, err := r.fs.List(r.Request().Context(), path, o)
 	if err != nil {
 		return err
 	}
 	return writeJSON(r, page)
+}
+
+// descending reads in which order entries are wanted.
+func descending(order string) (bool, error) {
+	switch order {
+	case "", "asc", "desc":
+		return order == "desc", nil
+	}
+	return false, problem.New(problem.InvalidRequest, "order must be asc or desc, not %q", order).With("parameter", "order")
 }
 
 func (s *Server) statEntry(r fileRequest) error {

@@ -75,7 +75,11 @@ var fileMethods = map[string]fileMethod{
 		if p.Limit < 1 || p.Limit > maxPage {
 			return nil, problem.New(problem.InvalidRequest, "limit must be between 1 and %d", maxPage)
 		}
-		o := fs.ListOptions{Recursive: p.Recursive, Hidden: p.Hidden, Sort: fs.Sort(p.Sort), Descending: p.Order == "desc", Limit: p.Limit, Cursor: p.Cursor}
+		down, err := descending(p.Order)
+		if err != nil {
+			return nil, err
+		}
+		o := fs.ListOptions{Recursive: p.Recursive, Hidden: p.Hidden, Sort: fs.Sort(p.Sort), Descending: down, Limit: p.Limit, Cursor: p.Cursor}
 		return f.List(ctx, at(p.Path), o)
 	},
 	filePrefix + "read_file": readPart,

@@ -496,6 +496,7 @@ func TestFiles_Methods(t *testing.T) {
 				{"write_file", "invalid_request", map[string]any{"path": "x", "content": "no base64!"}},
 				{"read_file", "invalid_request", map[string]any{"path": "x", "length": 1 << 30}},
 				{"delete_entry", "invalid_request", map[string]any{"sessionId": s}},
+				{"list_entries", "invalid_request", map[string]any{"sessionId": s, "path": ".", "order": "up"}},
 			} {
 				if _, err := c.call("_sandboxagent/fs/"+tt.method, tt.params); err == nil || !strings.Contains(err.Error(), tt.kind) {
 					t.Errorf("%s %v: %v, want %s", tt.method, tt.params, err, tt.kind)
