@@ -429,15 +429,16 @@ func acts(method string) bool {
 // toSession passes a request about a session on to its node.
 func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	id := m.Session()
-	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; ends {
-		if _, named := rawjson.Member(m.Meta(), acp.MetaKey, "node"); !named {
-			return c.endSession(q, m)
+	_, named := rawjson.Member(m.Meta(), acp.MetaKey, "node")
+	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; named || !ends {
+		if l, is, err := c.lineOfChild(m); err != nil {
+			return err
+		} else if is { // the node says what can be asked of a subagent
+			return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
 		}
 	}
-	if l, is, err := c.lineOfChild(m); err != nil {
-		return err
-	} else if is { // the node says what can be asked of a subagent
-		return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
+	if !named && !acts(q.Method()) && needed(q.Method()) == store.ScopeDrive {
+		return c.changeSession(q, m)
 	}
 	l, found, err := c.lineOf(m)
 	if err != nil {
@@ -459,6 +460,8 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if fresh {
 		if err := c.join(s, found); err != nil {
 			c.detach(s)
+			refused := acp.NewError("0", viewer.ErrorOf(err))
+			c.release(s, &refused) // who came meanwhile waits for it
 			return err
 		}
 	}
@@ -466,14 +469,14 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	return c.ask(q, s, &own, true)
 }
 
-// endSession closes or deletes a session where it is on its way to: at the node that it leaves that would
-// be of what is left there.
-func (c *Client) endSession(q *viewer.Request, m *acp.Message) error {
+// changeSession passes on what ends a session, changes it without an event of its own, or copies it, to where it is on
+// its way to: at the node that it leaves that would be of what is left there.
+func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	id, own := m.Session(), m.Clone() // of those that wait
 	c.mu.Lock()
 	open := c.sessions[id]
 	c.mu.Unlock()
-	end := func() error {
+	pass := func() error {
 		l, _, err := c.lineOf(&own)
 		if err != nil {
 			return err
@@ -483,13 +486,13 @@ func (c *Client) endSession(q *viewer.Request, m *acp.Message) error {
 	failed := func(err error) { q.Fail(nil, err) }
 	switch {
 	case open != nil:
-		return c.whenOpen(open, func(*acp.Message) error { return end() }, failed)
+		return c.whenOpen(open, func(*acp.Message) error { return pass() }, failed)
 	case !c.g.fleet.Moving(c.token, id):
-		return end()
+		return pass()
 	}
 	if !c.begin(func() {
 		c.g.fleet.Settle(c.ctx, c.token, id)
-		if err := end(); err != nil {
+		if err := pass(); err != nil {
 			failed(err)
 		}
 	}) {
