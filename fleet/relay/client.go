@@ -599,6 +599,22 @@ func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed
 	return nil
 }
 
+// afterHeld does something when what waits in a session, "" for all of them, has gone to its node: what was to take it back
+// has come there before it. Beyond the bound it is not done.
+func (c *Client) afterHeld(id string, do func(s *session)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		if waits := s.opening || s.moving != ""; waits && (id == "" || id == s.id) && len(s.held) < 2*maxHeld {
+			s.held = append(s.held, func(refused *acp.Message) {
+				if refused == nil {
+					do(s)
+				}
+			})
+		}
+	}
+}
+
 // toNode passes a request about no session on to the node that it names, or the only one.
 func (c *Client) toNode(q *viewer.Request, m *acp.Message) error {
 	at, err := selectionIn(m.Meta())
@@ -623,6 +639,7 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 			if q := c.Request(acp.ID(id)); q != nil {
 				q.Withdraw(ctx)
+				c.afterHeld("", func(*session) { q.Withdraw(c.ctx) })
 			}
 		}
 		return
@@ -638,6 +655,9 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		}
 		if err = failed; err == nil {
 			l.tellNode(m.Clone())
+		}
+		if own := m.Clone(); m.Method() == acp.MethodSessionCancel {
+			c.afterHeld(m.Session(), func(s *session) { s.at().tellNode(own) })
 		}
 	}
 	if err != nil {
