@@ -179,6 +179,8 @@ var errOther = errors.New("the owner has changed meanwhile")
 // conclude finishes a move that nobody does any more. The node says how far it has come: if it has
 // let go of the session the other one has it, and else it is as if nothing had been begun.
 func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, tellBound)
+	defer cancel()
 	here, err := a.api.Session(ctx, s.Session) // the record can be older
 	if err != nil {
 		return err
@@ -332,12 +334,19 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 
 const maxTrouble = 500 // bytes
 
-// fetch has the node export a session without its log, into the store.
-func (a *attendant) fetch(ctx context.Context, s *store.Session) (store.Bundle, error) {
+// fetch has the node export a session without its log, into the store. A node that gives nothing for long is not waited
+// for: its other sessions, and those of other nodes, wait for this one.
+func (a *attendant) fetch(ctx context.Context, s *store.Session) (b store.Bundle, err error) {
+	ctx, flow := newFlow(ctx)
+	defer flow.end()
 	body, err := a.api.ExportSession(ctx, s.Session, client.ExportOptions{KeepSecrets: true, Open: true, WithoutLog: true})
-	if err != nil {
-		return store.Bundle{}, err
+	if err == nil {
+		defer body.Close()
+		flow.r = body
+		b, err = a.h.o.Store.PutBundle(ctx, s.ReplicaID, s.Info.EventCount, flow)
 	}
-	defer body.Close()
-	return a.h.o.Store.PutBundle(ctx, s.ReplicaID, s.Info.EventCount, body)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return b, err
 }

@@ -440,8 +440,8 @@ func (m *move) took(ctx context.Context, err error) {
 	m.clean = m.clean && ok && ctx.Err() == nil && p.Kind != problem.NodeOffline && p.Kind != problem.Unavailable
 }
 
-// flow is what passes from one node to another. One in which nothing moves is ended: as long as it
-// is exported the session is closed. It notes why it could not be read to its end.
+// flow is what passes from one node to another, or to the hub. One in which nothing moves is ended: as long as it
+// is exported to another node the session is closed. It notes why it could not be read to its end.
 type flow struct {
 	r      io.Reader
 	err    atomic.Pointer[error] // who reads may do so when the answer has come
@@ -459,7 +459,7 @@ func newFlow(ctx context.Context) (context.Context, *flow) {
 	f := &flow{}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.stall = time.AfterFunc(flowStall, func() {
-		f.cancel(problem.New(problem.Unavailable, "nothing has passed between the nodes for long"))
+		f.cancel(problem.New(problem.Unavailable, "nothing has passed for %v", flowStall))
 	})
 	return f.ctx, f
 }

@@ -429,15 +429,16 @@ func acts(method string) bool {
 // toSession passes a request about a session on to its node.
 func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	id := m.Session()
-	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; ends {
-		if _, named := rawjson.Member(m.Meta(), acp.MetaKey, "node"); !named {
-			return c.endSession(q, m)
+	_, named := rawjson.Member(m.Meta(), acp.MetaKey, "node")
+	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; named || !ends {
+		if l, is, err := c.lineOfChild(m); err != nil {
+			return err
+		} else if is { // the node says what can be asked of a subagent
+			return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
 		}
 	}
-	if l, is, err := c.lineOfChild(m); err != nil {
-		return err
-	} else if is { // the node says what can be asked of a subagent
-		return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
+	if !named && !acts(q.Method()) && needed(q.Method()) == store.ScopeDrive {
+		return c.changeSession(q, m)
 	}
 	l, found, err := c.lineOf(m)
 	if err != nil {
@@ -459,6 +460,8 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if fresh {
 		if err := c.join(s, found); err != nil {
 			c.detach(s)
+			refused := acp.NewError("0", viewer.ErrorOf(err))
+			c.release(s, &refused) // who came meanwhile waits for it
 			return err
 		}
 	}
@@ -466,14 +469,14 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	return c.ask(q, s, &own, true)
 }
 
-// endSession closes or deletes a session where it is on its way to: at the node that it leaves that would
-// be of what is left there.
-func (c *Client) endSession(q *viewer.Request, m *acp.Message) error {
+// changeSession passes on what ends a session, changes it without an event of its own, or copies it, to where it is on
+// its way to: at the node that it leaves that would be of what is left there.
+func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	id, own := m.Session(), m.Clone() // of those that wait
 	c.mu.Lock()
 	open := c.sessions[id]
 	c.mu.Unlock()
-	end := func() error {
+	pass := func() error {
 		l, _, err := c.lineOf(&own)
 		if err != nil {
 			return err
@@ -483,13 +486,13 @@ func (c *Client) endSession(q *viewer.Request, m *acp.Message) error {
 	failed := func(err error) { q.Fail(nil, err) }
 	switch {
 	case open != nil:
-		return c.whenOpen(open, func(*acp.Message) error { return end() }, failed)
+		return c.whenOpen(open, func(*acp.Message) error { return pass() }, failed)
 	case !c.g.fleet.Moving(c.token, id):
-		return end()
+		return pass()
 	}
 	if !c.begin(func() {
 		c.g.fleet.Settle(c.ctx, c.token, id)
-		if err := end(); err != nil {
+		if err := pass(); err != nil {
 			failed(err)
 		}
 	}) {
@@ -596,6 +599,22 @@ func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed
 	return nil
 }
 
+// afterHeld does something when what waits in a session, "" for all of them, has gone to its node: what was to take it back
+// has come there before it. Beyond the bound it is not done.
+func (c *Client) afterHeld(id string, do func(s *session)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		if waits := s.opening || s.moving != ""; waits && (id == "" || id == s.id) && len(s.held) < 2*maxHeld {
+			s.held = append(s.held, func(refused *acp.Message) {
+				if refused == nil {
+					do(s)
+				}
+			})
+		}
+	}
+}
+
 // toNode passes a request about no session on to the node that it names, or the only one.
 func (c *Client) toNode(q *viewer.Request, m *acp.Message) error {
 	at, err := selectionIn(m.Meta())
@@ -620,6 +639,7 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 			if q := c.Request(acp.ID(id)); q != nil {
 				q.Withdraw(ctx)
+				c.afterHeld("", func(*session) { q.Withdraw(c.ctx) })
 			}
 		}
 		return
@@ -635,6 +655,9 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		}
 		if err = failed; err == nil {
 			l.tellNode(m.Clone())
+		}
+		if own := m.Clone(); m.Method() == acp.MethodSessionCancel {
+			c.afterHeld(m.Session(), func(s *session) { s.at().tellNode(own) })
 		}
 	}
 	if err != nil {

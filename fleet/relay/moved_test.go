@@ -74,6 +74,46 @@ func TestMoved_RequestsWaitForItsEnd(t *testing.T) {
 	}
 }
 
+// What a client takes back while it waits for its session to be opened, or to arrive, is taken back where it goes.
+func TestMoved_TakenBackWhileItWaits(t *testing.T) {
+	for name, take := range map[string][2]string{
+		"the turn":    {"session/cancel", `{"sessionId":"s"}`},
+		"the request": {"$/cancel_request", `{"requestId":1}`},
+	} {
+		for _, moves := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, the session moves: %v", name, moves), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, "a", "b")
+					w.found["s"] = "a"
+					e := w.connect(plainHello, acp.OneStream)
+					var at *wire
+					if moves {
+						w.opens(e, "a", "s")
+						w.g.Owned(stays("a", "b"))
+					}
+					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+					e.send(`{"jsonrpc":"2.0","method":%q,"params":%s}`, take[0], take[1])
+					if moves {
+						w.g.Owned(went("a", "b", 0, 0))
+						at = w.dialed("b")
+						at.resumed()
+					} else {
+						at = w.dialed("a")
+						resume := at.takes("session/resume")
+						if take[0] == "session/cancel" {
+							at.takes(take[0]) // of what there may be
+						}
+						at.answers(resume, `{}`)
+					}
+					at.takes("session/prompt")
+					at.takes(take[0])
+					at.takesNothing()
+				})
+			})
+		}
+	}
+}
+
 // Who deletes or closes a session that it has not opened, and that is on its way, does so where it goes.
 func TestMoved_EndedByWhoHasNotOpenedIt(t *testing.T) {
 	for _, method := range []string{"session/delete", "session/close"} {

@@ -40,7 +40,7 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	}
 	if Told(&info) != rec.Through || waits || e.known && !e.checked {
 		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
-		waits = held
+		waits = held && e.checked
 	}
 	if !copied {
 		f.log.Warn("a node has another history of a session than before; the one before is kept beside it", "session", info.ID, "epoch", rec.Epoch)
@@ -192,13 +192,16 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 		}
 		e.known = true
 	}
-	if at := min(target, e.at.Last); at > 0 && (!e.checked || target < e.at.Last) {
-		if same, err := f.agrees(ctx, rec.ReplicaID, at, held); err != nil || !same {
+	// One that has less may go on in another way, and is asked again until it has come as far.
+	if e.at.Last == 0 {
+		e.checked = true
+	} else if !e.checked {
+		same := false
+		if same, e.checked, err = f.agrees(ctx, e, rec.ReplicaID, min(target, e.at.Last), held); err != nil || !same {
 			return false, err != nil, err
 		}
 	}
-	// One that has less may go on in another way. The clients of a session that is held would wait until it has.
-	e.checked, more = held || target >= e.at.Last, target > max(e.at.Last, e.read)
+	more = target > max(e.at.Last, e.read) && (e.checked || !held)
 	for range pages {
 		if !more || !held && max(e.at.Last, e.read) >= target {
 			more = false
@@ -293,21 +296,42 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 	return a.more, any, nil
 }
 
-// agrees reports whether the node and the replica say the same of an event.
-func (f *Follower) agrees(ctx context.Context, id store.ReplicaID, seq uint64, held bool) (bool, error) {
-	var own *event
-	_, err := f.page(ctx, id.Session, wanted{after: seq - 1, limit: 1, held: held}, func(ev event) error {
-		if own == nil {
-			own = &event{ev.seq, bytes.Clone(ev.line)}
+// agrees reports whether the node and the replica say the same from an event on that the node has told of, and whether the
+// node has come to the end of the replica: one whose disk was restored has less, and may go on in another way. Of
+// a session that is held the node is told that as much is stored as was compared: who is attached to it need not wait for the
+// rest.
+func (f *Follower) agrees(ctx context.Context, e *followed, id store.ReplicaID, from uint64, held bool) (same, whole bool, err error) {
+	w := wanted{after: max(from, 1) - 1, held: held, trouble: e.trouble}
+	for {
+		var own event // the newest that both may have, or the first behind those
+		newest := uint64(0)
+		w.limit = int(min(uint64(e.limit), e.at.Last-w.after))
+		a, err := f.page(ctx, id.Session, w, func(ev event) error {
+			if newest = ev.seq; own.seq == 0 || ev.seq <= e.at.Last {
+				own = event{ev.seq, bytes.Clone(ev.line)}
+			}
+			return nil
+		})
+		if _, expired := letGo(err); expired {
+			return true, true, nil // nobody can say
 		}
-		return nil
-	})
-	if _, expired := letGo(err); expired {
-		return true, nil // nobody can say
+		if err == nil && own.seq > 0 {
+			same, err = f.says(ctx, id, own)
+		}
+		if err != nil || own.seq > 0 && !same {
+			return false, false, err
+		}
+		reached := max(w.after, newest, a.upTo)
+		if reached >= e.at.Last || !held || reached == w.stored {
+			return true, reached >= e.at.Last, nil
+		}
+		w.after, w.stored = reached, reached
 	}
-	if err != nil || own == nil {
-		return err == nil, err
-	}
+}
+
+// says reports whether a replica says the same of an event as the node. What it does not have, neither in a gap nor at
+// all, the node has in the place of what it has lost.
+func (f *Follower) says(ctx context.Context, id store.ReplicaID, own event) (bool, error) {
 	for b, err := range f.o.Store.Batches(ctx, id, own.seq-1) {
 		if err != nil {
 			return false, err

@@ -1,0 +1,62 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet"
+)
+
+// What a client asks of a session in the moment in which its node lets go of it is done where it goes: what the node
+// keeps of it is the session no more.
+func TestMove_ChangedMeanwhile(t *testing.T) {
+	for method, there := range map[string]func(h *hub, s string, result json.RawMessage){
+		"_sandboxagent/session/set_metadata": func(h *hub, s string, _ json.RawMessage) {
+			h.await("it has the metadata where it went", func() bool {
+				got := h.session(s)
+				return got.Node == "two" && rawjson.MemberString(got.Metadata, "ticket") == "X-1"
+			})
+		},
+		"_sandboxagent/session/terminate": func(h *hub, s string, _ json.RawMessage) {
+			h.await("it has ended where it went", func() bool { got := h.session(s); return got.Node == "two" && got.Ended != nil })
+		},
+		"session/fork": func(h *hub, _ string, result json.RawMessage) {
+			fork := rawjson.MemberString(result, "sessionId")
+			h.knows(fork, "two", 0)
+		},
+	} {
+		for _, has := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, the session is open: %v", method, has), func(t *testing.T) {
+				h, source := startMeddled(t)
+				c := h.hello(adminToken)
+				s := c.session("one")
+				c.says(s, "first")
+				h.bundled(s, "one")
+				if !has {
+					c.stop()
+					c = h.hello(adminToken)
+				}
+				source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Query().Has("movedTo") {
+						c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"changing","method":%q,"params":{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"metadata":{"ticket":"X-1"}}}`, method, s))
+						c.must("session/list", `{}`) // behind it
+					}
+					return false
+				})
+				h.move(s, fleet.MoveRequest{Node: "two"})
+				m := c.response(`"changing"`)
+				if m.Err() != nil {
+					t.Fatalf("%s", m.Frame())
+				}
+				there(h, s, m.Result())
+				if nodes := h.listed(s); !slices.Equal(nodes, []string{"two"}) {
+					t.Errorf("it is listed at %v", nodes)
+				}
+			})
+		}
+	}
+}
