@@ -426,6 +426,16 @@ func acts(method string) bool {
 	return !strings.HasPrefix(method, viewer.Notices)
 }
 
+// changes reports whether a request ends a session, changes it without an event of its own, or copies it.
+func changes(method string) bool {
+	switch method {
+	case acp.MethodSessionClose, acp.MethodSessionDelete, acp.MethodSessionFork,
+		"_sandboxagent/session/set_metadata", "_sandboxagent/session/terminate":
+		return true
+	}
+	return false
+}
+
 // toSession passes a request about a session on to its node.
 func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	id := m.Session()
@@ -437,7 +447,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 			return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
 		}
 	}
-	if !named && !acts(q.Method()) && needed(q.Method()) == store.ScopeDrive {
+	if !named && changes(q.Method()) {
 		return c.changeSession(q, m)
 	}
 	l, found, err := c.lineOf(m)
@@ -469,8 +479,8 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	return c.ask(q, s, &own, true)
 }
 
-// changeSession passes on what ends a session, changes it without an event of its own, or copies it, to where it is on
-// its way to: at the node that it leaves that would be of what is left there.
+// changeSession passes on what changes a session, to where the session is on its way to: at the node that it leaves that
+// would be of what is left there.
 func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	id, own := m.Session(), m.Clone() // of those that wait
 	c.mu.Lock()
@@ -571,8 +581,12 @@ func (c *Client) release(s *session, refused *acp.Message) {
 		if len(held) == 0 {
 			return
 		}
-		for _, f := range held {
-			f(refused)
+		for _, h := range held {
+			if h.send(refused); !h.cancels {
+				c.mu.Lock()
+				s.waiting--
+				c.mu.Unlock()
+			}
 		}
 	}
 }
@@ -588,31 +602,32 @@ func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed
 		return f(nil)
 	}
 	defer c.mu.Unlock()
-	if len(s.held) >= maxHeld {
+	if s.waiting >= maxHeld {
 		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.at().node)
 	}
-	s.held = append(s.held, func(refused *acp.Message) {
+	s.waiting++
+	s.held = append(s.held, held{send: func(refused *acp.Message) {
 		if err := f(refused); err != nil {
 			failed(err)
 		}
-	})
+	}})
 	return nil
 }
 
-// afterHeld does something when what waits in a session, "" for all of them, has gone to its node: what was to take it back
-// has come there before it. Beyond the bound it is not done.
-func (c *Client) afterHeld(id string, do func(s *session)) {
+// cancelHeld sends a cancel behind the requests that wait in a session: what is sent now comes there before them. One is
+// enough behind each of them.
+func (c *Client) cancelHeld(m acp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.sessions {
-		if waits := s.opening || s.moving != ""; waits && (id == "" || id == s.id) && len(s.held) < 2*maxHeld {
-			s.held = append(s.held, func(refused *acp.Message) {
-				if refused == nil {
-					do(s)
-				}
-			})
-		}
+	s := c.sessions[m.Session()]
+	if s == nil || s.waiting == 0 || len(s.held) > 0 && s.held[len(s.held)-1].cancels {
+		return
 	}
+	s.held = append(s.held, held{cancels: true, send: func(refused *acp.Message) {
+		if refused == nil {
+			s.at().tellNode(m)
+		}
+	}})
 }
 
 // toNode passes a request about no session on to the node that it names, or the only one.
@@ -639,7 +654,6 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 			if q := c.Request(acp.ID(id)); q != nil {
 				q.Withdraw(ctx)
-				c.afterHeld("", func(*session) { q.Withdraw(c.ctx) })
 			}
 		}
 		return
@@ -649,15 +663,15 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if !m.HasSession() {
 			return // such as that it is initialized, which concerns no node
 		}
+		if m.Method() == acp.MethodSessionCancel {
+			c.cancelHeld(m.Clone()) // first: they may be on their way in a moment
+		}
 		l, is, failed := c.lineOfChild(m)
 		if !is {
 			l, _, failed = c.lineOf(m)
 		}
 		if err = failed; err == nil {
 			l.tellNode(m.Clone())
-		}
-		if own := m.Clone(); m.Method() == acp.MethodSessionCancel {
-			c.afterHeld(m.Session(), func(s *session) { s.at().tellNode(own) })
 		}
 	}
 	if err != nil {

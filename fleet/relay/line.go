@@ -195,11 +195,6 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	id := acp.IntID(c.lastCall)
 	l.calls[id] = call{m.Session(), done}
 	c.mu.Unlock()
-	if q != nil {
-		q.OnWithdraw(func(context.Context) {
-			l.tellNode(acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
-		})
-	}
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {
 		sent = traced(sent, q.Span(), l.node)
@@ -212,8 +207,17 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 			return nil // the end of the line has answered it
 		}
 		delete(l.calls, id)
+		return err
 	}
-	return err
+	if q != nil {
+		withdraw := func(context.Context) {
+			l.tellNode(acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
+		}
+		if q.OnWithdraw(withdraw); q.Withdrawn() { // while it waited for its session, such as one that moves
+			withdraw(c.ctx)
+		}
+	}
+	return nil
 }
 
 // traced returns a request in the trace of the client's, which a node continues.

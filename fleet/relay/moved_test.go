@@ -114,6 +114,34 @@ func TestMoved_TakenBackWhileItWaits(t *testing.T) {
 	}
 }
 
+// A cancel is for what was asked before it, and takes back nothing that comes later.
+func TestMoved_CancelIsForWhatWasBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"] = "a"
+		e := w.connect(plainHello, acp.OneStream)
+		w.opens(e, "a", "s")
+		w.g.Owned(stays("a", "b"))
+		cancel := func() { e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`) }
+		prompt := func(id int) {
+			e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, id)
+		}
+		cancel()
+		prompt(1)
+		for range 2 * maxHeld { // they take no places of requests
+			cancel()
+		}
+		prompt(2)
+		w.g.Owned(went("a", "b", 0, 0))
+		at := w.dialed("b")
+		at.resumed()
+		at.takes("session/prompt")
+		at.takes("session/cancel")
+		at.takes("session/prompt")
+		at.takesNothing()
+	})
+}
+
 // Who deletes or closes a session that it has not opened, and that is on its way, does so where it goes.
 func TestMoved_EndedByWhoHasNotOpenedIt(t *testing.T) {
 	for _, method := range []string{"session/delete", "session/close"} {

@@ -38,11 +38,12 @@ type session struct {
 	gone atomic.Bool          // the store has heard that it is deleted
 
 	// Guarded by Client.mu.
-	opening bool                         // the hub itself has asked the node to open it
-	opens   int                          // requests of the client to open it that are not answered
-	left    bool                         // the client has left it, and wants it again behind that
-	moving  string                       // the move that it waits for, "" for none
-	held    []func(refused *acp.Message) // requests that wait for that; bounded by maxHeld
+	opening bool   // the hub itself has asked the node to open it
+	opens   int    // requests of the client to open it that are not answered
+	left    bool   // the client has left it, and wants it again behind that
+	moving  string // the move that it waits for, "" for none
+	held    []held // what waits for that, in its order
+	waiting int    // requests among them, also those that are being sent; bounded by maxHeld
 
 	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
 	seen     uint64     // number of the newest event, at the node
@@ -51,6 +52,12 @@ type session struct {
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	bytes    int        // of them
 	deserted bool       // the client has let a wait run out
+}
+
+// held is a request, or a cancel behind some, that waits until its session can be reached.
+type held struct {
+	send    func(refused *acp.Message) // with the node's answer if the session could not be opened
+	cancels bool
 }
 
 // part is a run of entries of a log.

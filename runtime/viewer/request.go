@@ -25,6 +25,7 @@ type Request struct {
 	done     atomic.Bool
 	span     observe.Span // ends with the response
 	withdraw atomic.Pointer[func(context.Context)]
+	gone     atomic.Bool               // it was withdrawn
 	raise    func(*acp.Message) []byte // the response as its client's version has it; nil is as it is
 
 	behind struct { // where a response has its place that no session's log has
@@ -105,8 +106,12 @@ func (q *Request) Begun(s Session, seq uint64) (deliver func(), answered bool) {
 // OnWithdraw says what must be done when the client withdraws the request.
 func (q *Request) OnWithdraw(f func(context.Context)) { q.withdraw.Store(&f) }
 
+// Withdrawn reports whether the client has withdrawn the request, perhaps before OnWithdraw said what to do.
+func (q *Request) Withdrawn() bool { return q.gone.Load() }
+
 // Withdraw does what OnWithdraw said.
 func (q *Request) Withdraw(ctx context.Context) {
+	q.gone.Store(true)
 	if f := q.withdraw.Load(); f != nil {
 		(*f)(ctx)
 	}
