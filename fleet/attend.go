@@ -19,6 +19,7 @@ import (
 const (
 	maxBundling = 4               // bundles that a hub fetches at one time; more wait
 	bundleEvery = 2 * time.Second // of one session: turns that follow each other closely do not pay for it each
+	hangsPause  = 10              // times as long as an export took that failed
 	attendTick  = time.Second
 	attendAgain = 5 // ticks until what failed is tried again
 	tellBound   = 30 * time.Second
@@ -38,13 +39,13 @@ type attendant struct {
 	soon  map[string]store.ReplicaID // that were fetched just now, and have changed since
 	later map[string]store.ReplicaID // that have failed
 
-	fetched map[string]awake.Moment // when sessions were, lately; of the goroutine that runs
+	fetched map[string]fetched // sessions that were, lately; of the goroutine that runs
 }
 
 func (h *Hub) newAttendant(node string) *attendant {
 	return &attendant{
 		h: h, node: node, api: h.gateway(node, "hub"), wake: make(chan struct{}, 1),
-		due: map[string]store.ReplicaID{}, soon: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{}, fetched: map[string]awake.Moment{},
+		due: map[string]store.ReplicaID{}, soon: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{}, fetched: map[string]fetched{},
 	}
 }
 
@@ -127,8 +128,8 @@ func (a *attendant) again(all bool) {
 		maps.Copy(a.due, a.later)
 		clear(a.later)
 	}
-	for id, at := range a.fetched {
-		if at.Ago() > bundleEvery {
+	for id, f := range a.fetched {
+		if f.at.Ago() > f.pause {
 			delete(a.fetched, id)
 		}
 	}
@@ -272,13 +273,19 @@ func (a *attendant) erase(ctx context.Context, s *store.Session) error {
 // resting are the states of sessions in which nothing goes on.
 var resting = map[runtime.State]bool{runtime.StateIdle: true, runtime.StateDormant: true, runtime.StateClosed: true}
 
+// fetched is when the export of a session ended, and how long the next one waits.
+type fetched struct {
+	at    awake.Moment
+	pause time.Duration
+}
+
 // bundle keeps what the agent keeps of a session, if that is newer than what is there. A session
 // that works is told of again when it rests.
 func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled && s.Info.Edits == s.BundledEdits {
 		return whenNoted
 	}
-	if at, lately := a.fetched[s.Session]; lately && at.Ago() < bundleEvery {
+	if f, lately := a.fetched[s.Session]; lately && f.at.Ago() < f.pause {
 		return whenSoon
 	}
 	select {
@@ -287,11 +294,16 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	case <-ctx.Done():
 		return whenNoted
 	}
+	began := awake.Now()
 	b, err := a.fetch(ctx, s)
 	if ctx.Err() != nil {
 		return whenNoted
 	}
-	a.fetched[s.Session] = awake.Now()
+	pause := bundleEvery
+	if err != nil { // one that hangs has the others wait for a small part of the time
+		pause = max(pause, hangsPause*began.Ago())
+	}
+	a.fetched[s.Session] = fetched{awake.Now(), pause}
 	p, _ := errors.AsType[*problem.Error](err)
 	if p != nil && p.Kind == problem.Conflict { // it works again
 		return whenNoted
