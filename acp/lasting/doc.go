@@ -16,6 +16,8 @@
 // not shown again; the answer finds its way.
 // In version 2 of the protocol the answer to a prompt says only that its turn has
 // begun: a turn that the gateway knows nothing more of is ended with an error.
+// When a client deletes a session, this one or another, what was still to be told
+// of it went with it: its turn is ended with an error, and so are its prompts.
 //
 // Between the breaks the frames pass unchanged, but for what the client's
 // initialize asks for besides and for prompts, which are given a name.

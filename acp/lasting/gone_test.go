@@ -80,4 +80,13 @@ func TestConn_TheSessionIsDeleted(t *testing.T) {
 			p.quiet(p.one)
 		})
 	})
+	t.Run("version 2, the answer comes", func(t *testing.T) {
+		withTwo(t, func(t *testing.T, p pair) {
+			m := p.one.takes(t, acp.MethodSessionPrompt)
+			p.one.says(deleted)
+			p.got(deleted)
+			p.one.toClient <- acp.NewResult(m.ID(), []byte(`{"messageId":"sa.9"}`))
+			p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"%s","data":{"type":"urn:sandbox-agent:error:not_found"}}}`, why)
+		})
+	})
 }

@@ -162,7 +162,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			}
 		}
 	case acp.MethodSessionPrompt:
-		c.beginsLocked(r, m.Result())
+		if c.beginsLocked(r, m.Result()); c.two && r.deleted != nil { // the end of the turn is not told any more
+			return []acp.Message{acp.NewError(r.id, r.deleted)}
+		}
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":

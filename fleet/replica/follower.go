@@ -88,7 +88,7 @@ type followed struct {
 	// Those of a copy; nobody else uses them meanwhile.
 	at      store.Place // where the replica ends, if known
 	known   bool
-	checked bool   // the node says the same of that event
+	checked bool   // the node has come to that event, and says the same of it
 	from    uint64 // the node has let go of events up to this one
 	read    uint64 // the node has looked at its log up to there; what it gave of that is in the replica
 	limit   int    // events of a page

@@ -15,6 +15,7 @@ from .errors import NotConnectedError
 
 T = TypeVar("T")
 
+TIDY = 5.0  # seconds for an iterator that nobody has left
 CLOSED = "the client was closed: make another one"
 
 
@@ -144,8 +145,8 @@ class Loop:
         async def last() -> None:
             await end(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
             for iterator in list(self._iterators):  # that nobody has left: without a loop they cannot tidy up
-                with suppress(Exception):
-                    await iterator.aclose()
+                with suppress(Exception, asyncio.CancelledError):
+                    await asyncio.wait_for(iterator.aclose(), TIDY)
 
         asyncio.run_coroutine_threadsafe(last(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

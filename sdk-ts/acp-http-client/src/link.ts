@@ -217,8 +217,8 @@ export function resolveHeaders(source: HeaderSource | undefined, refused: boolea
 }
 
 /** The subprotocols to offer now. */
-export function resolveProtocols(source: AcpStreamOptions["protocols"]): Promise<string[]> {
-  return had("subprotocols", async () => [...((typeof source === "function" ? await source() : source) ?? [])]);
+export function resolveProtocols(source: AcpStreamOptions["protocols"], signal: AbortSignal): Promise<string[]> {
+  return had("subprotocols", async () => [...((typeof source === "function" ? await source({ signal }) : source) ?? [])]);
 }
 
 async function had<T>(what: string, get: () => Promise<T>): Promise<T> {

@@ -37,7 +37,7 @@ export interface AcpStreamOptions {
   /** Sent with every request, such as `Authorization`. */
   readonly headers?: HeaderSource;
   /** Subprotocols of the WebSocket, or a function that is asked for them before each try; browsers have no other way to send a token. */
-  readonly protocols?: readonly string[] | (() => Promise<readonly string[] | undefined>);
+  readonly protocols?: readonly string[] | ((context: { readonly signal: AbortSignal }) => Promise<readonly string[] | undefined>);
   /** Ends the connection when it aborts. */
   readonly signal?: AbortSignal;
   readonly retry?: RetryOptions;

@@ -127,7 +127,7 @@ export class WebSocketLink extends Link {
       throw new ProblemError({ type: "about:blank", title: "No WebSocket", status: 400, detail: "this runtime has no WebSocket: pass one, such as that of the package ws" });
     }
     const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
-    const protocols = await resolveProtocols(this.options.protocols);
+    const protocols = await resolveProtocols(this.options.protocols, this.ended.signal);
     this.ended.signal.throwIfAborted();
     const named = Object.keys(headers).length > 0;
     // Browsers take two arguments and refuse a third that is no array of them.

@@ -29,6 +29,9 @@ export interface RequestOptions {
   signal?: AbortSignal;
 }
 
+/** How long it is waited for whether the gateway refuses a token. */
+const trialMs = 5_000;
+
 /** Query parameters; undefined ones are left out, lists are repeated. */
 export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
@@ -160,17 +163,35 @@ export class Api {
     return { ...this.#options.headers, ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }) };
   }
 
-  /** The subprotocols that carry the token where a WebSocket takes no headers. Such a one does not tell why it was refused: a token that can change is tried before. */
-  async protocols(): Promise<string[] | undefined> {
+  /**
+   * The subprotocols that carry the token where a WebSocket takes no headers. Such a WebSocket does not tell why it was
+   * refused, so a token that can change is tried with a request first.
+   */
+  async protocols({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<string[] | undefined> {
     let token = await this.#token(false);
-    if (typeof this.#options.token === "function") {
-      const init = { headers: { Authorization: `Bearer ${token}` }, expect: [401] };
-      const status = await this.read("GET", "v2/version", {}, init, async (response) => (await response.body?.cancel(), response.status)).catch(() => 0);
-      if (status === 401) token = await this.#token(true);
-    }
+    if (token !== undefined && typeof this.#options.token === "function" && (await this.#refuses(token, signal))) token = await this.#token(true);
     if (token === undefined) return undefined;
     const base64 = btoa(String.fromCharCode(...new TextEncoder().encode(token)));
     return ["acp.sandboxagent.dev", `bearer.${base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`];
+  }
+
+  /** Whether the gateway refuses a token. One that does not answer soon has refused nothing. */
+  async #refuses(token: string, ended: AbortSignal | undefined): Promise<boolean> {
+    const send = this.#options.fetch ?? globalThis.fetch;
+    const stop = new AbortController();
+    const abort = () => stop.abort();
+    const timer = setTimeout(abort, ended?.aborted ? 0 : trialMs);
+    ended?.addEventListener("abort", abort, { once: true });
+    try {
+      const response = await send(this.url("v2/version"), { headers: { ...this.#options.headers, Authorization: `Bearer ${token}` }, redirect: "manual", signal: stop.signal });
+      await response.body?.cancel();
+      return response.status === 401;
+    } catch {
+      return false;
+    } finally {
+      clearTimeout(timer);
+      ended?.removeEventListener("abort", abort);
+    }
   }
 
   async #token(refused: boolean): Promise<string | undefined> {

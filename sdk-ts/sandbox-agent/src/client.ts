@@ -229,7 +229,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const byProtocol = options.transport === "websocket" && !o.WebSocket && o.token !== undefined;
     let live: Connection<V> | undefined;
     const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : (await import("./first.js")).speakFirst) as unknown as Speak<V>;
-    const connection = (live = await open(this.acpVersion, speak, this.#url, byProtocol ? { ...options, protocols: () => this.api.protocols(), headers: {} } : options, {
+    const connection = (live = await open(this.acpVersion, speak, this.#url, byProtocol ? { ...options, protocols: (context) => this.api.protocols(context), headers: {} } : options, {
       ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
       agent: o.agent,
       capabilities: o.capabilities ?? ({} as Acp<V, "ClientCapabilities">),

@@ -55,7 +55,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
     url.protocol = url.protocol.replace(/^http/, "ws");
     for (let refused = false; ; refused = true) {
-      const bearer = options.WebSocket ? undefined : (await api.protocols())?.at(-1);
+      const bearer = options.WebSocket ? undefined : (await api.protocols({ signal }))?.at(-1);
       const headers = options.WebSocket ? await api.headers(refused) : {};
       signal?.throwIfAborted();
       const socket = options.WebSocket

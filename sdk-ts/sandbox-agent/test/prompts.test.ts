@@ -67,11 +67,14 @@ test.each([["cancelled", unbegun], ["refused", undefined]])("an own prompt that 
 });
 
 test.each(([1, 2] as const).flatMap((version) => (["detached", "deleted"] as const).map((what) => ({ version, what }))))("version $version: a session that is $what leaves no prompt waiting whose connection was lost", async ({ version, what }) => {
-  const { prompts, send, lose } = client(version);
+  let looks!: () => void;
+  const looked = new Promise<void>((resolve) => (looks = resolve));
+  const { prompts, send, lose } = client(version, false, async () => looks());
   const turn = send();
   const ended = expect(turn).rejects.toThrow(what);
   lose();
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await looked;
+  await new Promise((resolve) => setImmediate(resolve)); // what was found is taken
   prompts[what]("s");
   await ended;
 });

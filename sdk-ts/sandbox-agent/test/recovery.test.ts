@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { AcpRpcError, SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -390,7 +390,9 @@ test.each([
       return event === "unexpected-response" ? this : super.on(event, listener);
     }
   });
+  onTestFinished(() => void vi.unstubAllGlobals());
   const own = await Gateway.start([], { SANDBOX_AGENT_TOKEN: "first-token-0123456789" });
+  onTestFinished(() => own.stop());
   let token = "first-token-0123456789";
   let refusals = 0;
   await using c = new SandboxAgentClient({
@@ -408,8 +410,6 @@ test.each([
   expect(refusals).toBeGreaterThan(0);
   token = "wrong";
   await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
-  await own.stop();
-  vi.unstubAllGlobals();
 });
 
 test.each([
