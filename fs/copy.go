@@ -136,7 +136,7 @@ func (c *copying) file(ctx context.Context, from *os.Root, base string, to *os.R
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if _, err = io.CopyN(dst, src, 256<<20); err == io.EOF {
+		if _, err = io.CopyN(dst, src, 8<<20); err == io.EOF {
 			break
 		}
 		if err != nil {

@@ -126,7 +126,6 @@ func TestGitDiff_Binary(t *testing.T) {
 	})
 }
 
-// What looks at a repository needs a folder. One that was left is removed by the next service.
 func TestGitStatus_WhileBranchesAreCheckedOut(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		git(t, dir, "init", "-q", "-b", "trunk")
@@ -160,6 +159,7 @@ func TestGitStatus_WhileBranchesAreCheckedOut(t *testing.T) {
 	})
 }
 
+// What looks at a repository needs a folder. One that was left is removed by the next service.
 func TestGit_LeavesNothing(t *testing.T) {
 	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "requests")
 	git(t, dir, "init", "-q")

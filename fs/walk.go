@@ -85,6 +85,9 @@ func (w *walk) level(ctx context.Context, dir *os.Root, rel string, depth int) e
 		defer w.leave()
 	}
 	names, err := w.s.names(dir)
+	if depth > 0 && replaced(err) {
+		return nil
+	}
 	if err != nil {
 		return w.failed(rel, err)
 	}

@@ -17,8 +17,8 @@ import (
 // concurrent use.
 type HostTools interface {
 	// Call carries out one. cwd is the session's directory. ctx ends when the
-	// agent does not want it any more, or does not work for the session any more: what is begun then is to be ended. What it returns is encoded as
-	// the result; its errors are problems. params are valid until it returns.
+	// agent does not want it any more, or does not work for the session any more: what was begun must be ended then.
+	// What it returns is encoded as the result; its errors are problems. params are valid until it returns.
 	Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error)
 	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait.
 	End(session string)

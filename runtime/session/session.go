@@ -63,8 +63,8 @@ type Session struct {
 	sole       atomic.Pointer[viewer.Feed] // the one of feeds, nil when there are more or none
 	asks       map[int64]*ask              // open, by the id that clients know; at most maxAsks
 	calls      calls
-	tools      context.Context    // of what the host carries out for the agent; nil before it does,
-	endTools   context.CancelFunc // and then, too
+	tools      context.Context    // of what the host does for the agent now; nil while that was nothing
+	endTools   context.CancelFunc // of tools
 	notedAlone bool               // as the log has it: the agent works alone
 	cost       cost
 	gone       chan struct{}      // closed when it was deleted

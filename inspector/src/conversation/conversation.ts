@@ -184,13 +184,15 @@ export class Conversation extends Store<ConversationState> {
     this.#client = client;
     this.#raise = raiseFor(client, this.id);
     this.#listen(client);
-    if (fresh) this.patch({ unsupported: fresh.unsupported });
+    if (fresh) {
+      this.held.made(client, this.id, this);
+      this.patch({ unsupported: fresh.unsupported });
+    }
     try {
       const info = await client.api.session(this.id);
       if (opening !== this.#opening) return;
       this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
       this.#has(info, this.#servers);
-      if (fresh) this.held.join(client, this.id, this);
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       await this.#read(client, info.eventCount, Math.max(firstWindow, this.#seq - this.#from));
       if (opening !== this.#opening) return;

@@ -20,6 +20,8 @@ export interface FolderState {
 const most = 5000;
 /** Until a folder is watched again when its watch has broken off; the last one again and again, as long as somebody looks. */
 const waitsMs = [500, 1000, 2000, 4000, 8000, 15_000] as const;
+/** Refusals of a watch that pass: too many are watched, or the gateway, or the node behind a hub, is not there just now. */
+const passes = new Set([429, 502, 503, 504]);
 
 /** One folder as it is, and as it changes. */
 export class Folder extends Store<FolderState> {
@@ -79,11 +81,11 @@ export class Folder extends Store<FolderState> {
     let failures = 0;
     // What has changed since the folder was listed, or a file in it read, is not told.
     const onReady = () => {
-      failures = 0;
       void this.reload();
       onChange(undefined);
     };
     while (!signal.aborted) {
+      const began = performance.now();
       try {
         for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal, onReady })) {
           if ("path" in change && typeof change.path === "string") paths.add(change.path);
@@ -97,8 +99,9 @@ export class Folder extends Store<FolderState> {
         }
       } catch (error) {
         // Said already, where it matters: the list could not be loaded either.
-        if (error instanceof ProblemError && error.status < 500) return;
+        if (error instanceof ProblemError && !passes.has(error.status)) return;
       }
+      if (performance.now() - began > waitsMs.at(-1)!) failures = 0;
       await new Promise((resolve) => setTimeout(resolve, waitsMs[failures++] ?? waitsMs.at(-1)));
     }
   }
