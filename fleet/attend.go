@@ -19,7 +19,7 @@ import (
 const (
 	maxBundling = 4               // bundles that a hub fetches at one time; more wait
 	bundleEvery = 2 * time.Second // of one session: turns that follow each other closely do not pay for it each
-	hangsPause  = 10              // times as long as an export took that failed
+	hangsPause  = 10 * flowStall  // of a session whose export came to no end
 	attendTick  = time.Second
 	attendAgain = 5 // ticks until what failed is tried again
 	tellBound   = 30 * time.Second
@@ -300,8 +300,8 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		return whenNoted
 	}
 	pause := bundleEvery
-	if err != nil { // one that hangs has the others wait for a small part of the time
-		pause = max(pause, hangsPause*began.Ago())
+	if err != nil && began.Ago() >= flowStall { // one that hangs has the others wait for a small part of the time
+		pause = hangsPause
 	}
 	a.fetched[s.Session] = fetched{awake.Now(), pause}
 	p, _ := errors.AsType[*problem.Error](err)
