@@ -54,12 +54,6 @@ type session struct {
 	deserted bool       // the client has let a wait run out
 }
 
-// held is a request, or a cancel behind some, that waits until its session can be reached.
-type held struct {
-	send    func(refused *acp.Message) // with the node's answer if the session could not be opened
-	cancels bool
-}
-
 // part is a run of entries of a log.
 type part struct {
 	last  uint64
