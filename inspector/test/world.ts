@@ -110,11 +110,6 @@ async function axeSource(): Promise<string> {
 export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
   await page.emulateMedia({ colorScheme: name });
   await page.waitForFunction((wanted) => document.documentElement.dataset.theme === wanted, name);
-  // Colours pass over into one another.
-  await page.evaluate(async () => {
-    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
-    await Promise.allSettled(document.getAnimations().filter((a) => a instanceof CSSTransition).map((a) => a.finished));
-  });
 }
 
 /** The flags that give a gateway the agent of agent.mjs. */

@@ -250,7 +250,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
   const forks = useForks(info?.agent);
   const id = conversation.id;
   const trouble = serverTrouble(state.given?.servers ?? []);
-  const shown = info && shownState(info, state.phase !== "live" ? undefined : state.running && state.doing === "idle" ? "running" : state.doing);
+  const shown = info && shownState(info, conversation.turn);
   const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run);
   return (
     <header className="conversation-head">

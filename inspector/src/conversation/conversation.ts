@@ -171,6 +171,13 @@ export class Conversation extends Store<ConversationState> {
     return this.#transcript.has(sessionId);
   }
 
+  /** What the session does, where the page follows it. */
+  get turn(): string | undefined {
+    const { phase, running, doing } = this.get();
+    if (phase !== "live") return undefined;
+    return running && doing === "idle" ? "running" : doing;
+  }
+
   /** The number of updates that were taken. */
   get updates(): number {
     return this.#transcript.updates;

@@ -21,8 +21,13 @@ export interface ShownState {
  * no turn runs is no state of its own: a session without a process is dormant, in the list and here.
  */
 export function shownState({ state, background = 0 }: { readonly state: string; readonly background?: number | undefined }, turn?: string): ShownState {
-  if (turn !== undefined && turn !== "idle") state = turn === "requires_action" ? "waiting" : turn;
-  else if (background > 0 && !away.has(state)) return { words: `idle, ${background} in the background`, tone: "busy" };
-  else if (turn === "idle" && (state === "running" || state === "waiting")) state = "idle"; // the gateway says it a little later
+  if (background > 0 && !away.has(state) && (turn ?? "idle") === "idle") return { words: `idle, ${background} in the background`, tone: "busy" };
+  state = stateNow({ state }, turn);
   return { words: state, tone: stateTone(state) };
+}
+
+/** The word for it, whatever goes on in the background. */
+export function stateNow({ state }: { readonly state: string }, turn?: string): string {
+  if (turn !== undefined && turn !== "idle") return turn === "requires_action" ? "waiting" : turn;
+  return turn === "idle" && (state === "running" || state === "waiting") ? "idle" : state; // the gateway says it a little later
 }

@@ -7,7 +7,8 @@ import type { SettingsStore } from "./settings.js";
 export class Notifier {
   #states = new Map<string, string>();
 
-  constructor(private readonly settings: SettingsStore, private readonly go: (sessionId: string | undefined) => void) {}
+  /** stateOf is how a session is as far as the page knows: where it is followed, that comes before what a list says. */
+  constructor(private readonly settings: SettingsStore, private readonly stateOf: (info: SessionInfo) => string, private readonly go: (sessionId: string | undefined) => void) {}
 
   /** Whether the browser can tell at all. */
   get possible(): boolean {
@@ -28,9 +29,14 @@ export class Notifier {
   /** Looks which sessions have ended their turns since. */
   seen(all: readonly SessionInfo[]): void {
     for (const info of all) {
-      if (["running", "waiting"].includes(this.#states.get(info.sessionId) ?? "") && info.state === "idle") this.#tell(`${nameOf(info)} is done`, "The agent has ended its turn.", info.sessionId);
+      if (["running", "waiting"].includes(this.#states.get(info.sessionId) ?? "") && this.stateOf(info) === "idle") this.#tell(`${nameOf(info)} is done`, "The agent has ended its turn.", info.sessionId);
     }
-    this.#states = new Map(all.map((info) => [info.sessionId, info.state]));
+    this.know(all);
+  }
+
+  /** What a person could see until now is not told later. */
+  know(all: readonly SessionInfo[]): void {
+    this.#states = new Map(all.map((info) => [info.sessionId, this.stateOf(info)]));
   }
 
   #tell(title: string, body: string, sessionId: string | undefined): void {

@@ -1,9 +1,11 @@
 // The stores of this page. Components get them from here; tests make their own.
+import type { SessionInfo } from "sandbox-agent";
 import { Conversations } from "../conversation/conversations.js";
 import type { HubClient } from "../nodes/hub.js";
 import { Installs } from "../agents/installs.js";
 import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
+import { stateNow } from "../sessions/states.js";
 import { Attached } from "./attached.js";
 import { FleetStore } from "./fleet.js";
 import { GatewayStore } from "./gateway.js";
@@ -60,7 +62,8 @@ export const installs = new Installs();
 /** The session that a subagent is in. */
 export const home = (id: string): string => conversations.homeOf(id) ?? sessions.get().sessions.find((s) => s.sessionId === id || s.children?.some((c) => c.sessionId === id) || id.startsWith(`${s.sessionId}.`))?.sessionId ?? id;
 export const inbox = new Inbox(attached, home);
-export const notifier = new Notifier(settings, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
+const stateOf = (info: SessionInfo) => stateNow(info, conversations.peek(info.sessionId)?.turn);
+export const notifier = new Notifier(settings, stateOf, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
 /**
  * Where a person is, for something that takes its time: what is returned leads to what came of it. Whoever has gone
  * elsewhere meanwhile stays there, and is told.
@@ -148,6 +151,7 @@ addEventListener("beforeunload", (event) => {
 });
 // A browser that needs the memory ends a page in silence, once it is out of sight.
 document.addEventListener("visibilitychange", () => document.hidden && conversations.save());
+document.addEventListener("visibilitychange", () => document.hidden && notifier.know(sessions.get().sessions));
 
 // A file that is dropped beside the places that take files would replace the page.
 for (const type of ["dragover", "drop"] as const) {
