@@ -783,7 +783,7 @@ func TestNewSession_PromptInTheSameMoment(t *testing.T) {
 	for range 8 {
 		tc := connect(t, r, "")
 		clients.Go(func() {
-			for range 50 {
+			for range 20 {
 				before, _ := tc.until(tc.request("session/prompt", prompt(tc.session(), "hi")))
 				if got := texts(before); got != "one two" {
 					t.Errorf("before the response came %q", got)

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
-import { connected, desktop, inaccessible, newSession, phone, picture, theme, World } from "./world.js";
+import { bothThemes, connected, desktop, newSession, phone, World } from "./world.js";
 
 const token = "a-token-of-the-tests";
 let world: World;
@@ -19,11 +19,7 @@ test("a gateway with a token is let in with the right one, and says so with a wr
   await page.getByText(/sandbox-agent server --port \d+ --new-token/).waitFor();
   for (const [size, where] of [[desktop, "desktop"], [phone, "phone"]] as const) {
     await page.setViewportSize(size);
-    for (const name of ["light", "dark"] as const) {
-      await theme(page, name);
-      expect(await inaccessible(page)).toEqual([]);
-      await picture(page, `connect-${where}-${name}`);
-    }
+    await bothThemes(page, `connect-${where}`);
   }
   await page.setViewportSize(desktop);
   await page.getByLabel("Token").first().fill("wrong");

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, desktop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
+import { bothThemes, chat, desktop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -111,11 +111,7 @@ test("what goes on in the background is shown until it ends", async () => {
   await settled(page);
   // The list and the head call it the same.
   for (const place of [page.locator(".conversation-head"), page.locator(".session-row[aria-current]")]) await place.getByText("idle, 1 in the background").waitFor();
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `background-${name}`);
-  }
+  await bothThemes(page, "background");
   await page.setViewportSize(phone);
   expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
   await page.reload(); // as it is replayed
@@ -159,11 +155,7 @@ test("a session's MCP servers are shown with what is wrong with them, and what i
   await server("broken").getByRole("button", { name: "Copy what broken says" }).click();
   await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toBe("no such program: broken-mcp");
   expect(await about.innerText()).not.toContain("nobody-sees");
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `mcp-${name}`);
-  }
+  await bothThemes(page, "mcp");
   await page.setViewportSize(phone);
   expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
   await page.keyboard.press("Escape");

@@ -1,7 +1,7 @@
 // The page of a hub: its nodes, the sessions of all of them, and what is left of those whose node is away.
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { Hub } from "./hub.js";
-import { chat, connected, inaccessible, phone, picture, settled, theme, World, type Page } from "./world.js";
+import { bothThemes, chat, connected, inaccessible, phone, picture, settled, World, type Page } from "./world.js";
 
 let hub: Hub;
 let world: World;
@@ -58,11 +58,7 @@ test("without a token the page says where one is from, and with one it shows the
   const detail = page.getByRole("region", { name: "box-2" });
   await detail.getByText("Mock", { exact: false }).first().waitFor();
   await detail.getByText(/of \d+ are ready/).waitFor();
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `nodes-${name}`);
-  }
+  await bothThemes(page, "nodes");
   await page.setViewportSize(phone);
   expect(await inaccessible(page)).toEqual([]);
   expect(await page.locator("#main").evaluate((e) => e.scrollWidth)).toBeLessThanOrEqual(390);
@@ -88,11 +84,7 @@ test("sessions of all nodes are listed, narrowed, and driven as at a gateway", a
   await list(page).getByLabel("State").selectOption("gone");
   await list(page).getByText("There is no such session").waitFor();
   await list(page).getByLabel("State").selectOption("");
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `hub-sessions-${name}`);
-  }
+  await bothThemes(page, "hub-sessions");
   // Another window shows all of it from the beginning, and what is said there comes here.
   const other = await open(`#/sessions/${two}`);
   await log(other).locator(".agent").getByText("said at the second").waitFor();
@@ -368,11 +360,7 @@ test("a session whose node is away is read from the hub's copy, and goes on when
   await other.getByRole("group", { name: "box-2 is away" }).waitFor();
   await log(other).locator(".agent").getByText("said before it went away").waitFor();
   await rowOf(other, id).getByText("offline").waitFor();
-  for (const name of ["light", "dark"] as const) {
-    await theme(other, name);
-    expect(await inaccessible(other)).toEqual([]);
-    await picture(other, `hub-copy-${name}`);
-  }
+  await bothThemes(other, "hub-copy");
   await other.evaluate(() => (location.hash = "#/nodes/box-2"));
   await other.getByText(/It was last here/).waitFor();
   await other.evaluate((s) => (location.hash = `#/sessions/${s}`), id);

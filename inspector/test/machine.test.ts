@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
-import { connected, drop, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
+import { bothThemes, connected, drop, inaccessible, phone, picture, World } from "./world.js";
 
 let world: World;
 let home: string;
@@ -19,15 +19,6 @@ afterAll(async () => {
 });
 
 const at = (path: string) => `#/files?${new URLSearchParams({ path }).toString()}`;
-
-async function bothThemes(page: Page, name: string): Promise<void> {
-  for (const mode of ["light", "dark"] as const) {
-    await theme(page, mode);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `${name}-${mode}`);
-  }
-  await theme(page, "light");
-}
 
 /** Waits until the file holds this. */
 async function holds(path: string, text: string): Promise<void> {

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { bothThemes, chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -31,11 +31,7 @@ test("formulas are set, and what is no formula stays as it is", async () => {
   await said.getByText("and it costs $5 and $6.").waitFor();
   await said.locator(".maths-source", { hasText: "$\\frac{1}$" }).waitFor();
   expect(await said.locator(".maths-source").getAttribute("title")).toMatch(/^This formula cannot be shown: /);
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `formulas-${name}`);
-  }
+  await bothThemes(page, "formulas");
 });
 
 test("diagrams are drawn in both themes, shown large, and have their source", async () => {

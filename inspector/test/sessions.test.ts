@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, connected, inaccessible, newSession, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { bothThemes, chat, connected, inaccessible, newSession, picture, settled, storyAgent, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -32,11 +32,7 @@ test("the form is filled from what the agent reports, and says what cannot be", 
   await form.getByText("the mock agent takes none").waitFor();
   await form.getByLabel("Title").fill("A session with a title");
   await form.getByLabel("Instructions").fill("Be brief");
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `new-session-${name}`);
-  }
+  await bothThemes(page, "new-session");
   await form.getByLabel("Environment").fill("not a variable");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await form.getByText(/is not NAME=VALUE/).waitFor();
@@ -107,12 +103,8 @@ test("MCP servers have a form, which takes what a file has", async () => {
   await servers.getByRole("button", { name: "Remove gone" }).click();
   const web = servers.getByRole("group", { name: "MCP web" });
   expect(await web.getByLabel("Address").inputValue()).toBe("https://example.com/mcp");
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await servers.evaluate((e) => e.scrollIntoView());
-    await picture(page, `mcp-form-${name}`);
-  }
+  await servers.evaluate((e) => e.scrollIntoView());
+  await bothThemes(page, "mcp-form");
   await page.setViewportSize({ width: 390, height: 844 });
   expect(await inaccessible(page)).toEqual([]);
   await picture(page, "mcp-form-phone");
@@ -179,11 +171,7 @@ test("many sessions are archived, and deleted, at once", async () => {
   expect(await dialog.getByRole("button", { name: /^Archive/ }).isDisabled()).toBe(true);
   await dialog.getByLabel("of many: one").check();
   await dialog.getByLabel("of many: two").check();
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `several-${name}`);
-  }
+  await bothThemes(page, "several");
   await dialog.getByRole("button", { name: "Archive 2" }).click();
   await dialog.waitFor({ state: "detached" });
   await page.getByText("2 sessions archived").waitFor();
@@ -221,11 +209,7 @@ test("a prompt of before is sent again, in a copy, and in a session that knows w
   // By keys, and what the menu looks like.
   await log(page).locator(".said.user").last().getByRole("button", { name: "Do something with this prompt" }).focus();
   await page.keyboard.press("Enter");
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `prompt-menu-${name}`);
-  }
+  await bothThemes(page, "prompt-menu");
   await page.setViewportSize({ width: 390, height: 844 });
   const box = (await page.getByRole("menu", { name: "Do something with this prompt" }).boundingBox())!;
   expect([box.x >= 0, box.x + box.width <= 390]).toEqual([true, true]);
@@ -311,11 +295,7 @@ test("the list of sessions is made wider, hidden and shown, and stays so", async
   await page.reload();
   await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
   expect(await list.count()).toBe(0);
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `list-hidden-${name}`);
-  }
+  await bothThemes(page, "list-hidden");
   await log(page).focus();
   await page.keyboard.press("b");
   await list.waitFor();

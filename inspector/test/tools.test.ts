@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, storyAgent, theme, World, type Locator, type Page } from "./world.js";
+import { bothThemes, connected, phone, picture, storyAgent, World, type Locator, type Page } from "./world.js";
 
 const token = "inspector-Secret-4711";
 
@@ -55,15 +55,6 @@ afterAll(async () => {
   await world?.stop();
   registry?.stop();
 });
-
-async function bothThemes(page: Page, name: string): Promise<void> {
-  for (const mode of ["light", "dark"] as const) {
-    await theme(page, mode);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `${name}-${mode}`);
-  }
-  await theme(page, "light");
-}
 
 
 async function at(area: string, options = {}): Promise<Page> {

@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
-import { answerable, chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Dialog, type Page } from "./world.js";
+import { answerable, bothThemes, chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, World, type Dialog, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -86,11 +86,7 @@ test("the inbox has what agents of other windows ask, and the first answer count
   const id = await newSession(one, { prompt: "permission" });
   await ask(one).waitFor();
   await ask(other).waitFor(); // it was attached to a session that it did not make
-  for (const name of ["light", "dark"] as const) {
-    await theme(other, name);
-    expect(await inaccessible(other)).toEqual([]);
-    await picture(other, `inbox-${name}`);
-  }
+  await bothThemes(other, "inbox");
   await ask(other).getByRole("button", { name: /^Reject/ }).click();
   await ask(one).waitFor({ state: "detached" });
   await log(one).getByText("permission: reject_once").waitFor();
@@ -533,11 +529,7 @@ test("on a phone a session is made, read and answered", async () => {
   await newSession(page, { prompt: "question" });
   await ask(page).waitFor();
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(phone.width);
-  for (const name of ["light", "dark"] as const) {
-    await theme(page, name);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `phone-${name}`);
-  }
+  await bothThemes(page, "phone");
   await ask(page).getByRole("radio", { name: /Red/ }).check();
   await ask(page).getByRole("button", { name: "Answer" }).click();
   await log(page).getByText('answers: [["Red"]]').waitFor();

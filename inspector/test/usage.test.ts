@@ -1,6 +1,6 @@
 // What turns have used, as the gateway counts it.
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, connected, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { bothThemes, chat, connected, newSession, phone, settled, storyAgent, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -8,14 +8,6 @@ beforeAll(async () => {
 });
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
-
-async function bothThemes(page: Page, name: string): Promise<void> {
-  for (const mode of ["light", "dark"] as const) {
-    await theme(page, mode);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `${name}-${mode}`);
-  }
-}
 
 test("what turns have used is shown by day, agent and model, and outlives the page", async () => {
   const page = await world.open("#/usage");

@@ -1,7 +1,7 @@
 // What the page shows of each version of ACP: what only version 2 tells, live, as it is
 // read again, and behind a gateway that was killed; and a gateway of version 1.
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, desktop, inaccessible, newSession, phone, picture, settled, theme, World, type Page } from "./world.js";
+import { bothThemes, chat, desktop, newSession, phone, picture, settled, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -16,15 +16,6 @@ const state = (page: Page, text: string) => page.locator(".conversation-head .ba
 
 /** What the conversation shows, without times. All of it is in sight. */
 const shown = (page: Page) => log(page).evaluate((element) => [...element.querySelectorAll(".bubble, .said.agent .markdown, .tool-title, .tool-state, .tool-answer, .output pre, .notice-title, .turn-end strong")].map((e) => e.textContent!.trim()));
-
-async function bothThemes(page: Page, name: string): Promise<void> {
-  for (const mode of ["light", "dark"] as const) {
-    await theme(page, mode);
-    expect(await inaccessible(page)).toEqual([]);
-    await picture(page, `${name}-${mode}`);
-  }
-  await theme(page, "light");
-}
 
 /** Whether it is the same after a reload, and when the gateway was killed and is back. */
 async function lasts(page: Page, of: World): Promise<void> {

@@ -3,6 +3,7 @@ import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import type { Browser, BrowserContext, BrowserContextOptions, Dialog, Locator, Page } from "playwright-core";
+import { expect } from "vitest";
 import { launch } from "../../sdk-ts/test/browser.js";
 import { Gateway } from "../../sdk-ts/test/gateway.js";
 
@@ -89,15 +90,15 @@ export async function picture(page: Page, name: string): Promise<void> {
   await page.screenshot({ path: join(screenshots, `${name}.png`) });
 }
 
-/** What is not accessible on the page, one line for each finding. */
-export async function inaccessible(page: Page): Promise<string[]> {
+/** What is not accessible on the page, one line for each finding; by these rules, or by all. */
+export async function inaccessible(page: Page, rules?: readonly string[]): Promise<string[]> {
   // Through the debugger: the page's policy lets no script in. Half a megabyte, so once for each page.
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(await axeSource());
-  return page.evaluate(async () => {
+  return page.evaluate(async (runOnly) => {
     const axe = (globalThis as unknown as { axe: { run(options: object): Promise<{ violations: { id: string; help: string; nodes: { target: string[]; failureSummary?: string }[] }[] }> } }).axe;
-    const { violations } = await axe.run({ resultTypes: ["violations"] });
+    const { violations } = await axe.run({ resultTypes: ["violations"], ...(runOnly && { runOnly }) });
     return violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.target.join(" ")}: ${n.failureSummary?.split("\n").slice(1).join("; ").trim() ?? ""}`));
-  });
+  }, rules);
 }
 
 let source: Promise<string> | undefined;
@@ -110,6 +111,17 @@ async function axeSource(): Promise<string> {
 export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
   await page.emulateMedia({ colorScheme: name });
   await page.waitForFunction((wanted) => document.documentElement.dataset.theme === wanted, name);
+}
+
+/** Looks at what the page shows in both themes, and keeps a picture of each. It is light then. */
+export async function bothThemes(page: Page, name: string): Promise<void> {
+  // Nothing but colours is another one in the dark.
+  for (const [mode, rules] of [["light", undefined], ["dark", ["color-contrast"]]] as const) {
+    await theme(page, mode);
+    expect(await inaccessible(page, rules)).toEqual([]);
+    await picture(page, `${name}-${mode}`);
+  }
+  await theme(page, "light");
 }
 
 /** The flags that give a gateway the agent of agent.mjs. */

@@ -26,7 +26,10 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestParcel|TestStream|TestRecord_IsBehindTheLog|TestRecord_IsBehindTheLog_AndWhatComesBetween|TestStream_KeepsNothingOfDeletedSessions|TestPassing|TestUnpack_Hostile|TestUnpack_HolesAreBounded` +
 	`|TestWrite_TurnWithoutEndIsNotHeld|TestValues_ComeInAnyPieces|TestLine_NodeTakesNothing` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
-	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings)$`
+	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings` +
+	`|TestEdited|TestChanges_SlowReader|TestEphemeral_SaysWhatItNoLongerHas|TestRetention_InMemory|TestOpen_TheAnswerNamesWhatWasShown` +
+	`|TestMachine_EveryEventInEveryState|TestBudget_MemoryOnly|TestOpen_EveryPrefix|TestDial_LargeMessage|TestConn_LargeMessagesThatNobodyReads` +
+	`|TestMove_RevivedSessionIsRefused|TestFeed_SlowFollower)$`
 
 // goRun is one call of go test.
 type goRun struct {
@@ -52,7 +55,7 @@ const ofPage = "./inspector"
 // tests that the others leave out.
 var withAgents = []string{
 	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica", "./fleet/tunnel",
-	"./control/parcel", "./control/transcript", "./fs", "./runtime", "./runtime/journal",
+	"./acp/acphttp", "./acp/lasting", "./control/parcel", "./control/transcript", "./fs", "./runtime", "./runtime/journal", "./runtime/session",
 }
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
