@@ -1,4 +1,7 @@
 // The page of a hub: its nodes, the sessions of all of them, and what is left of those whose node is away.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { Hub } from "./hub.js";
 import { bothThemes, chat, connected, inaccessible, phone, picture, settled, World, type Page } from "./world.js";
@@ -167,6 +170,30 @@ test("files, programs, terminals and agents are those of a node that somebody ch
   await page.waitForURL(/\/nodes\/box-1\/ui\//);
   await page.getByRole("link", { name: "All nodes" }).click();
   await page.getByText("2 of 2 online").waitFor();
+});
+
+test("files that are uploaded arrive where they were dropped, whatever node is shown meanwhile", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "uploads-"));
+  const page = await open(`#/files?path=${folder}&node=box-1`);
+  const arrived: string[] = [];
+  let goOn = () => {};
+  const waits = new Promise<void>((resolve) => (goOn = resolve));
+  await page.route(/\/v2\/fs\/file\?/, async (route) => {
+    if (route.request().method() === "PUT") {
+      arrived.push(new URL(route.request().url()).pathname.split("/")[2] ?? "");
+      await waits;
+    }
+    await route.continue();
+  });
+  await page.getByText("The folder is empty").waitFor();
+  await page.getByLabel("Files to upload").setInputFiles(["a.txt", "b.txt"].map((name) => ({ name, mimeType: "text/plain", buffer: Buffer.from(name) })));
+  await expect.poll(() => arrived).toEqual(["box-1"]);
+  await page.getByRole("combobox", { name: "Node" }).selectOption("box-2");
+  await page.waitForURL(/node=box-2/);
+  goOn();
+  await page.getByText("Uploaded 2 files").waitFor();
+  expect(arrived).toEqual(["box-1", "box-1"]);
+  rmSync(folder, { recursive: true });
 });
 
 test("a token to read sees sessions and cannot act, and one of a node sees no other", async () => {

@@ -59,7 +59,8 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     seen.current = changed;
     if (!dirty && !large) reload();
   }, [changed, dirty, large, reload]);
-  useEffect(() => () => drafts.leave(path), [path]);
+  const [machine] = useState(drafts.machine); // another one has another view
+  useEffect(() => () => drafts.leave(machine, path), [machine, path]);
 
   const edit = () => {
     if (value?.text === undefined) return;
@@ -73,7 +74,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     try {
       const text = endings(base.text) === "crlf" ? withCRLF(draft) : draft;
       const { size, etag } = await gateway.machine.fs.write(path, text, !force && base.etag ? { ifMatch: base.etag } : {});
-      drafts.saved(path, draft, { size, etag, text, picture: undefined });
+      drafts.saved(machine, path, draft, { size, etag, text, picture: undefined });
       setConflict(undefined);
       toasts.show("Saved", "good");
       reload();
@@ -92,7 +93,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
         {views.length > 1 && shown && draft === undefined && <Segmented small label="View" value={shown} onChange={setView} options={views.map((v) => ({ value: v, label: v === "text" ? (views.includes("picture") ? "Source" : "File") : viewNames[v] }))} />}
         {draft === undefined
           ? value?.text !== undefined && <Button small icon="edit" {...drive} onClick={edit}>Edit</Button>
-          : <><Button small onClick={() => { drafts.drop(path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} {...drive} onClick={() => void write()}>Save</Button></>}
+          : <><Button small onClick={() => { drafts.drop(machine, path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} {...drive} onClick={() => void write()}>Save</Button></>}
         <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.machine.fs.readBlob(path), name))}>Download</Button>
         <IconButton label="Close the file" icon="close" onClick={onClose} />
       </header>

@@ -88,9 +88,11 @@ const startSearch = (below: string) => router.go("files", [], { query: { ...rout
 async function moveTo(from: string, folder: string): Promise<void> {
   const to = join(folder, baseName(from));
   if (to === from) return;
+  const { machine } = drafts;
   await gateway.machine.fs.move(from, to);
-  drafts.move(from, to);
+  drafts.move(machine, from, to);
   toasts.show(`${baseName(from)} is in ${folder} now`, "good");
+  if (drafts.machine !== machine) return;
   const { path } = router.get().query;
   if (path === from || path?.startsWith(`${from}/`)) router.go("files", [], { replace: true, query: { ...router.get().query, path: to + path.slice(from.length) } });
 }
@@ -152,6 +154,8 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const reading = drive.disabled ? { disabled: true, hint: "not with a token for reading" } : {};
   const width = usePane(listPane);
   const [hidden, setHidden] = useState(false);
+  const [machine] = useState(drafts.machine); // another one has another view
+  const here = () => drafts.machine === machine;
   const folder = useMemo(() => new Folder(gateway.machine, path, hidden), [path, hidden]);
   const state = useStore(folder);
   const [doing, setDoing] = useState<Doing>();
@@ -173,6 +177,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const entries = useMemo(() => (filter === "" ? state.entries : state.entries.filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()))), [state.entries, filter]);
 
   const upload = async (files: readonly File[], overwrite = false) => {
+    const { fs } = gateway.machine; // all go there, also when another machine is shown meanwhile
     const there: File[] = [];
     let done = 0;
     for (const [i, one] of files.entries()) {
@@ -183,7 +188,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       }
       setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
       try {
-        await gateway.machine.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
+        await fs.write(join(path, one.name), one, { onlyNew: !overwrite });
         done++;
       } catch (error) {
         if (error instanceof ProblemError && (error.status === 409 || error.status === 412) && !overwrite) there.push(one);
@@ -237,17 +242,17 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       {file && <Splitter pane={listPane} label="Width of the folder" />}
       {file && <FileView key={file} path={file} changed={changed} line={spot.line} place={spot.place} onPlace={(at) => { const { line: _, ...rest } = query; router.go("files", [], { replace: true, query: { ...rest, path: file, at } }); }} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
       {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
-      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
-      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(doing.entry.path, join(path, name)); void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); if (here()) go(join(path, name)); }} />}
+      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(machine, doing.entry.path, join(path, name)); void folder.reload(); if (here() && shownFile.current === doing.entry.path) go(join(path, name)); }} />}
       {doing?.what === "move" && <Moving entry={doing.entry} folders={[parentOf(path), ...state.entries.filter((e) => e.type === "directory" && e.path !== doing.entry.path).map((e) => e.path)]} onClose={() => setDoing(undefined)} />}
       {doing?.what === "delete" && (
         <Confirm
           title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
           onConfirm={() => toasts.attempt("It is not deleted", async () => {
             await gateway.machine.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" });
-            drafts.drop(doing.entry.path);
+            drafts.drop(machine, doing.entry.path);
             void folder.reload();
-            if (shownFile.current === doing.entry.path) go(path);
+            if (here() && shownFile.current === doing.entry.path) go(path);
           })}
         >
           <p>{doing.entry.type === "directory" ? "The folder and all that is in it is gone then." : "It is gone then."}</p>

@@ -16,19 +16,27 @@ export interface Draft {
   readonly dirty: boolean;
 }
 
+type Texts = ReadonlyMap<string, Draft>;
+
 /**
  * Texts that are being edited, by path. They are the page's, not the editor's: to
- * look at another file, or at another area, loses none.
+ * look at another file, at another area, or at another machine, loses none. Two machines may have files at
+ * the same path: what takes its time says of which machine it is, in case another one is shown when it ends.
  */
-export class Drafts extends Store<ReadonlyMap<string, Draft>> {
+export class Drafts extends Store<Texts> {
   #machine = "";
-  readonly #others = new Map<string, ReadonlyMap<string, Draft>>(); // of machines that are not shown
+  readonly #others = new Map<string, Texts>(); // of machines that are not shown
 
   constructor() {
     super(new Map());
   }
 
-  /** Shows the texts of another machine: two may have files at the same path. */
+  /** The machine whose texts are shown. */
+  get machine(): string {
+    return this.#machine;
+  }
+
+  /** Shows the texts of another machine. */
   use(machine: string): void {
     if (machine === this.#machine) return;
     this.#others.set(this.#machine, this.get());
@@ -43,29 +51,42 @@ export class Drafts extends Store<ReadonlyMap<string, Draft>> {
   }
 
   put(path: string, draft: Draft): void {
-    this.set(new Map(this.get()).set(path, draft));
+    this.#change(this.#machine, (texts) => new Map(texts).set(path, draft));
   }
 
   /** A text was written into its file, which is this now. What was typed meanwhile is not in it, and stays. */
-  saved(path: string, text: string, now: Draft["base"]): void {
-    const draft = this.get().get(path);
-    if (draft && draft.text !== text) this.put(path, { base: now, text: draft.text, dirty: true });
-    else this.drop(path);
+  saved(machine: string, path: string, text: string, now: Draft["base"]): void {
+    this.#change(machine, (texts) => {
+      const draft = texts.get(path);
+      return draft && draft.text !== text ? new Map(texts).set(path, { base: now, text: draft.text, dirty: true }) : without(texts, path);
+    });
   }
 
   /** Forgets the text of a file, or those of all files in a folder. */
-  drop(path: string): void {
-    const rest = [...this.get()].filter(([of]) => of !== path && !of.startsWith(`${path}/`));
-    if (rest.length < this.get().size) this.set(new Map(rest));
+  drop(machine: string, path: string): void {
+    this.#change(machine, (texts) => without(texts, path));
   }
 
   /** The editor of a file is left: what nobody has changed is not kept. */
-  leave(path: string): void {
-    if (this.get().get(path)?.dirty === false) this.drop(path);
+  leave(machine: string, path: string): void {
+    this.#change(machine, (texts) => (texts.get(path)?.dirty === false ? without(texts, path) : texts));
   }
 
   /** A file, or a folder with files, has another path now. */
-  move(from: string, to: string): void {
-    this.set(new Map([...this.get()].map(([path, draft]) => [path === from ? to : path.startsWith(`${from}/`) ? to + path.slice(from.length) : path, draft])));
+  move(machine: string, from: string, to: string): void {
+    this.#change(machine, (texts) => new Map([...texts].map(([path, draft]) => [path === from ? to : path.startsWith(`${from}/`) ? to + path.slice(from.length) : path, draft])));
   }
+
+  #change(machine: string, change: (texts: Texts) => Texts): void {
+    const before = machine === this.#machine ? this.get() : this.#others.get(machine);
+    const after = before && change(before);
+    if (!after || after === before) return;
+    if (machine === this.#machine) this.set(after);
+    else this.#others.set(machine, after);
+  }
+}
+
+function without(texts: Texts, path: string): Texts {
+  const rest = [...texts].filter(([of]) => of !== path && !of.startsWith(`${path}/`));
+  return rest.length < texts.size ? new Map(rest) : texts;
 }

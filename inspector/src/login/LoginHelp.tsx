@@ -5,7 +5,7 @@ import { Command, Notice } from "../kit/show.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
-import { LoginConnection, loginTerminal, type LoginMethod } from "./methods.js";
+import { LoginConnection, loginTerminal, type LoginMethod, type LoginTerminal } from "./methods.js";
 import "./login.css";
 import { useDrive } from "../app/drive.js";
 
@@ -15,7 +15,7 @@ const TerminalView = lazy(() => import("../terminal/View.js"));
 export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: string | undefined; children?: ReactNode }) {
   const connection = useMemo(() => new LoginConnection(agent.id), [agent.id]);
   const [methods, setMethods] = useState<readonly LoginMethod[]>();
-  const [terminal, setTerminal] = useState<string>();
+  const [terminal, setTerminal] = useState<LoginTerminal>();
   const [busy, setBusy] = useState<string>();
   const [answer, setAnswer] = useState<{ readonly address: string | undefined; readonly code: string | undefined }>();
   const [problem, setProblem] = useState<string>();
@@ -47,7 +47,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
     await gateway.refreshAgents();
   });
   const close = () => {
-    if (terminal !== undefined) void gateway.machine.processes.delete(terminal).catch(() => {});
+    terminal?.end();
     setTerminal(undefined);
     void gateway.refreshAgents().catch(() => {});
   };
@@ -71,10 +71,10 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
       {answer?.code && <Command text={answer.code} label="Code" />}
       {terminal !== undefined && (
         <div className="login-terminal">
-          <Suspense fallback={<p className="soft">Opening…</p>}><TerminalView id={terminal} name={`Login of ${agent.name}`} /></Suspense>
+          <Suspense fallback={<p className="soft">Opening…</p>}><TerminalView id={terminal.id} name={`Login of ${agent.name}`} /></Suspense>
           <div className="row">
             <Button small onClick={close}>Close the terminal</Button>
-            <LinkButton small tone="quiet" href={hrefOf("terminal", [terminal])}>Show it large</LinkButton>
+            <LinkButton small tone="quiet" href={hrefOf("terminal", [terminal.id])}>Show it large</LinkButton>
           </div>
         </div>
       )}

@@ -53,8 +53,15 @@ const script = `case "$0" in /*) PATH="$(dirname -- "$0"):$PATH"; export PATH;; 
 for s in "$SHELL" bash; do if command -v "$s" >/dev/null 2>&1; then exec "$s" -i; fi; done; exec sh -i`;
 
 /** Starts a terminal with an agent's login; without a command a shell that has the agent's program. */
-export async function loginTerminal(agent: Agent, command: readonly string[] | undefined): Promise<string> {
+export async function loginTerminal(agent: Agent, command: readonly string[] | undefined): Promise<LoginTerminal> {
   const words = command ?? [agent.path ?? "sh"];
-  const { id } = await gateway.machine.processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
-  return id;
+  const { processes } = gateway.machine;
+  const { id } = await processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
+  return { id, end: () => void processes.delete(id).catch(() => {}) };
+}
+
+export interface LoginTerminal {
+  readonly id: string;
+  /** Ends it where it runs, whatever machine the page shows by then. */
+  end(): void;
 }

@@ -147,8 +147,11 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   useEffect(() => {
     if (hub && node === undefined) return;
     // Nothing is put into the field once somebody is in it: it would stand before what they write.
-    if (wishes.cwd === "") void gateway.machine.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" && !inFolder.current ? { ...w, cwd: home.path } : w)), () => {});
+    let current = true; // another machine has another home
+    if (wishes.cwd === "") void gateway.machine.fs.stat(".").then((home) => current && setWishes((w) => (w.cwd === "" && !inFolder.current ? { ...w, cwd: home.path } : w)), () => {});
+    return () => void (current = false);
   }, [node]);
+  useEffect(() => setProblem(undefined), [node]); // it was one of another machine
   const choices = useChoices(agent, wishes.model);
 
   const without = (feature: string) => {

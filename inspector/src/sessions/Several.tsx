@@ -21,23 +21,24 @@ export default function Several({ offered, onClose }: { offered: readonly string
   const shown = offered.flatMap((id) => all.find((s) => s.sessionId === id) ?? []); // as they are now, and without those that are gone
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [sure, setSure] = useState(false);
-  const [done, setDone] = useState<number>(); // while it is being done
+  const [going, setGoing] = useState<{ readonly done: number; readonly of: number }>(); // while it is being done; the list loses them meanwhile
   const picked = shown.filter((s) => chosen.has(s.sessionId));
   const archived = shown.some((s) => marksOf(s).archived);
   const busy = picked.filter(working).length;
 
   const run = async (work: Work) => {
-    setDone(0);
+    const { client } = gateway;
+    setGoing({ done: 0, of: picked.length });
     const todo = [...picked];
     const failed: string[] = [];
     const one = async () => {
       for (let info = todo.shift(); info; info = todo.shift()) {
         try {
-          await act(work, info);
+          await act(client, work, info);
         } catch (error) {
           failed.push(`${nameOf(info)}: ${messageOf(error)}`);
         }
-        setDone((n = 0) => n + 1);
+        setGoing((w) => w && { ...w, done: w.done + 1 });
       }
     };
     await Promise.all(Array.from({ length: atOnce }, one));
@@ -46,14 +47,14 @@ export default function Several({ offered, onClose }: { offered: readonly string
     onClose();
   };
   const button = (work: Work, words: (n: string) => string) => (
-    <Button tone={work === "delete" ? "danger" : "plain"} busy={done !== undefined} disabled={picked.length === 0} onClick={() => (work === "delete" && !sure ? setSure(true) : void run(work))}>
-      {done === undefined ? words(picked.length === 0 ? "" : ` ${picked.length}`) : `${done} of ${picked.length}`}
+    <Button tone={work === "delete" ? "danger" : "plain"} busy={going !== undefined} disabled={going === undefined && picked.length === 0} onClick={() => (work === "delete" && !sure ? setSure(true) : void run(work))}>
+      {going === undefined ? words(picked.length === 0 ? "" : ` ${picked.length}`) : `${going.done} of ${going.of}`}
     </Button>
   );
 
   if (sure) {
     return (
-      <Dialog title={`Delete ${plural(picked.length, "session")}?`} onClose={onClose} footer={<><Button disabled={done !== undefined} onClick={() => setSure(false)}>Back</Button>{button("delete", (n) => `Delete${n}`)}</>}>
+      <Dialog title={`Delete ${plural(going?.of ?? picked.length, "session")}?`} onClose={onClose} footer={<><Button disabled={going !== undefined} onClick={() => setSure(false)}>Back</Button>{button("delete", (n) => `Delete${n}`)}</>}>
         <p>Their conversations and all their events are removed from the gateway. Files that their agents changed stay as they are.{busy > 0 && ` In ${busy} of them something goes on, which ends.`}</p>
       </Dialog>
     );
@@ -79,11 +80,11 @@ export default function Several({ offered, onClose }: { offered: readonly string
   );
 }
 
-async function act(work: Work, info: SessionInfo): Promise<void> {
+async function act(client: typeof gateway.client, work: Work, info: SessionInfo): Promise<void> {
   const id = info.sessionId;
   if (work !== "delete") await sessions.mark(info, { archived: work === "archive" });
   else {
-    await gateway.client.deleteSession(id);
+    await client.deleteSession(id);
     conversations.drafts.drop(id);
   }
   if (work === "restore") return;
