@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { SandboxAgentClient } from "sandbox-agent";
 import { bothThemes, chat, connected, inaccessible, newSession, picture, settled, storyAgent, World, type Page } from "./world.js";
 
 let world: World;
@@ -480,4 +481,36 @@ test("sessions are renamed, pinned, archived and grouped, for every window; what
   await page.getByRole("menuitem", { name: /^Archive/ }).click();
   await side(page).getByText("A better name").waitFor();
   await fetch(`${world.gateway.url}/v2/sessions/${id}/close`, { method: "POST" });
+});
+
+// The last one here: what others look for would be behind its many sessions.
+test("a session that is deleted while older ones are read does not come back", async () => {
+  const client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+  const ids: string[] = [];
+  for (let i = 0; i < 205; i++) ids.push((await client.newSession({ cwd: "/tmp", title: `one of many s${i}s` })).id);
+  const page = await world.open("#/sessions");
+  const list = page.getByRole("complementary", { name: "Sessions" });
+  let asked = false;
+  let goOn = () => {};
+  const waits = new Promise<void>((resolve) => (goOn = resolve));
+  await page.route(/\/v2\/sessions\?.*cursor=/, async (route) => {
+    const response = await route.fetch();
+    asked = true;
+    await waits;
+    await route.fulfill({ response });
+  });
+  const older = list.getByRole("button", { name: "Older sessions" });
+  await older.click();
+  await expect.poll(() => asked).toBe(true);
+  await client.deleteSession(ids[0]!);
+  await client.setTitle(ids[5]!, "told behind it"); // in sight, as the list is at its end
+  await list.getByText("told behind it").waitFor();
+  goOn();
+  await older.waitFor({ state: "detached" });
+  const search = list.getByRole("searchbox");
+  await search.fill("s1s");
+  await list.getByText("one of many s1s").waitFor();
+  await search.fill("s0s");
+  await list.getByText("No session fits the search.").waitFor();
+  await client.disconnect();
 });

@@ -8,7 +8,7 @@ import { Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Dot, Notice } from "../kit/show.js";
 import { age, money, plural } from "../kit/text.js";
-import { gateway, router, sessions, settings } from "../state/page.js";
+import { gateway, router, sessions, settings, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import type { HubSession } from "../nodes/hub.js";
@@ -144,7 +144,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
           })}
         </ul>
         {loaded && lines.length === 0 && <p className="side-note soft">{archive ? "Nothing is archived." : all.length === 0 ? (Object.keys(narrowed).length > 0 ? "There is no such session." : "No sessions yet.") : "No session fits the search."}</p>}
-        {more && <div className="side-note"><Button small onClick={() => void sessions.showMore()}>Older sessions</Button></div>}
+        {more && <div className="side-note"><Button small onClick={() => void toasts.attempt("They cannot be listed", () => sessions.showMore())}>Older sessions</Button></div>}
       </div>
       <footer className="side-foot"><a href="#/sessions/elsewhere" aria-current={current === "elsewhere" ? "page" : undefined}>Sessions made elsewhere</a></footer>
       {several && <Suspense fallback={null}><Several offered={several} onClose={() => setSeveral(undefined)} /></Suspense>}

@@ -35,6 +35,7 @@ export class SessionsStore extends Store<SessionsState> {
   #all = new Map<string, SessionInfo>();
   #position = 0;
   #cursor: string | undefined;
+  #deleted: Set<string> | undefined; // while older ones are read
   #timer: ReturnType<typeof setTimeout> | undefined;
   #over = new AbortController();
   #turned: (() => void) | undefined; // wakes who waits until somebody looks
@@ -50,6 +51,7 @@ export class SessionsStore extends Store<SessionsState> {
     this.#over = new AbortController();
     if (client !== this.#client) this.patch({ filter: {} });
     this.#client = client;
+    this.#deleted = undefined;
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#all.clear();
@@ -115,7 +117,10 @@ export class SessionsStore extends Store<SessionsState> {
         if (change.type === "reset") return false;
         this.#position = change.position;
         if (change.session) this.#all.set(change.session.sessionId, change.session);
-        else if (change.type === "deleted" && change.sessionId !== undefined) this.#all.delete(change.sessionId);
+        else if (change.type === "deleted" && change.sessionId !== undefined) {
+          this.#all.delete(change.sessionId);
+          this.#deleted?.add(change.sessionId);
+        }
         else if (change.type === "current") {
           current = true;
           if (this.get().problem !== undefined) this.patch({ problem: undefined });
@@ -167,11 +172,14 @@ export class SessionsStore extends Store<SessionsState> {
   async showMore(): Promise<void> {
     const client = this.#client;
     const cursor = this.#cursor;
-    if (!client || cursor === undefined) return;
-    const page = await client.api.sessions({ limit: pageSize, cursor, ...this.get().filter } as never);
+    if (!client || cursor === undefined || this.#deleted) return;
+    const deleted = (this.#deleted = new Set<string>());
+    const page = await client.api.sessions({ limit: pageSize, cursor, ...this.get().filter } as never).finally(() => {
+      if (this.#deleted === deleted) this.#deleted = undefined;
+    });
     if (client !== this.#client || cursor !== this.#cursor) return;
     // What was told meanwhile is newer.
-    for (const info of page.sessions) if (!this.#all.has(info.sessionId)) this.#all.set(info.sessionId, info);
+    for (const info of page.sessions) if (!this.#all.has(info.sessionId) && !deleted.has(info.sessionId)) this.#all.set(info.sessionId, info);
     this.#cursor = page.nextCursor;
     this.#show();
   }
