@@ -60,3 +60,45 @@ func TestMove_ChangedMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// Who opens a session, or first acts on it, as its node lets go of it has it where it goes, with each event once.
+func TestMove_OpenedMeanwhile(t *testing.T) {
+	for method, params := range map[string]string{
+		"session/load":   `{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`,
+		"session/resume": `{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"after":0}}}`,
+		"session/prompt": `{"sessionId":%q,"prompt":[{"type":"text","text":"echo second"}]}`,
+	} {
+		for when, gone := range map[string]bool{"before it lets go": false, "behind that": true} {
+			t.Run(method+" "+when, func(t *testing.T) {
+				h, source := startMeddled(t)
+				c, late := h.hello(adminToken), h.hello(adminToken)
+				s := c.session("one")
+				c.says(s, "first")
+				h.bundled(s, "one")
+				source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+					if !r.URL.Query().Has("movedTo") {
+						return false
+					}
+					if gone {
+						source.box.ServeHTTP(w, r)
+					}
+					late.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"opening","method":%q,"params":%s}`, method, fmt.Sprintf(params, s)))
+					late.must("session/list", `{}`) // behind it
+					return gone
+				})
+				h.move(s, fleet.MoveRequest{Node: "two"})
+				if m := late.response(`"opening"`); m.Err() != nil {
+					t.Fatalf("%s", m.Frame())
+				}
+				late.says(s, "third")
+				want := []string{"first", "third"}
+				if method == "session/prompt" {
+					want = []string{"second", "third"}
+				}
+				if got := late.heard(s); !slices.Equal(got, want) {
+					t.Errorf("it heard %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
