@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -100,5 +101,38 @@ func TestMove_OpenedMeanwhile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What is changed at the node's own address while a session is moved, and no event tells, is not left behind: the session
+// stays, and the next move takes it along.
+func TestMove_EditedMeanwhile(t *testing.T) {
+	for what, params := range map[string]string{"metadata": `"metadata":{"ticket":"X-1"}`, "title": `"title":"a name of its own"`} {
+		t.Run(what, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			direct := dial(t, h.url+"/nodes/one", adminToken)
+			direct.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+			source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Has("movedTo") {
+					direct.must("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,%s}`, s, params))
+				}
+				return false
+			})
+			if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+				t.Errorf("%s: %s", kind, detail)
+			}
+			source.meddle(nil)
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			got := h.session(s)
+			has := map[string]bool{"metadata": rawjson.MemberString(got.Metadata, "ticket") == "X-1", "title": got.Title == "a name of its own"}
+			if got.Node != "two" || !has[what] {
+				t.Errorf("at %s it has the title %q and the metadata %s", got.Node, got.Title, got.Metadata)
+			}
+			c.says(s, "second")
+		})
 	}
 }
