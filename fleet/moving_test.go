@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // What a client asks of a session in the moment in which its node lets go of it is done where it goes: what the node
@@ -133,6 +134,54 @@ func TestMove_EditedMeanwhile(t *testing.T) {
 				t.Errorf("at %s it has the title %q and the metadata %s", got.Node, got.Title, got.Metadata)
 			}
 			c.says(s, "second")
+		})
+	}
+}
+
+// A close, or a delete, is under way to the node of a session when a move begins, and comes there behind that. It is done
+// where the session is then.
+func TestMove_EndedAsItBegins(t *testing.T) {
+	for what, end := range map[string]struct {
+		method, path string
+		ended        func(h *hub, s string) bool
+	}{
+		"close": {http.MethodPost, "/close", func(h *hub, s string) bool {
+			got := h.session(s)
+			return got.Node == "two" && got.State == runtime.StateClosed
+		}},
+		"delete": {http.MethodDelete, "", func(h *hub, s string) bool { return len(h.listed(s)) == 0 }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			c.stop() // who has it open follows it, and that opens it
+			come, left := make(chan struct{}), make(chan struct{})
+			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Query().Has("movedTo"):
+					source.box.ServeHTTP(w, r)
+					close(left)
+					return true
+				case r.Method == end.method && r.URL.Path == "/v2/sessions/"+s+end.path:
+					close(come)
+					<-left
+				}
+				return false
+			})
+			status := make(chan int, 1)
+			go func() {
+				got, _ := h.ask(end.method, "/v2/sessions/"+s+end.path, adminToken, nil)
+				status <- got
+			}()
+			<-come
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			if got := <-status; got != http.StatusNoContent {
+				t.Errorf("%d", got)
+			}
+			h.await("it has ended where it went", func() bool { return end.ended(h, s) })
 		})
 	}
 }
