@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -102,6 +103,49 @@ func TestMove_OpenedMeanwhile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The same in version 2 of the protocol, where a prompt is answered at once.
+func TestMove_OpenedMeanwhile_VersionTwo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method, params string
+		replayed       int
+	}{
+		"with what was said": {"session/resume", `{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"replayFrom":{"type":"start"}}`, 1},
+		"without":            {"session/resume", `{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, 0},
+		"by a prompt":        {"session/prompt", `{"sessionId":%q,"prompt":[{"type":"text","text":"echo second"}]}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c, late := h.hello(adminToken), dial(t, h.url, adminToken)
+			late.must("initialize", `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				if !r.URL.Query().Has("movedTo") {
+					return false
+				}
+				source.box.ServeHTTP(w, r)
+				late.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"opening","method":%q,"params":%s}`, tt.method, fmt.Sprintf(tt.params, s)))
+				late.must("session/list", `{}`) // behind it
+				return true
+			})
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			if m := late.response(`"opening"`); m.Err() != nil {
+				t.Fatalf("%s", m.Frame())
+			}
+			late.must("session/prompt", prompt(s, "echo third"))
+			late.next(0, "the last", func(m *acp.Message) bool { return saidIn(m) == "third" })
+			counts := map[string]int{}
+			for _, text := range late.heard(s) {
+				counts[text]++
+			}
+			if counts["first"] != tt.replayed || counts["second"] != strings.Count(tt.params, "second") || counts["third"] != 1 {
+				t.Errorf("it heard %v", counts)
+			}
+		})
 	}
 }
 

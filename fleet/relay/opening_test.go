@@ -140,6 +140,42 @@ func TestMoved_OpenedOnItsWay(t *testing.T) {
 	}
 }
 
+// The inline dialect, where each request waits for its answer: what waits for a move is answered by the node where the
+// session goes, also when the client opens it twice.
+func TestMoved_OpenedOnItsWay_Inline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"], w.settled = "a", make(chan struct{})
+		e := w.connect(plainHello, acp.Inline)
+		call := func(id int, method string) <-chan acp.Reply {
+			t.Helper()
+			sink, err := e.c.Call(t.Context(), acp.MustParse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"prompt":[]}}`, id, method)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sink
+		}
+		load, prompt, again := call(1, "session/load"), call(2, "session/prompt"), call(3, "session/load")
+		synctest.Wait()
+		w.g.Owned(went("a", "b", 0, 0))
+		b := w.dialed("b")
+		b.answers(b.takes("session/load"), `{}`)
+		b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+		b.answers(b.takes("session/load"), `{}`)
+		synctest.Wait()
+		for name, sink := range map[string]<-chan acp.Reply{"load": load, "prompt": prompt, "the other load": again} {
+			select {
+			case r := <-sink:
+				if m := acp.MustParse(r.Frame); m.Err() != nil {
+					t.Errorf("%s: %s", name, r.Frame)
+				}
+			default:
+				t.Errorf("%s was not answered", name)
+			}
+		}
+	})
+}
+
 // A session goes on to a third node before its client has followed it to the second.
 func TestMoved_TwiceInAMoment(t *testing.T) {
 	second := went("a", "b", 3, 0)
