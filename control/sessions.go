@@ -81,7 +81,7 @@ func (s *Server) closeSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.QueryParams().Has(movedTo) || c.QueryParams().Has("lastSeq") {
+	if c.QueryParams().Has(movedTo) || c.QueryParams().Has("lastSeq") || c.QueryParams().Has("edits") {
 		err = s.departSession(c, id)
 	} else {
 		err = s.o.Sessions.CloseSession(c.Request().Context(), id)

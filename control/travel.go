@@ -28,7 +28,7 @@ type Travel interface {
 	ImportSession(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions) (runtime.Imported, error)
 	TravelFolder() (dir string, remove func(), err error)
 	KeptOf(id, name string) (text []byte, arriving bool, err error)
-	DepartSession(ctx context.Context, id string, last uint64, to string) error
+	DepartSession(ctx context.Context, id string, last uint64, edits *uint64, to string) error
 }
 
 // travel makes a handler of one that needs Travel.
@@ -262,7 +262,15 @@ func (s *Server) departSession(c echo.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.o.Travel.DepartSession(c.Request().Context(), id, last, to); err != nil {
+	var edits *uint64
+	if c.QueryParams().Has("edits") {
+		n, err := uintParam("edits", c.QueryParam("edits"), 0)
+		if err != nil {
+			return err
+		}
+		edits = &n
+	}
+	if err := s.o.Travel.DepartSession(c.Request().Context(), id, last, edits, to); err != nil {
 		return err
 	}
 	s.log.Info("a session is closed here, as it goes on at another gateway", "session", id, "to", to, "last_seq", last)

@@ -244,7 +244,7 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	if hasLeft(here) {
 		return nil
 	}
-	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nodeScheme+o.Node); isNotFound(err) {
+	if err := a.api.DepartSession(ctx, s.Session, here.EventCount, nil, nodeScheme+o.Node); isNotFound(err) {
 		return nil
 	} else if err != nil {
 		return err // such as that it works: it is let go of at the end of its turn

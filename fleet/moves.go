@@ -354,7 +354,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		if err := m.leavesOut(ctx, got.LeftOut); err != nil {
 			return Moved{}, m.giveUp(ctx, err)
 		}
-		if err := m.depart(ctx, from, to, got.Session.EventCount); err != nil {
+		if err := m.depart(ctx, from, to, got.Session); err != nil {
 			return Moved{}, err
 		}
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
@@ -493,13 +493,13 @@ func (f *flow) end() {
 
 // depart has the node close the session, and note where it went. From here on the move goes on
 // also when nobody waits for it.
-func (m *move) depart(ctx context.Context, from, to *client.Client, last uint64) error {
+func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.SessionInfo) error {
 	if ctx.Err() != nil {
 		return m.giveUp(ctx, endOf(ctx))
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
 	defer cancel()
-	err := from.DepartSession(within, m.line.Session, last, nodeScheme+m.to)
+	err := from.DepartSession(within, m.line.Session, got.EventCount, &got.Edits, nodeScheme+m.to)
 	if err == nil {
 		return nil
 	}

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // What a client asks of a session in the moment in which its node lets go of it is done where it goes: what the node
@@ -58,5 +61,171 @@ func TestMove_ChangedMeanwhile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Who opens a session, or first acts on it, as its node lets go of it has it where it goes, with each event once.
+func TestMove_OpenedMeanwhile(t *testing.T) {
+	for method, params := range map[string]string{
+		"session/load":   `{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`,
+		"session/resume": `{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"after":0}}}`,
+		"session/prompt": `{"sessionId":%q,"prompt":[{"type":"text","text":"echo second"}]}`,
+	} {
+		for when, gone := range map[string]bool{"before it lets go": false, "behind that": true} {
+			t.Run(method+" "+when, func(t *testing.T) {
+				h, source := startMeddled(t)
+				c, late := h.hello(adminToken), h.hello(adminToken)
+				s := c.session("one")
+				c.says(s, "first")
+				h.bundled(s, "one")
+				source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+					if !r.URL.Query().Has("movedTo") {
+						return false
+					}
+					if gone {
+						source.box.ServeHTTP(w, r)
+					}
+					late.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"opening","method":%q,"params":%s}`, method, fmt.Sprintf(params, s)))
+					late.must("session/list", `{}`) // behind it
+					return gone
+				})
+				h.move(s, fleet.MoveRequest{Node: "two"})
+				if m := late.response(`"opening"`); m.Err() != nil {
+					t.Fatalf("%s", m.Frame())
+				}
+				late.says(s, "third")
+				want := []string{"first", "third"}
+				if method == "session/prompt" {
+					want = []string{"second", "third"}
+				}
+				if got := late.heard(s); !slices.Equal(got, want) {
+					t.Errorf("it heard %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// The same in version 2 of the protocol, where a prompt is answered at once.
+func TestMove_OpenedMeanwhile_VersionTwo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method, params string
+		replayed       int
+	}{
+		"with what was said": {"session/resume", `{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"replayFrom":{"type":"start"}}`, 1},
+		"without":            {"session/resume", `{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, 0},
+		"by a prompt":        {"session/prompt", `{"sessionId":%q,"prompt":[{"type":"text","text":"echo second"}]}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c, late := h.hello(adminToken), dial(t, h.url, adminToken)
+			late.must("initialize", `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				if !r.URL.Query().Has("movedTo") {
+					return false
+				}
+				source.box.ServeHTTP(w, r)
+				late.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"opening","method":%q,"params":%s}`, tt.method, fmt.Sprintf(tt.params, s)))
+				late.must("session/list", `{}`) // behind it
+				return true
+			})
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			if m := late.response(`"opening"`); m.Err() != nil {
+				t.Fatalf("%s", m.Frame())
+			}
+			late.must("session/prompt", prompt(s, "echo third"))
+			late.next(0, "the last", func(m *acp.Message) bool { return saidIn(m) == "third" })
+			counts := map[string]int{}
+			for _, text := range late.heard(s) {
+				counts[text]++
+			}
+			if counts["first"] != tt.replayed || counts["second"] != strings.Count(tt.params, "second") || counts["third"] != 1 {
+				t.Errorf("it heard %v", counts)
+			}
+		})
+	}
+}
+
+// What is changed at the node's own address while a session is moved, and no event tells, is not left behind: the session
+// stays, and the next move takes it along.
+func TestMove_EditedMeanwhile(t *testing.T) {
+	for what, params := range map[string]string{"metadata": `"metadata":{"ticket":"X-1"}`, "title": `"title":"a name of its own"`} {
+		t.Run(what, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			direct := dial(t, h.url+"/nodes/one", adminToken)
+			direct.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+			source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Has("movedTo") {
+					direct.must("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,%s}`, s, params))
+				}
+				return false
+			})
+			if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+				t.Errorf("%s: %s", kind, detail)
+			}
+			source.meddle(nil)
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			got := h.session(s)
+			has := map[string]bool{"metadata": rawjson.MemberString(got.Metadata, "ticket") == "X-1", "title": got.Title == "a name of its own"}
+			if got.Node != "two" || !has[what] {
+				t.Errorf("at %s it has the title %q and the metadata %s", got.Node, got.Title, got.Metadata)
+			}
+			c.says(s, "second")
+		})
+	}
+}
+
+// A close, or a delete, is under way to the node of a session when a move begins, and comes there behind that. It is done
+// where the session is then.
+func TestMove_EndedAsItBegins(t *testing.T) {
+	for what, end := range map[string]struct {
+		method, path string
+		ended        func(h *hub, s string) bool
+	}{
+		"close": {http.MethodPost, "/close", func(h *hub, s string) bool {
+			got := h.session(s)
+			return got.Node == "two" && got.State == runtime.StateClosed
+		}},
+		"delete": {http.MethodDelete, "", func(h *hub, s string) bool { return len(h.listed(s)) == 0 }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			c.stop() // who has it open follows it, and that opens it
+			come, left := make(chan struct{}), make(chan struct{})
+			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Query().Has("movedTo"):
+					source.box.ServeHTTP(w, r)
+					close(left)
+					return true
+				case r.Method == end.method && r.URL.Path == "/v2/sessions/"+s+end.path:
+					close(come)
+					<-left
+				}
+				return false
+			})
+			status := make(chan int, 1)
+			go func() {
+				got, _ := h.ask(end.method, "/v2/sessions/"+s+end.path, adminToken, nil)
+				status <- got
+			}()
+			<-come
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			if got := <-status; got != http.StatusNoContent {
+				t.Errorf("%d", got)
+			}
+			h.await("it has ended where it went", func() bool { return end.ended(h, s) })
+		})
 	}
 }

@@ -197,18 +197,20 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 }
 
 // Moving implements [relay.Fleet].
-func (n nodes) Moving(t store.Token, id string) bool {
+func (n nodes) Moving(t store.Token, id string) string {
 	s, _, err := n.h.lookUp(t, id, "", 0)
 	if err != nil {
-		return false
+		return ""
 	}
-	o := n.h.o.Store.Owner(store.LineOf(s.Info))
-	return o != nil && n.h.underWay(o.Moving)
+	if o := n.h.o.Store.OwnerTold(store.LineOf(s.Info)); o != nil && n.h.underWay(o.Moving) {
+		return o.Moving.ID
+	}
+	return ""
 }
 
 // Settle implements [relay.Fleet].
 func (n nodes) Settle(ctx context.Context, t store.Token, id string) {
-	_ = n.h.until(ctx, relay.HoldFor, func() bool { return !n.Moving(t, id) }) // who is gone needs no answer
+	_ = n.h.until(ctx, relay.HoldFor, func() bool { return n.Moving(t, id) == "" }) // who is gone needs no answer
 }
 
 // Copy implements [relay.Fleet].

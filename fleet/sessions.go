@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -558,7 +560,50 @@ func (h *Hub) askNode(w http.ResponseWriter, r *http.Request, c call) error {
 	if state == SessionGone {
 		return problem.New(problem.SessionNotFound, "%s has session %q no more; what the hub has of it is at /v2/sessions/%s/events", s.Node, s.Session, c.params["id"])
 	}
+	if r.Method == http.MethodPost && c.params["rest"] == "close" && !r.URL.Query().Has(movedTo) {
+		return h.changeAtNode(s, w, r, c)
+	}
 	return h.toNodeOf(s, w, r, c)
+}
+
+// changeAtNode passes on what changes a session, and has no body. If a move has begun before it came to the node, that has
+// changed what it is about to let go of, or what is left there: it is done once more where the session is then.
+func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Request, c call) error {
+	kept := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+	failed := h.toNodeOf(s, kept, r, c)
+	if o := h.o.Store.Owner(store.LineOf(s.Info)); o != nil && (o.Node != s.Node || h.underWay(o.Moving)) {
+		if now, state, err := h.settledSession(r, c); err == nil && now.Node != s.Node && h.atNode(now, state) {
+			return h.toNodeOf(now, w, r, c)
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	maps.Copy(w.Header(), kept.header)
+	w.WriteHeader(kept.status)
+	_, _ = w.Write(kept.body.Bytes()) // who is gone needs no answer
+	return nil
+}
+
+// keptAnswer is an answer that is not written yet.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer // at most maxKeptAnswer: what is more is left out
+}
+
+const maxKeptAnswer = 64 << 10 // bytes; a problem document is all that comes
+
+// Header implements [http.ResponseWriter].
+func (k *keptAnswer) Header() http.Header { return k.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (k *keptAnswer) WriteHeader(status int) { k.status = status }
+
+// Write implements [http.ResponseWriter].
+func (k *keptAnswer) Write(p []byte) (int, error) {
+	k.body.Write(p[:min(len(p), max(0, maxKeptAnswer-k.body.Len()))])
+	return len(p), nil
 }
 
 // settledSession is sessionOf for what changes a session: while it is on its way to another node it waits,
@@ -602,7 +647,7 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 		return problem.New(problem.Conflict, "%s has the session and is connected: without copy=true, and by sandbox-agent sessions delete, it is deleted there, and its copy with it", s.Node)
 	case h.atNode(s, state):
 		h.relay.ForgetMade(s.Session)
-		return h.toNodeOf(s, w, r, c)
+		return h.changeAtNode(s, w, r, c)
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}

@@ -870,7 +870,7 @@ func TestDepart_WhileItIsDeleted(t *testing.T) {
 			id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
 			m := a.conn().next(t, "session/delete")
 			left := make(chan error, 1)
-			go func() { left <- r.DepartSession(t.Context(), s, i.EventCount, "node://two") }()
+			go func() { left <- r.DepartSession(t.Context(), s, i.EventCount, nil, "node://two") }()
 			synctest.Wait()
 			select {
 			case err := <-left:

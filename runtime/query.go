@@ -412,12 +412,12 @@ func (r *Runtime) CloseSession(ctx context.Context, id string) error {
 
 // DepartSession closes a session that goes on at another gateway, and notes which; see
 // [session.Session.Depart].
-func (r *Runtime) DepartSession(ctx context.Context, id string, last uint64, to string) error {
+func (r *Runtime) DepartSession(ctx context.Context, id string, last uint64, edits *uint64, to string) error {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return noSession(id)
 	}
-	return s.Depart(ctx, last, to)
+	return s.Depart(ctx, last, edits, to)
 }
 
 // DeleteSession ends the session and removes everything of it.

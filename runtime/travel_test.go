@@ -275,7 +275,7 @@ func TestExport_MeetsAClose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.DepartSession(t.Context(), id, s.EventCount, "node://elsewhere"); err != nil {
+			if err := r.DepartSession(t.Context(), id, s.EventCount, nil, "node://elsewhere"); err != nil {
 				t.Error(err)
 			}
 		}, []string{"moved"}, true},

@@ -187,7 +187,7 @@ func (j *journey) teleportAs(started chan<- *os.Process) (told string, err error
 // placed is what is known of the session at a gateway.
 type placed struct {
 	State    string
-	Metadata struct{ MovedTo string }
+	Metadata struct{ MovedTo, Ticket string }
 }
 
 // at returns the session at a gateway, nil where it is not.
@@ -527,11 +527,25 @@ func TestTeleport_GoesOnMeanwhile(t *testing.T) {
 	if here, there := j.at(j.from), j.at(j.to); here.State == "closed" || there == nil || there.State != "closed" {
 		t.Errorf("%+v and %+v", here, there)
 	}
+	edit := sync.OnceFunc(func() {
+		c.must("_sandboxagent/session/set_metadata", map[string]any{"sessionId": j.id, "metadata": map[string]string{"ticket": "X-1"}})
+	})
+	j.a.on(func(step string) {
+		if strings.HasPrefix(step, "asked POST") && strings.HasSuffix(step, "/close") {
+			edit()
+		}
+	})
+	if told, err := j.teleport(); err == nil || !strings.Contains(told, "went on here while it was moved") {
+		t.Errorf("what no event tells: %v, %s", err, told)
+	}
 	j.before = j.from.events(j.id)
 	if told, err := j.teleport(); err != nil {
 		t.Fatalf("%v, %s", err, told)
 	}
 	same(t, j.to.events(j.id), j.before)
+	if there := j.at(j.to); there.Metadata.Ticket != "X-1" {
+		t.Errorf("its metadata is %v", there.Metadata)
+	}
 	if b, err := os.ReadFile(filepath.Join(j.away, "d0", "file-0")); err != nil || string(b) != "changed again\n" {
 		t.Errorf("%q, %v", b, err)
 	}

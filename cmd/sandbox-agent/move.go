@@ -83,7 +83,7 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 		return none, m.other(id)
 	case went != "" && there.State != runtime.StateClosed: // it was moved before
 		return runtime.Imported{Session: there, LeftOut: []string{}}, nil
-	case there.State == runtime.StateClosed && (there.EventCount < here.EventCount || rawjson.MemberString(there.Metadata, movedTo) != ""):
+	case there.State == runtime.StateClosed && (there.EventCount < here.EventCount || went == "" && there.Edits < here.Edits || rawjson.MemberString(there.Metadata, movedTo) != ""):
 		return m.bringAll(ctx, &here, &there)
 	case there.State == runtime.StateClosed && went == "" && there.EventCount == here.EventCount && m.workspace && !m.copy:
 		// It has arrived before, and files may have changed since. One that somebody has closed
@@ -272,7 +272,7 @@ func (w *watched) Read(p []byte) (int, error) {
 // leave closes the session here, with a note where it went, and opens it there.
 func (m *move) leave(ctx context.Context, got runtime.Imported) (runtime.Imported, error) {
 	id := got.Session.ID
-	err := m.from.DepartSession(ctx, id, got.Session.EventCount, m.address)
+	err := m.from.DepartSession(ctx, id, got.Session.EventCount, &got.Session.Edits, m.address)
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Conflict {
 		return got, during(err, "session %s went on here while it was moved, and stays here; what is at %s is closed, and the same command brings the rest", id, m.address)
 	}

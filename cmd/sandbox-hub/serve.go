@@ -261,8 +261,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	srv := cmdline.HTTPServer(h, log)
 	srv.ConnContext = connections.Context
 	bounded := connections.Listen(ln)
-	served := make(chan error, 1)
+	served := make(chan error, 2)
 	go func() { served <- shown.Serve(srv, bounded) }()
+	go func() {
+		select {
+		case <-kept.SetBack():
+			served <- store.ErrSetBack
+		case <-ran:
+		}
+	}()
 	announce(cfg, ln.Addr(), made, log, std)
 
 	ended, err := cmdline.Await(ctx, served, signals, log)

@@ -2,11 +2,13 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -97,8 +99,17 @@ func (c *Client) ImportSession(ctx context.Context, file io.Reader, o ImportOpti
 }
 
 // DepartSession closes a session that goes on at the gateway at to, and notes that in its
-// metadata. It is refused when the session works, or has events behind last.
-func (c *Client) DepartSession(ctx context.Context, id string, last uint64, to string) error {
+// metadata. It is refused when the session works, has events behind last, or was edited since it had so many edits, where
+// those are given.
+func (c *Client) DepartSession(ctx context.Context, id string, last uint64, edits *uint64, to string) error {
 	q := url.Values{"movedTo": {to}, "lastSeq": {strconv.FormatUint(last, 10)}}
-	return c.do(ctx, http.MethodPost, q, nil, "v2", "sessions", id, "close")
+	if edits != nil {
+		q.Set("edits", strconv.FormatUint(*edits, 10))
+	}
+	err := c.do(ctx, http.MethodPost, q, nil, "v2", "sessions", id, "close")
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.InvalidRequest && p.Extensions["parameter"] == "edits" {
+		q.Del("edits") // a gateway of an earlier version
+		err = c.do(ctx, http.MethodPost, q, nil, "v2", "sessions", id, "close")
+	}
+	return err
 }

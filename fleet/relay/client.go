@@ -359,43 +359,83 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 	if !m.HasSession() {
 		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
 	}
-	l, found, err := c.lineOf(m)
+	l, err := c.lineOf(m)
 	if err != nil {
 		return c.loadCopy(q, m, err)
 	}
-	if !c.token.Scope.Allows(store.ScopeDrive) {
-		own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m, found.Cwd))
-		m = &own
-	}
-	s, fresh, err := c.attach(l, m.Session())
+	s, fresh, err := c.attach(l, m)
 	if err != nil {
 		return err
 	}
-	s.asked()
+	own := m.Clone() // of those that wait
+	c.open(q, s, &own, fresh, true)
+	if fresh {
+		c.hear(s)
+	}
+	return nil
+}
+
+// open has the node of a session open it for the client, who is answered with that. Fresh says that it is to be none of
+// the connection's when it is not opened. What a node has refused because a move had begun is asked once more,
+// where the session is then.
+func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh, first bool) {
 	c.mu.Lock()
 	s.opens++
 	c.mu.Unlock()
-	answered := func(ok bool) {
+	answered := func(refused *acp.Message) {
 		c.mu.Lock()
 		s.opens--
-		unwanted := !ok && (fresh || s.left && s.opens == 0)
-		s.left = s.left && !ok
+		unwanted := refused != nil && (fresh || s.left && s.opens == 0)
+		s.left = s.left && refused != nil
 		c.mu.Unlock()
 		if unwanted {
 			c.detach(s)
+			c.release(s, refused)
 		}
 	}
-	if err := l.call(q, m, func(res *acp.Message) {
-		if answered(res.Err() == nil); res.Err() != nil {
-			q.Forward(nil, res)
-			return
-		}
-		c.opened(q, s, l.signed(res.Result()))
-	}); err != nil {
-		answered(false)
-		return err
+	failed := func(err error) {
+		res := acp.NewError("0", viewer.ErrorOf(err))
+		answered(&res)
+		q.Fail(nil, err)
 	}
-	return nil
+	if err := c.whenOpen(s, func(refused *acp.Message) error {
+		if refused != nil { // it is the connection's no more
+			answered(refused)
+			if err := c.openSession(q, m); err != nil {
+				q.Fail(nil, err)
+			}
+			return nil
+		}
+		s.asked()
+		at, sent := c.beginOpen(s), m
+		if !c.token.Scope.Allows(store.ScopeDrive) {
+			own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m, c.cwdAt(s, at)))
+			sent = &own
+		}
+		err := at.call(q, sent, func(res *acp.Message) {
+			c.endOpen(s, res.Err() == nil)
+			switch {
+			case first && c.hasLeft(s, at, res):
+				c.open(q, s, m, fresh, false)
+				c.mu.Lock()
+				s.opens-- // only now: it is still wanted
+				c.mu.Unlock()
+			case res.Err() != nil:
+				answered(res)
+				q.Forward(nil, res)
+			default:
+				answered(nil)
+				c.opened(q, s, at.signed(res.Result()))
+			}
+		})
+		if err != nil {
+			c.endOpen(s, false)
+			failed(err)
+		}
+		return nil
+	}, failed); err != nil {
+		failed(err)
+	}
 }
 
 // watchingParams are the params with which somebody opens a session who may only read:
@@ -450,7 +490,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if !named && changes(q.Method()) {
 		return c.changeSession(q, m)
 	}
-	l, found, err := c.lineOf(m)
+	l, err := c.lineOf(m)
 	if err != nil {
 		return err
 	}
@@ -463,52 +503,93 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if isLost {
 		return problem.New(problem.NodeOffline, "what session %q has said meanwhile did not reach this connection, because %s: open it with session/load or session/resume, then go on", id, gone.why)
 	}
-	s, fresh, err := c.attach(l, id)
+	s, fresh, err := c.attach(l, m)
 	if err != nil {
 		return err
 	}
 	if fresh {
-		if err := c.join(s, found); err != nil {
-			c.detach(s)
-			refused := acp.NewError("0", viewer.ErrorOf(err))
-			c.release(s, &refused) // who came meanwhile waits for it
-			return err
-		}
+		c.join(s, true)
 	}
 	own := m.Clone() // of those that wait
-	return c.ask(q, s, &own, true)
+	err = c.ask(q, s, &own, true)
+	if fresh {
+		c.hear(s)
+	}
+	return err
 }
 
 // changeSession passes on what changes a session, to where the session is on its way to: at the node that it leaves that
 // would be of what is left there.
 func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
-	id, own := m.Session(), m.Clone() // of those that wait
-	c.mu.Lock()
-	open := c.sessions[id]
-	c.mu.Unlock()
-	pass := func() error {
-		l, _, err := c.lineOf(&own)
+	own := m.Clone() // of those that wait
+	return c.whenSettled(q, m.Session(), func() error {
+		l, err := c.lineOf(&own)
 		if err != nil {
 			return err
 		}
-		return l.call(q, &own, func(res *acp.Message) { l.answered(q, id, res) })
+		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, res) })
+	})
+}
+
+// changed takes the answer to what changes a session. If a move has begun before it came to the node, that has changed
+// what it is about to let go of, or what is left there: it is done once more, where the session is when the
+// move is over, unless that is still the same node.
+func (c *Client) changed(q *viewer.Request, at *line, m, res *acp.Message) {
+	id := m.Session()
+	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
+	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
+		at.answered(q, id, res)
+		return
 	}
+	if err := c.whenSettled(q, id, func() error {
+		if !again() {
+			at.answered(q, id, res)
+			return nil
+		}
+		l, err := c.lineOf(m)
+		if err != nil {
+			return err
+		}
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
+	}); err != nil {
+		q.Fail(nil, err)
+	}
+}
+
+// whenSettled calls f when the session with the id is on its way to no other node. An error of f that comes later is the
+// answer to the request.
+func (c *Client) whenSettled(q *viewer.Request, id string, f func() error) error {
+	c.mu.Lock()
+	open := c.sessions[id]
+	c.mu.Unlock()
 	failed := func(err error) { q.Fail(nil, err) }
 	switch {
 	case open != nil:
-		return c.whenOpen(open, func(*acp.Message) error { return pass() }, failed)
-	case !c.g.fleet.Moving(c.token, id):
-		return pass()
+		return c.whenOpen(open, func(*acp.Message) error { return f() }, failed)
+	case c.g.fleet.Moving(c.token, id) == "":
+		return f()
 	}
 	if !c.begin(func() {
 		c.g.fleet.Settle(c.ctx, c.token, id)
-		if err := pass(); err != nil {
+		if err := f(); err != nil {
 			failed(err)
 		}
 	}) {
 		return errEnded
 	}
 	return nil
+}
+
+// nodeOf returns the node that has a session, that of the connection's if it is one of those; "" if that is not known.
+func (c *Client) nodeOf(id string) string {
+	c.mu.Lock()
+	s := c.sessions[id]
+	c.mu.Unlock()
+	if s != nil {
+		return s.at().node
+	}
+	found, _ := c.g.find(c.token, id, "")
+	return found.Node
 }
 
 // ask sends a request to the node of a session when it is open there. One that the node has refused because
@@ -531,39 +612,6 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, first bool) 
 			q.Forward(s, res)
 		})
 	}, failed)
-}
-
-// hasLeft reports whether a node has refused something because the session is on its way to another one.
-func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
-	if res.Err() == nil || rawjson.MemberString(res.Err().Data, "type") != problem.Conflict.Type() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return s.moving != "" || s.at() != at
-}
-
-// join opens a session that the client acts on and has not opened: its events from now on
-// are the connection's, also when the way to the node breaks.
-func (c *Client) join(s *session, found Found) error {
-	c.mu.Lock()
-	s.opening = true
-	c.mu.Unlock()
-	o := rawjson.Object{}.String("sessionId", s.id)
-	if found.Cwd != "" {
-		o = o.String("cwd", found.Cwd)
-	}
-	m := acp.NewRequest("0", acp.MethodSessionResume, o.Raw("mcpServers", []byte("[]")).End())
-	return s.at().call(nil, &m, func(res *acp.Message) {
-		var refused *acp.Message
-		if res.Err() != nil {
-			refused = res
-			c.detach(s)
-		} else {
-			s.saw(res.Result())
-		}
-		c.release(s, refused)
-	})
 }
 
 // toNode passes a request about no session on to the node that it names, or the only one.
@@ -604,7 +652,7 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		}
 		l, is, failed := c.lineOfChild(m)
 		if !is {
-			l, _, failed = c.lineOf(m)
+			l, failed = c.lineOf(m)
 		}
 		if err = failed; err == nil {
 			l.tellNode(m.Clone())
@@ -632,13 +680,15 @@ func (c *Client) answered(m *acp.Message) {
 	a.line.tellNode(m.Rewritten(a.id, ""))
 }
 
-// attach makes a session one of the connection; fresh says that it was not. A session that
-// was lost is one again.
-func (c *Client) attach(l *line, id string) (_ *session, fresh bool, err error) {
+// attach makes the session that a message names one of the connection; fresh says that it was not: then what is asked
+// of it waits for hear. A session that was lost is one again.
+func (c *Client) attach(l *line, m *acp.Message) (_ *session, fresh bool, err error) {
+	id := m.Session()
+	_, named := rawjson.Member(m.Meta(), acp.MetaKey, "node")
 	c.mu.Lock()
 	had := c.sessions[id]
 	switch {
-	case had != nil && had.at() == l:
+	case had != nil && (had.at() == l || !named): // it can have been moved since the line was looked for
 		c.mu.Unlock()
 		return had, false, nil
 	case had != nil:
@@ -649,6 +699,7 @@ func (c *Client) attach(l *line, id string) (_ *session, fresh bool, err error) 
 		return nil, false, problem.New(problem.TooManyRequests, "this connection has %d sessions open: detach from some, or use another connection", maxSessions)
 	}
 	s := newSession(c, l, id)
+	s.moving = moveUnheard
 	c.sessions[id] = s
 	before, wasLost := c.lost[id]
 	delete(c.lost, id)
@@ -671,12 +722,11 @@ func (c *Client) detach(s *session) {
 	c.Detach(s)
 }
 
-// lineOf returns the connection to the node of the session that a message names, and what
-// the store says of that one if it was asked.
-func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
+// lineOf returns the connection to the node of the session that a message names.
+func (c *Client) lineOf(m *acp.Message) (*line, error) {
 	at, err := selectionIn(m.Meta())
 	if err != nil {
-		return nil, Found{}, err
+		return nil, err
 	}
 	id := m.Session()
 	c.mu.Lock()
@@ -688,14 +738,13 @@ func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
 		found.Node = s.at().node
 	default:
 		if found, err = c.g.find(c.token, id, at.name); err != nil {
-			return nil, Found{}, err
+			return nil, err
 		}
 	}
 	if _, err := c.g.fleet.Node(c.token, found.Node); err != nil {
-		return nil, found, err // its labels have changed, or it was forgotten
+		return nil, err // its labels have changed, or it was forgotten
 	}
-	l, err := c.lineTo(found.Node, found.Agent)
-	return l, found, err
+	return c.lineTo(found.Node, found.Agent)
 }
 
 // lineOfChild is lineOf for a message that names a subagent of a session that the client has open; is says that

@@ -1,48 +1,82 @@
 package relay
 
 import (
+	"slices"
+	"strings"
+	"time"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
-// held is a request, or a cancel behind some, that waits until its session can be reached.
+// held is what waits until its session can be reached.
 type held struct {
-	send    func(refused *acp.Message) // with the node's answer if the session could not be opened
-	cancels bool
+	kind heldKind
+	send func(refused *acp.Message) // with the node's answer if the session could not be opened
 }
+
+type heldKind uint8
+
+const (
+	heldRequest heldKind = iota
+	heldCancel           // behind some requests
+	heldOpening          // the hub's own request to open the session: its answer releases what is behind it
+)
+
+const (
+	maxHeld = 64 // requests that wait for a session to be opened; more are refused
+
+	// What session.moving says beside the id of a move.
+	moveUnheard = "not heard yet"    // the hub is about to be asked whether the session is moved
+	moveRefused = "told by its node" // the node says that the session went, and the hub does not say so yet
+)
+
+// awaitsLocked reports whether what is asked of the session must wait. Client.mu is held.
+func (s *session) awaitsLocked() bool { return s.moving != "" || s.next != nil }
 
 // release lets those go on that wait for a session to be opened, unless it is being moved.
 func (c *Client) release(s *session, refused *acp.Message) {
 	for {
 		c.mu.Lock()
-		if s.moving != "" && refused == nil {
+		if len(s.held) == 0 || s.awaitsLocked() && refused == nil {
 			s.opening = false
 			c.mu.Unlock()
 			return
 		}
-		held := s.held
-		s.held, s.opening = nil, len(held) > 0 // who comes meanwhile comes behind
+		h := s.held[0]
+		s.held, s.opening = s.held[1:], true // who comes meanwhile comes behind
 		c.mu.Unlock()
-		if len(held) == 0 {
-			return
-		}
-		for _, h := range held {
-			if h.send(refused); !h.cancels {
-				c.mu.Lock()
-				s.waiting--
-				c.mu.Unlock()
+		h.send(refused)
+		switch h.kind {
+		case heldRequest:
+			c.mu.Lock()
+			s.waiting--
+			c.mu.Unlock()
+		case heldOpening:
+			if refused == nil {
+				return
 			}
 		}
 	}
 }
 
-const maxHeld = 64 // requests that wait for a session to be opened; more are refused
+func (c *Client) releaseUnlessOpening(s *session) {
+	c.mu.Lock()
+	opening := s.opening
+	s.opening = true // who comes meanwhile comes behind
+	c.mu.Unlock()
+	if !opening { // else the answer to that releases them
+		c.release(s, nil)
+	}
+}
 
 // whenOpen calls f when the session is open, with what the node answered if it cannot be
 // opened. An error of f that comes later goes to failed.
 func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed func(error)) error {
 	c.mu.Lock()
-	if !s.opening && s.moving == "" {
+	if !s.opening && !s.awaitsLocked() && len(s.held) == 0 {
 		c.mu.Unlock()
 		return f(nil)
 	}
@@ -51,7 +85,7 @@ func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed
 		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.at().node)
 	}
 	s.waiting++
-	s.held = append(s.held, held{send: func(refused *acp.Message) {
+	s.held = append(s.held, held{heldRequest, func(refused *acp.Message) {
 		if err := f(refused); err != nil {
 			failed(err)
 		}
@@ -65,12 +99,164 @@ func (c *Client) cancelHeld(m acp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sessions[m.Session()]
-	if s == nil || s.waiting == 0 || len(s.held) > 0 && s.held[len(s.held)-1].cancels {
+	if s == nil || s.waiting == 0 || len(s.held) > 0 && s.held[len(s.held)-1].kind == heldCancel {
 		return
 	}
-	s.held = append(s.held, held{cancels: true, send: func(refused *acp.Message) {
+	s.held = append(s.held, held{heldCancel, func(refused *acp.Message) {
 		if refused == nil {
 			s.at().tellNode(m)
 		}
 	}})
+}
+
+// hear has what is asked of a session wait that is being moved as it becomes one of the connection. What the hub tells
+// of it from then on comes by owned, and is newer.
+func (c *Client) hear(s *session) {
+	move := c.g.fleet.Moving(c.token, s.id)
+	c.mu.Lock()
+	unheard := s.moving == moveUnheard
+	if unheard {
+		s.moving = ""
+		c.moveLocked(s, move)
+	}
+	c.mu.Unlock()
+	if unheard && move == "" {
+		c.releaseUnlessOpening(s)
+	}
+}
+
+// moveLocked notes the move that a session waits for, "" for none. Client.mu is held.
+func (c *Client) moveLocked(s *session, move string) {
+	was := s.moving
+	if s.moving = move; move == "" || move == was {
+		return
+	}
+	atMost := HoldFor
+	if move == moveRefused {
+		atMost = HearFor
+	}
+	c.beginLocked(func() { c.stopHolding(s, move, atMost) })
+}
+
+// stopHolding lets requests go on that have waited for a move for long.
+func (c *Client) stopHolding(s *session, move string, atMost time.Duration) {
+	late := time.NewTimer(atMost)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-c.ctx.Done():
+		return
+	}
+	c.mu.Lock()
+	still := s.moving == move
+	if still {
+		s.moving = ""
+	}
+	c.mu.Unlock()
+	if still {
+		c.releaseUnlessOpening(s)
+	}
+}
+
+// hasLeft reports whether a node has refused something because the session is on its way to another one. The node can
+// know that before the hub does.
+func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
+	if res.Err() == nil || rawjson.MemberString(res.Err().Data, "type") != problem.Conflict.Type() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.leftLocked(at) {
+		return true
+	}
+	node, went := strings.CutPrefix(rawjson.MemberString(res.Err().Data, "movedTo"), "node://")
+	if went = went && node != at.node; went {
+		c.moveLocked(s, moveRefused)
+	}
+	return went
+}
+
+// movesFrom reports whether a session is at another node than the one that has answered a request, or on its way to one.
+func (c *Client) movesFrom(at *line, id string, res *acp.Message) bool {
+	c.mu.Lock()
+	s := c.sessions[id]
+	left := s != nil && s.leftLocked(at)
+	c.mu.Unlock()
+	if left || s != nil {
+		return left || c.hasLeft(s, at, res)
+	}
+	node := c.nodeOf(id)
+	return c.g.fleet.Moving(c.token, id) != "" || node != "" && node != at.node
+}
+
+// leftLocked reports whether the session is at another node than the one of a line, or on its way to one. Client.mu is held.
+func (s *session) leftLocked(at *line) bool { return s.awaitsLocked() || s.at() != at }
+
+// beginOpen notes that a node is about to be asked to open a session, and returns the connection to it.
+func (c *Client) beginOpen(s *session) *line {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.asking++
+	return s.at()
+}
+
+// endOpen notes the answer of a node to that. If the session went on meanwhile it is followed now: before, it was not
+// known whether there is anything to follow.
+func (c *Client) endOpen(s *session, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.asking--
+	s.open = s.open || ok
+	if s.next != nil {
+		c.beginLocked(func() { c.follow(s) })
+	}
+}
+
+// join opens a session that the client acts on and has not opened, before what waits: its events from now on
+// are the connection's, also when the way to the node breaks. One that goes elsewhere is opened there.
+func (c *Client) join(s *session, first bool) {
+	send := func(refused *acp.Message) {
+		if refused != nil {
+			return
+		}
+		at := c.beginOpen(s)
+		opened := func(res *acp.Message) {
+			c.endOpen(s, res.Err() == nil)
+			var refused *acp.Message
+			switch {
+			case res.Err() == nil:
+				s.saw(res.Result())
+			case first && c.hasLeft(s, at, res):
+				c.join(s, false)
+				return
+			default:
+				refused = res
+				c.detach(s)
+			}
+			c.release(s, refused)
+		}
+		o := rawjson.Object{}.String("sessionId", s.id)
+		if cwd := c.cwdAt(s, at); cwd != "" {
+			o = o.String("cwd", cwd)
+		}
+		m := acp.NewRequest("0", acp.MethodSessionResume, o.Raw("mcpServers", []byte("[]")).End())
+		if err := at.call(nil, &m, opened); err != nil {
+			res := acp.NewError("0", viewer.ErrorOf(err))
+			opened(&res)
+		}
+	}
+	c.mu.Lock()
+	s.held, s.opening = slices.Insert(s.held, 0, held{heldOpening, send}), true
+	c.mu.Unlock()
+	c.release(s, nil)
+}
+
+// cwdAt returns the directory that a session has at a node, "" if that is not known.
+func (c *Client) cwdAt(s *session, at *line) string {
+	for _, node := range []string{at.node, ""} { // what the store has of a node may come later than the session
+		if found, err := c.g.find(c.token, s.id, node); err == nil && found.Node == at.node && found.Cwd != "" {
+			return found.Cwd
+		}
+	}
+	return ""
 }

@@ -426,6 +426,7 @@ func (l *line) made(q *viewer.Request, res *acp.Message) {
 	}
 	c := l.c
 	s := newSession(c, l, id)
+	s.open = true
 	s.saw(res.Result())
 	c.mu.Lock()
 	had, full := c.sessions[id], len(c.sessions) >= maxSessions

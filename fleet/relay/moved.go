@@ -87,73 +87,78 @@ func (c *Client) owned(o *store.Owner) {
 		return
 	}
 	was := s.moving
-	s.moving = move
-	if move != "" && move != was {
-		c.beginLocked(func() { c.stopHolding(s, move) })
-	}
-	switch {
-	case went:
-		c.beginLocked(func() { c.follow(s, o) })
-	case was != "" && move == "":
+	c.moveLocked(s, move)
+	if s.next = nil; went { // of several moves the last one counts
+		s.next = o
+		c.beginLocked(func() { c.follow(s) })
+	} else if was != "" && move == "" {
 		c.beginLocked(func() { c.releaseUnlessOpening(s) })
 	}
 }
 
-// stopHolding lets requests go on that have waited for a move for long.
-func (c *Client) stopHolding(s *session, move string) {
-	late := time.NewTimer(HoldFor)
-	defer late.Stop()
-	select {
-	case <-late.C:
-	case <-c.ctx.Done():
-		return
-	}
-	c.mu.Lock()
-	still := s.moving == move
-	if still {
-		s.moving = ""
-	}
-	c.mu.Unlock()
-	if still {
+// follow goes on with a session where it is now, also when it goes further meanwhile.
+func (c *Client) follow(s *session) {
+	s.following.Lock()
+	defer s.following.Unlock()
+	for {
+		c.mu.Lock()
+		o := s.next
+		c.mu.Unlock()
+		if o == nil || !c.goOn(s, o) {
+			return
+		}
+		c.mu.Lock()
+		if s.next == o {
+			s.next = nil
+		}
+		c.mu.Unlock()
 		c.releaseUnlessOpening(s)
 	}
 }
 
-func (c *Client) releaseUnlessOpening(s *session) {
-	c.mu.Lock()
-	opening := s.opening
-	s.opening = true // who comes meanwhile comes behind
-	c.mu.Unlock()
-	if !opening { // else the answer to that releases them
-		c.release(s, nil)
-	}
-}
-
-// follow goes on with a session at the node that has it now, right behind what the client was given
-// of it. Of events that the node before it has lost with itself the client is told.
-func (c *Client) follow(s *session, o *store.Owner) {
+// goOn goes on with a session at another node, right behind what the client was given
+// of it. Of events that the node before it has lost with itself the client is told. A session that was never open
+// is opened by what waits for it. One that a node is still asked to open is left until that has answered: false.
+func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	from := s.at()
 	to, err := c.lineFor(o.Node, s.id)
 	if from == to {
-		return
+		return true
 	}
 	if err != nil {
 		c.mu.Lock()
 		c.loseLocked(s, "it went to another node: "+err.Error())
-		s.moving = ""
+		s.moving, s.next = "", nil
 		c.mu.Unlock()
 		from.forsake(s)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
 		c.release(s, &refused)
-		return
+		return true
 	}
 	c.mu.Lock()
-	if s.at() != from || c.sessions[s.id] != nil && c.sessions[s.id] != s {
+	had := c.sessions[s.id]
+	switch {
+	case had != nil && had != s:
 		c.mu.Unlock()
-		return // somebody was faster
+		return true // the client has opened it anew
+	case !s.open && s.asking > 0:
+		c.mu.Unlock()
+		return false
+	case !s.open && had == nil:
+		c.mu.Unlock()
+		refused := acp.NewError("0", viewer.ErrorOf(problem.New(problem.NodeOffline, "the connection to %s ended before session %q was open: try again", from.node, s.id)))
+		c.release(s, &refused)
+		return true
 	}
 	s.line.Store(to)
+	if !s.open {
+		c.mu.Unlock()
+		return true
+	}
 	s.opening = true
+	if s.next == o {
+		s.next = nil
+	}
 	delete(c.lost, s.id)
 	c.sessions[s.id] = s
 	c.mu.Unlock()
@@ -166,14 +171,22 @@ func (c *Client) follow(s *session, o *store.Owner) {
 	}
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params.Raw("mcpServers", []byte("[]")).End(), strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
-		var refused *acp.Message
-		if res.Err() != nil {
-			refused = res
-			c.mu.Lock()
-			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
+		further := c.hasLeft(s, to, res)
+		c.mu.Lock()
+		if s.at() != to { // it is opened at the next one already
 			c.mu.Unlock()
-		} else if !left.Lost {
+			return
+		}
+		if res.Err() != nil {
+			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
+		}
+		c.mu.Unlock()
+		var refused *acp.Message
+		switch {
+		case res.Err() == nil && !left.Lost:
 			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
+		case res.Err() != nil && !further:
+			refused = res
 		}
 		c.release(s, refused)
 	}
@@ -181,6 +194,7 @@ func (c *Client) follow(s *session, o *store.Owner) {
 		res := acp.NewError("0", viewer.ErrorOf(err))
 		opened(&res)
 	}
+	return true
 }
 
 func movedNotice(id, from string, o *store.Owner, left *store.Other, res *acp.Message) []byte {

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -38,12 +39,17 @@ type session struct {
 	gone atomic.Bool          // the store has heard that it is deleted
 
 	// Guarded by Client.mu.
-	opening bool   // the hub itself has asked the node to open it
-	opens   int    // requests of the client to open it that are not answered
-	left    bool   // the client has left it, and wants it again behind that
-	moving  string // the move that it waits for, "" for none
-	held    []held // what waits for that, in its order
-	waiting int    // requests among them, also those that are being sent; bounded by maxHeld
+	open    bool         // a node has opened it for this connection
+	asking  int          // requests to open it that are with its node
+	opening bool         // the hub itself has asked the node to open it, or is sending what has waited for that
+	opens   int          // requests of the client to open it that are not answered
+	left    bool         // the client has left it, and wants it again behind that
+	moving  string       // the move that it waits for, "" for none
+	next    *store.Owner // who has it now, while this connection is still to follow it there
+	held    []held       // what waits for all that, in its order
+	waiting int          // requests among them, also those that are being sent; bounded by maxHeld
+
+	following sync.Mutex // held while it is followed; not with Client.mu
 
 	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
 	seen     uint64     // number of the newest event, at the node

@@ -143,7 +143,12 @@ func (w *world) Find(_ store.Token, id, node string) (Found, error) {
 	return Found{Node: at, Agent: "mock", Cwd: "/work"}, nil
 }
 
-func (w *world) Moving(store.Token, string) bool { return w.settled != nil }
+func (w *world) Moving(store.Token, string) string {
+	if w.settled != nil {
+		return "move"
+	}
+	return ""
+}
 
 func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {
 	select {

@@ -62,6 +62,7 @@ type bucket[T any] struct {
 	mu      sync.Mutex
 	records map[string]record[T]
 	there   int           // records that are not gone
+	newest  uint64        // revision that the store has told of
 	marks   []mark        // in the store, the oldest first
 	moved   chan struct{} // closed and replaced with each change
 }
@@ -139,6 +140,7 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 			close(complete)
 			continue
 		}
+		b.saw(e.Revision())
 		var v T
 		r := record[T]{revision: e.Revision(), gone: e.Operation() != jetstream.KeyValuePut}
 		if r.gone {
@@ -151,6 +153,15 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 		}
 		b.take(e.Key(), r)
 	}
+}
+
+// saw notes a revision that the store has told of, and returns the newest before it.
+func (b *bucket[T]) saw(revision uint64) (before uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before = b.newest
+	b.newest = max(before, revision)
+	return before
 }
 
 func (b *bucket[T]) marked(m mark) {

@@ -184,8 +184,17 @@ func (s *Store) renewLease(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode lease: %w", err)
 	}
-	if _, err := s.hubs.kv.Put(ctx, s.hub, text); err != nil { // nobody else writes it
+	before := s.hubs.saw(0)
+	revision, err := s.hubs.kv.Put(ctx, s.hub, text) // nobody else writes it
+	if err != nil {
 		return fmt.Errorf("renew lease: %w", err)
+	}
+	if s.hubs.saw(revision); revision <= before { // they grow, whatever is removed
+		select {
+		case <-s.setBack:
+		default:
+			close(s.setBack)
+		}
 	}
 	return nil
 }

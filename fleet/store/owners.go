@@ -113,6 +113,13 @@ func (s *Store) Owner(l Line) *Owner {
 	return r.value
 }
 
+// OwnerTold is Owner once who is told of changes by OnOwner was told of all that is known, and of no more. It must not be
+// called from there.
+func (s *Store) OwnerTold(l Line) *Owner {
+	r, _ := s.owners.told(l.key())
+	return r.value
+}
+
 // Owners returns all owners, in no order.
 func (s *Store) Owners() []*Owner { return s.owners.all() }
 

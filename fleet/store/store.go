@@ -69,6 +69,7 @@ type Store struct {
 	stop         context.CancelFunc
 	ended        chan struct{}         // closed when the lease is not renewed any more
 	refused      atomic.Pointer[error] // why the lease was not renewed last; nil when it was
+	setBack      chan struct{}         // closed when the store has gone back behind what it has told
 
 	left func(node, hub string) // see Open
 }
@@ -77,7 +78,7 @@ type Store struct {
 // nil, is told of nodes that another hub, which it names, has taken, and by this hub's own name of
 // those that another one has noted to be away; it must not wait.
 func Open(ctx context.Context, o Options, moved func(node, hub string)) (*Store, error) {
-	s := &Store{hub: o.Hub, self: Peer{URL: o.Advertise, Secret: rand.Text()}, log: o.Logger, ended: make(chan struct{}), left: moved}
+	s := &Store{hub: o.Hub, self: Peer{URL: o.Advertise, Secret: rand.Text()}, log: o.Logger, ended: make(chan struct{}), setBack: make(chan struct{}), left: moved}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -187,6 +188,14 @@ func fullDisk(dir string, err error) error {
 	return fmt.Errorf("the disk of %s is full, %d KiB are free: make some room there, %d KiB at least, and start again: %w", dir, free>>10, reserveSize>>10, err)
 }
 
+// ErrSetBack is why a hub ends whose store was set back.
+var ErrSetBack = errors.New("the store was set back to an earlier state, as from a backup, while this hub ran: it knows of tokens and sessions what is not there any more, and is not told of what changes; start it anew")
+
+// SetBack returns a channel that is closed when the store is found to be in an earlier state than it was: what is known of
+// it is worth nothing then. It is found when the lease is written next, unless other hubs have written as many since
+// as there were.
+func (s *Store) SetBack() <-chan struct{} { return s.setBack }
+
 // Hub returns the name of this hub.
 func (s *Store) Hub() string { return s.hub }
 
@@ -194,6 +203,11 @@ func (s *Store) Hub() string { return s.hub }
 func (s *Store) Ready() error {
 	if err := s.engine.gone(); err != nil {
 		return err
+	}
+	select {
+	case <-s.setBack:
+		return ErrSetBack
+	default:
 	}
 	there := s.conn.IsConnected()
 	if why := s.engine.fault(); why != "" {

@@ -18,9 +18,9 @@ const nodeScheme = "node://"
 
 // Depart closes a session that goes on at another gateway, and notes which in its
 // metadata, both in one step. It refuses one that works, and one in which something was
-// said behind the event last: that one would be lost. To depart to the same gateway again
-// changes nothing.
-func (s *Session) Depart(ctx context.Context, last uint64, to string) error {
+// said behind the event last, or of which clients have changed what no event tells since it was edited so often: that
+// would be lost. Edits is nil when that may be. To depart to the same gateway again changes nothing.
+func (s *Session) Depart(ctx context.Context, last uint64, edits *uint64, to string) error {
 	if err := s.Readable(); err != nil {
 		return err
 	}
@@ -45,6 +45,8 @@ func (s *Session) Depart(ctx context.Context, last uint64, to string) error {
 		refusal = problem.New(problem.Conflict, "session %s has event %d, and what has left it ends with event %d: take all of it", s.id, newest, last)
 	case s.m.life == closed && went != "" && went != to:
 		refusal = problem.New(problem.Conflict, "session %s went to %s already", s.id, went)
+	case edits != nil && *edits != s.rec.Edits && (s.m.life != closed || went == ""):
+		refusal = problem.New(problem.Conflict, "the metadata or the title of session %s was changed while it was taken along: take it again", s.id)
 	case s.m.busy():
 		refusal = problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
 	}

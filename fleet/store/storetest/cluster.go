@@ -4,6 +4,8 @@ package storetest
 import (
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ type Cluster struct {
 	servers []*server.Server // nil: it is away
 }
 
-// NewCluster returns servers of which none has started. They end with the test.
+// NewCluster returns servers of which none has started, one that is alone for a size of 1. They end with the test.
 func NewCluster(t testing.TB, size int) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, servers: make([]*server.Server, size)}
@@ -30,10 +32,13 @@ func NewCluster(t testing.TB, size int) *Cluster {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", inner[len(inner)-1])})
 	}
 	for i := range size {
-		c.options = append(c.options, &server.Options{
+		o := &server.Options{
 			ServerName: fmt.Sprint("nats-", i), Host: "127.0.0.1", Port: freeport.Of(t), JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "fleet", Host: "127.0.0.1", Port: inner[i]}, Routes: routes,
-		})
+		}
+		if size > 1 {
+			o.Cluster, o.Routes = server.ClusterOpts{Name: "fleet", Host: "127.0.0.1", Port: inner[i]}, routes
+		}
+		c.options = append(c.options, o)
 	}
 	t.Cleanup(func() {
 		for i := range c.servers {
@@ -52,6 +57,16 @@ func (c *Cluster) Start(i int) {
 	}
 	c.servers[i] = s
 	s.Start()
+}
+
+// BackUp copies the folder of a server that does not run, and returns what puts that in its place.
+func (c *Cluster) BackUp(i int) (restore func()) {
+	c.t.Helper()
+	backup := filepath.Join(c.t.TempDir(), "backup")
+	if err := os.CopyFS(backup, os.DirFS(c.options[i].StoreDir)); err != nil {
+		c.t.Fatal(err)
+	}
+	return func() { c.options[i].StoreDir = backup }
 }
 
 // Stop ends a server that runs, and waits for its end.

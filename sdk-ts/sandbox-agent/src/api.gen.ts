@@ -723,7 +723,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel what a session does and let go of its agent
-         * @description The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works and when it has events behind lastSeq, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
+         * @description The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when its metadata or title was changed behind edits, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
          */
         post: operations["closeSession"];
         delete?: never;
@@ -6121,6 +6121,8 @@ export interface operations {
                 movedTo?: string;
                 /** @description With movedTo: the newest event that the other gateway has. */
                 lastSeq?: number;
+                /** @description With movedTo: the edits of the session that the other gateway has. Without it changes that no event tells, and that were made meanwhile, stay behind. */
+                edits?: number;
             };
             header?: never;
             path: {

@@ -1,0 +1,282 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// refuses answers a request as a node does that let go of the session.
+func (w *wire) refuses(m *acp.Message, to string) {
+	about := problem.New(problem.Conflict, "it went to %s", to).With("movedTo", "node://"+to)
+	w.hub <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "it went").WithData(about))
+	synctest.Wait()
+}
+
+// A client opens a session, or acts on one that it has not opened, as the node lets go of it. It is opened where it
+// goes, whoever knows of that first, and the client is given each event once.
+func TestMoved_AsItIsOpened(t *testing.T) {
+	moves := func(w *world) { w.g.Owned(stays("a", "b")) }
+	arrives := func(w *world) { w.g.Owned(went("a", "b", 0, 0)) }
+	for name, before := range map[string][2][]func(w *world){ // the node refuses, behind the first and before the others
+		"the hub knows of the move, then it arrives": {{moves}, {arrives}},
+		"it has arrived":                                {{moves, arrives}, nil},
+		"the node knows it first":                       {nil, {moves, arrives}},
+		"the node knows it first, and it is at its end": {nil, {arrives}},
+	} {
+		for _, method := range []string{"session/load", "session/resume", "session/prompt"} {
+			t.Run(method+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, "a", "b")
+					w.found["s"] = "a"
+					e := w.connect(plainHello, acp.OneStream)
+					e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"prompt":[]}}`, method)
+					opens := method
+					if opens == "session/prompt" {
+						opens = "session/resume"
+					}
+					a := w.dialed("a")
+					asked := a.takes(opens)
+					for _, f := range before[0] {
+						f(w)
+						synctest.Wait()
+					}
+					a.refuses(asked, "b")
+					e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+					if len(before[0]) < 2 {
+						a.takesNothing()
+					}
+					w.found["s"] = "b"
+					for _, f := range before[1] {
+						f(w)
+						synctest.Wait()
+					}
+					b := w.dialed("b")
+					asked = b.takes(opens)
+					if opens == "session/load" {
+						b.says(`%s`, update("s", 1, "history"))
+					}
+					b.answers(asked, `{}`)
+					if method == "session/prompt" {
+						b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+					}
+					b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+					got := e.got()
+					if want := strings.Count(opens, "load"); !slices.Contains(got, "1 ok") || !slices.Contains(got, "2 ok") || strings.Count(fmt.Sprint(got), "history") != want {
+						t.Errorf("%q", got)
+					}
+					b.takesNothing()
+				})
+			})
+		}
+	}
+}
+
+// The node has opened a session, and its answer comes when the hub knows that the session went on: the client goes
+// on there, behind what it was given.
+func TestMoved_BeforeItsNodeSaysThatItIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"] = "a"
+		e := w.connect(plainHello, acp.OneStream)
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		a := w.dialed("a")
+		load := a.takes("session/load")
+		a.says(`%s`, update("s", 1, "first"))
+		w.g.Owned(went("a", "b", 2, 0))
+		synctest.Wait()
+		a.says(`%s`, update("s", 2, "second"))
+		a.answers(load, `{}`)
+		a.takes(methodDetach)
+		b := w.dialed("b")
+		if after := b.resumed(); after != "2" {
+			t.Errorf("it goes on behind event %s", after)
+		}
+		if got := strings.Join(e.got(), "\n"); strings.Count(got, "s first") != 1 || strings.Count(got, "s second") != 1 || !strings.Contains(got, "1 ok") {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+// A session that is being moved when its client opens it, or opens it again, is opened where it goes.
+func TestMoved_OpenedOnItsWay(t *testing.T) {
+	for _, had := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the connection has it: %v", had), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				if had {
+					w.opens(e, "a", "s")
+					w.g.Owned(stays("a", "b"))
+				} else {
+					w.settled = make(chan struct{})
+				}
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+				e.send(`{"jsonrpc":"2.0","id":2,"method":"session/close","params":{"sessionId":"s"}}`)
+				synctest.Wait()
+				if got := e.got(); len(got) > 0 {
+					t.Errorf("while it is on its way: %q", got)
+				}
+				w.g.Owned(went("a", "b", 0, 0))
+				b := w.dialed("b")
+				if had {
+					b.resumed()
+				}
+				b.answers(b.takes("session/load"), `{}`)
+				b.answers(b.takes("session/close"), `{}`)
+				if got := e.got(); !slices.Contains(got, "1 ok") || !slices.Contains(got, "2 ok") {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
+}
+
+// The inline dialect, where each request waits for its answer: what waits for a move is answered by the node where the
+// session goes, also when the client opens it twice.
+func TestMoved_OpenedOnItsWay_Inline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"], w.settled = "a", make(chan struct{})
+		e := w.connect(plainHello, acp.Inline)
+		call := func(id int, method string) <-chan acp.Reply {
+			t.Helper()
+			sink, err := e.c.Call(t.Context(), acp.MustParse(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"prompt":[]}}`, id, method)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sink
+		}
+		load, prompt, again := call(1, "session/load"), call(2, "session/prompt"), call(3, "session/load")
+		synctest.Wait()
+		w.g.Owned(went("a", "b", 0, 0))
+		b := w.dialed("b")
+		b.answers(b.takes("session/load"), `{}`)
+		b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+		b.answers(b.takes("session/load"), `{}`)
+		synctest.Wait()
+		for name, sink := range map[string]<-chan acp.Reply{"load": load, "prompt": prompt, "the other load": again} {
+			select {
+			case r := <-sink:
+				if m := acp.MustParse(r.Frame); m.Err() != nil {
+					t.Errorf("%s: %s", name, r.Frame)
+				}
+			default:
+				t.Errorf("%s was not answered", name)
+			}
+		}
+	})
+}
+
+// A session goes on to a third node before its client has followed it to the second.
+func TestMoved_TwiceInAMoment(t *testing.T) {
+	second := went("a", "b", 3, 0)
+	third := went("a", "c", 3, 0)
+	third.Term, third.Others = 3, append(third.Others, store.Other{Node: "b", LastSeq: 5, Term: 2})
+	for name, during := range map[string]string{"before it is dialed": "", "before it has answered": "answers", "as it refuses": "refuses", "behind its refusal": "refused"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b", "c")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				a.says(`%s`, update("s", 3, "at a"))
+				e.got()
+				w.g.Owned(second)
+				if during != "" {
+					b := w.dialed("b")
+					resume := b.takes("session/resume")
+					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+					if during == "refused" {
+						b.refuses(resume, "c")
+						if got := e.got(); len(got) > 0 {
+							t.Errorf("before it is known where it went: %q", got)
+						}
+					}
+					w.g.Owned(third)
+					switch during {
+					case "answers":
+						b.answers(resume, `{}`)
+					case "refuses":
+						b.refuses(resume, "c")
+					}
+				} else {
+					w.g.Owned(third)
+					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				}
+				c := w.dialed("c")
+				resume := c.takes("session/resume")
+				if after, _ := rawjson.Member(resume.Meta(), acp.MetaKey, "after"); string(after) != "3" {
+					t.Errorf("it goes on behind event %s", after)
+				}
+				c.answers(resume, `{}`)
+				c.answers(c.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				if got := e.got(); !slices.Contains(got, "1 ok") {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
+}
+
+// What changes a session was under way to its node when a move began, and is done at the node that let go of it. It is
+// done once more where the session is then, and not twice where it stays.
+func TestMoved_ChangedAsItBegins(t *testing.T) {
+	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/terminate", "_sandboxagent/session/set_metadata"} {
+		for _, has := range []bool{true, false} {
+			for _, moves := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, open: %v, it arrives: %v", method, has, moves), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t, "a", "b")
+						w.found["s"] = "a"
+						e := w.connect(plainHello, acp.OneStream)
+						var a *wire
+						if has {
+							a = w.opens(e, "a", "s")
+						}
+						e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","metadata":{}}}`, method)
+						if !has {
+							a = w.dialed("a")
+						}
+						asked := a.takes(method)
+						w.settled = make(chan struct{})
+						w.g.Owned(stays("a", "b"))
+						a.answers(asked, `{"at":"a"}`)
+						if got := e.got(); len(got) > 0 {
+							t.Errorf("while it is on its way: %q", got)
+						}
+						at := a
+						if moves {
+							w.found["s"] = "b"
+						}
+						close(w.settled)
+						if moves {
+							w.g.Owned(went("a", "b", 0, 0))
+							if has {
+								a.takes(methodDetach)
+							}
+							at = w.dialed("b")
+							if has {
+								at.resumed()
+							}
+							at.answers(at.takes(method), `{"at":"b"}`)
+						} else {
+							w.g.Owned(stays("a", ""))
+						}
+						if got := e.got(); !slices.Contains(got, "1 ok") {
+							t.Errorf("%q", got)
+						}
+						at.takesNothing()
+					})
+				})
+			}
+		}
+	}
+}
