@@ -1,4 +1,4 @@
-import { AcpRpcError, Backoff, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
@@ -110,7 +110,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#options = options;
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.url("v2/rpc").href;
-    options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
+    follow(this.#ended.signal, follow(options.signal, () => void this.disconnect()));
     if ((options.autoConnect ?? true) && !options.signal?.aborted) {
       this.connect().catch(() => {}); // the methods that wait for it are told
     }
@@ -349,8 +349,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         await abortable(first, signal);
         continue;
       }
+      const mine = new AbortController(); // the SDK adds a listener for each request
+      const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
-        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
+        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
       } catch (error) {
         signal?.throwIfAborted();
         if (connection.stream.state === "closed") {
@@ -541,13 +543,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       events: (after) => this.api.sessionEvents(rest.sessionId, { after, limit: 1000 }),
     });
     if (signal) {
-      const cancel = () => void turn.cancel().catch(() => {});
-      if (signal.aborted) cancel();
-      else {
-        signal.addEventListener("abort", cancel, { once: true });
-        const done = () => signal.removeEventListener("abort", cancel);
-        turn.then(done, done);
-      }
+      const leave = follow(signal, () => void turn.cancel().catch(() => {}));
+      turn.then(leave, leave);
     }
     return turn as unknown as Turn<V>;
   }
@@ -789,9 +786,8 @@ function mapped(error: unknown): Error {
 function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason as Error);
-    signal.addEventListener("abort", stop, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+    const leave = follow(signal, () => reject(signal.reason as Error));
+    promise.then(resolve, reject).finally(leave);
   });
 }
 
