@@ -10,6 +10,6 @@ export function passes(error: unknown): boolean {
 }
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */
-export function isFinal(error: unknown): boolean {
+export function isFinal(error: unknown): error is ProblemError {
   return error instanceof ProblemError && error.type.startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
 }

@@ -269,6 +269,53 @@ describe.each([{ acpVersion: 1, lost: true }, { acpVersion: 2, lost: true }, { a
   });
 });
 
+test.each([
+  [1, "there"], [1, "away"], [2, "there"], [2, "away"],
+] as const)("version %i: the end of a turn that was found counts when another client deletes the session before it is told: the client is %s", async (acpVersion, where) => {
+  const proxy = await Proxy.to(gateway.port);
+  let held: Promise<void> | undefined; // what comes of the session
+  let connection = "";
+  const found = later<void>();
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    const headers = new Headers(init?.headers);
+    connection = headers.get("Acp-Connection-Id") ?? connection;
+    const response = await globalThis.fetch(input, init);
+    if (held && headers.has("Acp-Session-Id") && response.body && init?.method === "GET") {
+      const late = new TransformStream<Uint8Array, Uint8Array>({ transform: async (chunk, out) => held?.then(() => out.enqueue(chunk)) });
+      return new Response(response.body.pipeThrough(late), response);
+    }
+    if (!held || !/[/]events([?]|$)/.test(String(input))) return response;
+    const text = await response.text();
+    if (text.includes("turn_ended")) found.resolve();
+    return new Response(text, response);
+  };
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", acpVersion, fetch, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const [shown, asked] = [later<void>(), later<(option: string) => void>()];
+  c.onPermission(() => (shown.resolve(), new Promise(() => {})));
+  other.onPermission(() => new Promise((resolve) => asked.resolve(resolve)));
+  await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const turn = session.prompt("permission");
+  await shown.promise;
+  const letGo = later<void>();
+  held = letGo.promise;
+  const lose = () => globalThis.fetch(`${gateway.url}/v2/rpc`, { method: "DELETE", headers: { "Acp-Connection-Id": connection } });
+  await lose();
+  (await asked.promise)("allow_once");
+  await found.promise;
+  if (where === "away") {
+    proxy.refusing = true;
+    proxy.cut();
+    await lose();
+  }
+  await other.deleteSession(session.id);
+  proxy.refusing = false;
+  expect((await turn).stopReason).toBe("end_turn");
+  letGo.resolve();
+  await proxy.stop();
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
