@@ -18,6 +18,7 @@ from .versions import AcpVersion
 
 ENDED = "_sandboxagent/session/ended"
 TURN_ENDED = "_sandboxagent/session/turn_ended"
+EXPIRED = "_sandboxagent/session/events_expired"  # the client's own
 INTERNAL = -32603
 NOT_FOUND = -32002  # the code of the error about a session that is not there
 CANCELLED = -32800  # the code of the error of a prompt of version 2 that was cancelled before it began
@@ -454,11 +455,19 @@ class Prompts:
         return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that."""
+        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that. Fails when it may be among those that are no longer kept."""
         begun: int | None = None
+        expired: RpcError | None = None
         after = prompt.start_after
         while True:
-            page = await wire.request("_sandboxagent/session/events", {"sessionId": prompt.session_id, "after": after, "limit": 1000})
+            try:
+                page = await wire.request("_sandboxagent/session/events", {"sessionId": prompt.session_id, "after": after, "limit": 1000})
+            except RpcError as e:
+                oldest = e.oldest_kept
+                if oldest is None or oldest <= after + 1:
+                    raise
+                expired, after = e, oldest - 1
+                continue
             for event in page["events"]:
                 after = event["seq"]
                 message: Any = event.get("message") or {}
@@ -467,8 +476,11 @@ class Prompts:
                     begun = after
                 if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
                     return begun, params, after
-            if not page.get("hasMore"):
-                return begun, None, after
+            if page.get("hasMore"):
+                continue
+            if expired is not None and begun is None:
+                raise expired
+            return begun, None, after
 
 
 def _is_bare(e: RpcError) -> bool:

@@ -4,7 +4,7 @@ import type { components } from "./api.gen.js";
 import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
-import { isFinal, passes } from "./passing.js";
+import { isFinal, oldestKept, passes } from "./passing.js";
 import { maxKept, Turn, type TurnEnd } from "./turn.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
@@ -403,7 +403,7 @@ export class Prompts {
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
-        if (found.received && this.version === 2) {
+        if (found.begun > 0 && this.version === 2) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
@@ -453,12 +453,21 @@ const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => out
 /** How often the gateway is asked in vain, about half a minute long, before what is behind the prompt is sent without an answer. */
 const maxFailures = 8;
 
-/** Looks for the prompt, and its end, in the session's events. */
+/** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
 async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
   let received = false;
   let begun = 0; // the event that it is
+  let expired: unknown;
   for (let after = wire.startAfter; ; ) {
-    const page = await wire.events(after);
+    let page: EventPage;
+    try {
+      page = await wire.events(after);
+    } catch (error) {
+      const oldest = oldestKept(error);
+      if (oldest === undefined || oldest <= after + 1) throw error;
+      [expired, after] = [error, oldest - 1];
+      continue;
+    }
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
@@ -468,7 +477,9 @@ async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; 
         if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
       }
     }
-    if (!page.hasMore) return { received, begun, seq: 0 };
+    if (page.hasMore) continue;
+    if (expired !== undefined && !received) throw expired;
+    return { received, begun, seq: 0 };
   }
 }
 

@@ -316,6 +316,38 @@ test.each([
   await proxy.stop();
 });
 
+test.each([variants[2], variants[5]])("events that are gone when the client is back are told as lost, and the session goes on: version $acpVersion, $agent, $transport", async (options) => {
+  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  const proxy = await Proxy.to(own.port);
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  await session.prompt("echo hi");
+  const seen: number[] = [];
+  const said: string[] = [];
+  const lost = later<{ sessionId: string; firstSeq: number; lastSeq: number }>();
+  c.onEventsLost(lost.resolve);
+  c.onUpdate((n) => {
+    const { seq } = (n._meta?.["sandboxagent.dev"] ?? {}) as { seq?: number };
+    if (seq !== undefined) seen.push(seq);
+    if (n.update.sessionUpdate === "agent_message_chunk") said.push((n.update.content as { text: string }).text);
+  });
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  proxy.refusing = true;
+  proxy.cut();
+  await expect.poll(() => c.state).toBe("reconnecting");
+  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000"); // more than memory keeps of a session, and not more at a time than is read
+  proxy.refusing = false;
+  const { sessionId, firstSeq, lastSeq } = await lost.promise;
+  expect([sessionId, firstSeq < lastSeq]).toEqual([session.id, true]);
+  await theirs.prompt("echo theirs");
+  await expect.poll(() => said).toContain("theirs");
+  expect((await session.prompt("echo mine")).text).toBe("mine");
+  expect(Math.min(...seen)).toBeGreaterThanOrEqual(lastSeq); // in version 2 the state is told with it
+  await proxy.stop();
+  await own.stop();
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
