@@ -116,8 +116,9 @@ type request struct {
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
-	told     bool   // of a prompt that an earlier connection took: the news of its turn's end is its response
+	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
+	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
 }
 
@@ -141,6 +142,7 @@ type turn struct {
 	after  uint64 // the session's newest event before that
 	n      int    // of its prompt
 	cancel bool   // one was sent behind it, perhaps in vain
+	end    []byte // how it ended, as it was found, when that may be still on its way; else nil
 }
 
 // ask is a request of the agent, by the place in the session's log.

@@ -70,6 +70,51 @@ func TestConn_TheSessionIsDeleted(t *testing.T) {
 			p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 		})
 	})
+	const (
+		ended = `{"sessionId":"s","promptId":"mine","result":{"stopReason":"end_turn"}}`
+		both  = `{"events":[{"seq":16,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},{"seq":22,"message":{"method":"_sandboxagent/session/turn_ended","params":` + ended + `}}]}`
+		idle  = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`
+	)
+	t.Run("version 1, its end was found", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			p.sends(prompt)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.breaks()
+			p.two.reattached(t, `[]`)
+			p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+			p.two.replies(t, "_sandboxagent/session/events", both)
+			synctest.Wait()
+			p.two.says(deleted)
+			p.got(`{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`)
+			p.got(deleted)
+		})
+	})
+	for name, answered := range map[string]bool{"version 2, its end was found": true, "version 2, its end was found with it": false} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, func(t *testing.T, p pair) {
+				const answer = `{"jsonrpc":"2.0","id":3,"result":{"messageId":"sa.16"}}`
+				if answered {
+					p.one.replies(t, acp.MethodSessionPrompt, `{"messageId":"sa.16"}`)
+					p.got(answer)
+				} else {
+					p.one.takes(t, acp.MethodSessionPrompt)
+				}
+				p.one.breakRead()
+				p.one.breakWrite()
+				p.two.welcomeTwo(t)
+				p.two.reattached(t, `[]`)
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+				p.two.replies(t, "_sandboxagent/session/events", both)
+				if !answered {
+					p.got(answer)
+				}
+				synctest.Wait()
+				p.two.says(deleted)
+				p.got(idle)
+				p.got(deleted)
+			})
+		})
+	}
 	t.Run("version 2", func(t *testing.T) {
 		withTwo(t, func(t *testing.T, p pair) {
 			p.one.replies(t, acp.MethodSessionPrompt, `{"messageId":"sa.9"}`)

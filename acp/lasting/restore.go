@@ -139,7 +139,7 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 }
 
 // deletedLocked takes the news that a client has deleted a session, which need not be this one. What was still on its way
-// went with the session: its turn has failed, and so have prompts whose end would be told. Other requests are answered.
+// went with the session: its turn has failed, and so have prompts whose end would be told, unless it is known. Other requests are answered.
 func (c *Conn) deletedLocked(m acp.Message) []acp.Message {
 	failure := acp.Errorf(acp.CodeResourceNotFound, "the session %s was deleted: how its turn ended is not told any more", m.Session())
 	for _, r := range c.requests {
@@ -151,7 +151,7 @@ func (c *Conn) deletedLocked(m acp.Message) []acp.Message {
 }
 
 // forgetLocked lets go of a session, and returns what tells the client so: the end of its turn, of what its agent asked, and of
-// the requests that fail with it.
+// the requests that fail with it. The end of a turn that was found counts.
 func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) bool) []acp.Message {
 	out := c.interruptLocked(id, failure)
 	if s := c.sessions[id]; s != nil {
@@ -163,8 +163,13 @@ func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) 
 	}
 	c.leaveLocked(id)
 	for rid, r := range c.requests {
-		if r.session == id && fails(r) {
-			delete(c.requests, rid)
+		if r.session != id || !fails(r) {
+			continue
+		}
+		delete(c.requests, rid)
+		if r.end != nil {
+			out = append(out, outcome(rid, r.end))
+		} else {
 			out = append(out, acp.NewError(rid, failure))
 		}
 	}

@@ -25,14 +25,27 @@ func (c *Conn) interruptLocked(id string, why *acp.Error) []acp.Message {
 	if s == nil || s.turn.name == "" && !s.works {
 		return nil
 	}
-	name := s.turn.name
+	name, end := s.turn.name, s.turn.end
 	s.turn, s.works = turn{}, false
-	told := acp.NewError("0", why)
-	failure := told.ErrorRaw()
-	state := rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "idle").String("stopReason", "error").Raw("error", rawjson.DeleteMember(failure, "data"))
+	if end == nil {
+		told := acp.NewError("0", why)
+		end = rawjson.Object{}.String("sessionId", id).String("promptId", name).Raw("error", told.ErrorRaw()).End()
+	}
+	return c.endsLocked(id, name, end)
+}
+
+// endsLocked returns what tells the client of version 2 how a turn ended, as turn_ended says it. name is that of its
+// prompt, "" for a turn that is not the client's.
+func (c *Conn) endsLocked(id, name string, end []byte) []acp.Message {
+	state := rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "idle")
+	if failure, failed := rawjson.Member(end, "error"); failed {
+		state = state.String("stopReason", "error").Raw("error", rawjson.DeleteMember(failure, "data"))
+	} else {
+		state = state.String("stopReason", rawjson.MemberString(end, "result", "stopReason"))
+	}
 	out := []acp.Message{acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", id).Raw("update", state.End()).End())}
 	if c.turns && name != "" {
-		out = append(out, acp.NewNotification(methodTurnEnded, rawjson.Object{}.String("sessionId", id).String("promptId", name).Raw("error", failure).End()))
+		out = append(out, acp.NewNotification(methodTurnEnded, end))
 	}
 	return out
 }
@@ -55,7 +68,7 @@ func (c *Conn) showsLocked(m *acp.Message) {
 func (c *Conn) beginsLocked(r *request, result []byte) {
 	_, begun := rawjson.Member(result, "messageId")
 	if s := c.sessions[r.session]; s != nil && c.two && begun {
-		s.turn = turn{r.name, r.after, r.n, r.cancel}
+		s.turn = turn{name: r.name, after: r.after, n: r.n, cancel: r.cancel}
 	}
 }
 
@@ -178,9 +191,11 @@ func (c *Conn) cancels(r *request) bool {
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
 	c.mu.Lock()
-	r.told = f.begun > 0 || f.end != nil                       // else it is sent again
-	if r.told && r.deleted != nil && (f.end == nil || c.two) { // meanwhile
-		failure = r.deleted
+	if !c.two {
+		r.told, r.end = f.begun > 0 || f.end != nil, f.end // else it is sent again
+		if r.told && f.end == nil && r.deleted != nil {    // meanwhile
+			failure = r.deleted
+		}
 	}
 	c.mu.Unlock()
 	switch {
@@ -192,15 +207,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	case c.isTwo() && f.begun > 0: // there the answer is that it has begun
 		c.order.Lock()
 		defer c.order.Unlock()
-		c.answer(acp.NewResult(r.id, rawjson.Object{}.String("messageId", version.MessageID(f.begun)).End()))
-		if f.end == nil || !c.told(r.session, f.ended) {
-			c.mu.Lock()
-			if s := c.sessions[r.session]; s != nil {
-				s.turn = turn{r.name, r.after, r.n, r.cancel}
-			}
-			c.mu.Unlock()
-		}
-		c.settle(r.session, f)
+		c.hasBegun(r, f)
 	case c.isTwo() && f.end != nil:
 		c.answer(acp.NewError(r.id, errCancelled))
 	case f.end != nil:
@@ -222,6 +229,28 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		c.answer(acp.NewError(r.id, errAnew))
 	}
 	return f.end == nil && f.active, nil
+}
+
+// hasBegun answers a prompt of version 2 whose turn was found, and tells how that ended unless the
+// stream does. The caller holds order.
+func (c *Conn) hasBegun(r *request, f promptFound) {
+	c.mu.Lock()
+	s, deleted := c.sessions[r.session], r.deleted
+	if s != nil && (f.end == nil || s.after < f.ended) {
+		s.turn = turn{r.name, r.after, r.n, r.cancel, f.end}
+	}
+	var ends []acp.Message
+	if deleted != nil && f.end != nil {
+		ends = c.endsLocked(r.session, r.name, f.end)
+	}
+	c.mu.Unlock()
+	if deleted != nil && f.end == nil {
+		c.answer(acp.NewError(r.id, deleted))
+		return
+	}
+	c.answer(acp.NewResult(r.id, rawjson.Object{}.String("messageId", version.MessageID(f.begun)).End()))
+	c.giveAll(ends)
+	c.settle(r.session, f)
 }
 
 // recoverTurn finds out whether the turn in a session goes on: the client's, whose prompt was answered,
@@ -246,6 +275,11 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 	if failure != nil { // nothing can be learned of it any more
 		c.giveAll(c.Interrupt(id, failure))
 	} else {
+		c.mu.Lock()
+		if s.turn.name == t.name && t.name != "" { // else it was told meanwhile
+			s.turn.end = f.end
+		}
+		c.mu.Unlock()
 		c.settle(id, f)
 	}
 	c.order.Unlock()

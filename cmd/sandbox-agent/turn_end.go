@@ -58,10 +58,11 @@ func (e *turnEnds) expect(session string) (done func()) {
 }
 
 // note takes every message. Those of a subagent are of its own session, and end no turn. A session that a client has
-// deleted or closed says nothing more, also when how the turn ended was still on its way.
+// deleted says nothing more, also when how the turn ended was still on its way. That one was closed can be told before how
+// its turn ended, which comes.
 func (e *turnEnds) note(m acp.Message) {
-	if m.Method() == "_sandboxagent/session/ended" && rawjson.MemberString(m.Params(), "data", "terminatedBy") == "client" {
-		e.fail(m.Session(), acp.Errorf(acp.CodeResourceNotFound, "session %s was ended by a client: %s", m.Session(), rawjson.MemberString(m.Params(), "data", "reason")))
+	if m.Method() == "_sandboxagent/session/ended" && rawjson.MemberString(m.Params(), "data", "reason") == "deleted" {
+		e.fail(m.Session(), acp.Errorf(acp.CodeResourceNotFound, "session %s was deleted by a client", m.Session()))
 		return
 	}
 	kind := string(m.UpdateKind())

@@ -154,7 +154,7 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 		}
 	}
 	for _, f := range c.feeds {
-		if after != nil || !st.carries(f) {
+		if !st.carries(f) {
 			continue
 		}
 		if oldest := f.log.Oldest(); f.pos+1 < oldest {

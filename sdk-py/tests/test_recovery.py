@@ -155,6 +155,71 @@ async def test_a_session_that_another_client_deletes_while_the_end_of_its_turn_i
                 await turn
 
 
+@pytest.mark.parametrize("where", ["there", "away"])
+@pytest.mark.parametrize("version", [1, 2])
+@asynchronous
+async def test_the_end_of_a_turn_that_was_found_counts_when_another_client_deletes_the_session_before_it_is_told(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, version: Any, where: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        turn = session.prompt("permission")
+        theirs = await other.requests().__anext__()
+        await client.requests().__anext__()
+        found = asyncio.Event()
+        live, message = other._live, Wire._message
+
+        def late(wire: Wire, text: str) -> None:
+            if wire is not live and '"seq"' in text and '"method"' in text and '"hasMore"' not in text:
+                return  # the gateway is about to send it, and does not when the session is deleted first
+            message(wire, text)
+            if wire is not live and '"hasMore"' in text and "turn_ended" in text:
+                found.set()
+
+        monkeypatch.setattr(Wire, "_message", late)
+        proxy.refusing = True
+        proxy.cut()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        other.on_notice(lambda method, _: ended.set_result(None) if method.endswith("turn_ended") else None)
+        await theirs.allow()
+        await ended
+        proxy.refusing = False
+        await found.wait()
+        if where == "away":
+            proxy.refusing = True
+            proxy.cut()
+        await other.delete_session(session.id)
+        proxy.refusing = False
+        assert (await turn).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock2")])
+@asynchronous
+async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and_the_session_goes_on(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
+            session = await client.new_session(cwd="/tmp")
+            await session.prompt("echo hi")
+            lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            client.on_notice(lambda method, params: lost.set_result(params) if method.endswith("events_expired") else None)
+            said: asyncio.Queue[str] = asyncio.Queue()
+            session.on_update(lambda update: said.put_nowait(update["content"]["text"]) if update["sessionUpdate"] == "agent_message_chunk" else None)
+            theirs = await other.resume_session(session.id)
+            proxy.refusing = True
+            proxy.cut()
+            for _ in range(9):
+                await theirs.prompt("stream 100 100000")  # more than memory keeps of a session, and not more at a time than is read
+            proxy.refusing = False
+            told = await lost
+            assert told["sessionId"] == session.id and told["firstSeq"] < told["lastSeq"]
+            await theirs.prompt("echo theirs")
+            while await said.get() != "theirs":
+                pass
+            assert (await session.prompt("echo mine")).text == "mine"
+    finally:
+        own.stop()
+
+
 @pytest.mark.parametrize("version, lost", [(1, True), (2, True), (2, False)])
 @pytest.mark.parametrize("method", ["load_session", "resume_session"])
 @asynchronous

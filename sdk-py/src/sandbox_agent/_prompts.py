@@ -18,6 +18,7 @@ from .versions import AcpVersion
 
 ENDED = "_sandboxagent/session/ended"
 TURN_ENDED = "_sandboxagent/session/turn_ended"
+EXPIRED = "_sandboxagent/session/events_expired"  # the client's own
 INTERNAL = -32603
 NOT_FOUND = -32002  # the code of the error about a session that is not there
 CANCELLED = -32800  # the code of the error of a prompt of version 2 that was cancelled before it began
@@ -60,8 +61,14 @@ class Prompt:
     response: dict[str, Any] | None = None  # of version 2
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
+    found: dict[str, Any] | None = None  # its end, in the session's events; what says so may be still on its way
     outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase, sight or outcome
+
+    @property
+    def known(self) -> dict[str, Any] | None:
+        """The end of its turn, as far as it is known."""
+        return next((end for end in (self.outcome, self.ending, self.found) if end is not None), None)
 
 
 @dataclass(eq=False)
@@ -148,8 +155,11 @@ class Prompts:
             self._finish(prompt, error)
 
     def fail_of(self, session_id: str, error: BaseException) -> None:
+        """The session is not there any more: what is known of how a turn ended counts."""
         for prompt in list(self._order.get(session_id, [])):
-            self._finish(prompt, error)
+            if prompt.known is None:
+                self._finish(prompt, error)
+        self._see(session_id, "deleted")
 
     async def cancel(self, session_id: str) -> None:
         """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
@@ -256,11 +266,11 @@ class Prompts:
         self._see(session_id, "anew")
 
     def detached(self, session_id: str) -> None:
-        """The client has left the session, which goes on: only an answer that is on its way still ends a prompt."""
+        """The client has left the session, which goes on: only an answer that is on its way, or an end that was found, still ends a prompt."""
         self._see(session_id, "left")
 
     def deleted(self, session_id: str) -> None:
-        """Somebody has deleted the session: only an answer, or an end that was told, still ends a prompt."""
+        """Somebody has deleted the session: only an answer, or an end that was told or found, still ends a prompt."""
         self._see(session_id, "deleted")
 
     def _see(self, session_id: str, sight: Literal["anew", "left", "deleted"]) -> None:
@@ -387,17 +397,18 @@ class Prompts:
                 except ConnectionLostError:
                     await wire.closed.wait()  # with the next connection the gateway can be asked
                 except RpcError as e:
-                    known = prompt.outcome is not None or prompt.ending is not None
                     # What is refused without a reason need not be so for good.
-                    if not known and (not (e.passes or _is_bare(e)) or not await backoff.next()):
+                    if prompt.outcome is not None or prompt.ending is not None or ((e.passes or _is_bare(e)) and await backoff.next()):
+                        continue
+                    if prompt.found is None:
                         raise
-                    continue
+                    return prompt.found
             prompt.sent.clear()
             backoff.reset()
 
     async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
         while True:
-            if prompt.outcome is None and prompt.ending is None:
+            if prompt.outcome is None and prompt.ending is None and (prompt.found is None or prompt.sight == "all"):
                 if prompt.sight == "anew":
                     prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
@@ -407,6 +418,7 @@ class Prompts:
                 if begun is not None and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
+                prompt.found = ended
                 if prompt.outcome is None and prompt.ending is None:
                     after = self._host._after(prompt.session_id)
                     if ended is not None and (after is None or seq <= after):
@@ -434,8 +446,8 @@ class Prompts:
             return prompt.outcome
         if prompt.phase == "over":
             raise _interrupted()  # the turn knows more: it has failed
-        if prompt.ending is not None:
-            return prompt.ending  # the state behind it is history, or not told
+        if prompt.known is not None:
+            return prompt.known  # what comes behind it is history, or not told
         if prompt.sight == "left":
             raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
         if prompt.sight == "deleted":
@@ -443,11 +455,19 @@ class Prompts:
         return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that."""
+        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that. Fails when it may be among those that are no longer kept."""
         begun: int | None = None
+        expired: RpcError | None = None
         after = prompt.start_after
         while True:
-            page = await wire.request("_sandboxagent/session/events", {"sessionId": prompt.session_id, "after": after, "limit": 1000})
+            try:
+                page = await wire.request("_sandboxagent/session/events", {"sessionId": prompt.session_id, "after": after, "limit": 1000})
+            except RpcError as e:
+                oldest = e.oldest_kept
+                if oldest is None or oldest <= after + 1:
+                    raise
+                expired, after = e, oldest - 1
+                continue
             for event in page["events"]:
                 after = event["seq"]
                 message: Any = event.get("message") or {}
@@ -456,8 +476,11 @@ class Prompts:
                     begun = after
                 if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
                     return begun, params, after
-            if not page.get("hasMore"):
-                return begun, None, after
+            if page.get("hasMore"):
+                continue
+            if expired is not None and begun is None:
+                raise expired
+            return begun, None, after
 
 
 def _is_bare(e: RpcError) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
 from ._position import Position
-from ._prompts import CANCELLED, ENDED, NOT_FOUND, TURN_ENDED, Prompts
+from ._prompts import CANCELLED, ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts
 from ._tasks import OF_OTHERS, end
 from ._wire import SUBPROTOCOL, Wire, open_socket
 from .activity import Activity
@@ -252,11 +252,8 @@ class SandboxAgent:
             return
         attached: _Attached = known
         asked = [ask for ask in self._asks.open() if self._of(ask.session_id) is attached]  # its subagents' too
-        own = meta_of(attached.params)
-
         try:
-            resumed = await self._patiently(lambda: wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)})))
-            self._attached_to(session_id, meta_of(resumed))
+            self._attached_to(session_id, meta_of(await self._resumed(wire, session_id, attached)))
             if asked:
                 page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
@@ -265,6 +262,21 @@ class SandboxAgent:
         except RpcError as e:
             self._left(session_id)  # it was deleted, or has ended, meanwhile
             self._prompts.fail_of(session_id, e)
+
+    async def _resumed(self, wire: Wire, session_id: str, attached: _Attached) -> Any:
+        """Attaches to a session right behind what came of it, or with the oldest event that is kept."""
+        own = meta_of(attached.params)
+        while True:
+            try:
+                return await self._patiently(lambda: wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)})))
+            except RpcError as e:
+                oldest, first = e.oldest_kept, attached.position.after + 1
+                if oldest is None or oldest <= first:
+                    raise
+            attached.position = self._position(oldest - 1)
+            attached.opening = self.acp_version == 2  # the state is told anew
+            for notice in list(self._notices):
+                self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": first, "lastSeq": oldest - 1})
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Asks again what was refused for a reason that goes away."""
@@ -548,7 +560,11 @@ class SandboxAgent:
         return _added(self._activities, listener)
 
     def on_notice(self, listener: NoticeListener) -> Callable[[], None]:
-        """Tells of the gateway's other notifications: their method and params. The result ends that."""
+        """Tells of the gateway's other notifications: their method and params. The result ends that.
+
+        `_sandboxagent/session/events_expired` is the client's own: the events `firstSeq` to `lastSeq` of `sessionId` were let go of
+        while there was no connection, and the session goes on behind them.
+        """
         return _added(self._notices, listener)
 
     def on_state(self, listener: Callable[[str], None]) -> Callable[[], None]:

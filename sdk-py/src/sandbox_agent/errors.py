@@ -39,6 +39,13 @@ class RpcError(SandboxAgentError):
         """Whether it goes away by itself, as that of a gateway which is ending, and will be started again."""
         return isinstance(self.data, dict) and self.data.get("type") in _PASSING
 
+    @property
+    def oldest_kept(self) -> int | None:
+        """The oldest event that a session has, where the error says that those before it are no longer kept."""
+        if isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:events_expired":
+            return self.data.get("oldestSeq")
+        return None
+
 
 _PASSING = {f"urn:sandbox-agent:error:{kind}" for kind in ("unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout")}
 

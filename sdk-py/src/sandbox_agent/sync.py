@@ -619,7 +619,10 @@ class SandboxAgent:
         return self._loop.call(lambda: self._it.on_activity(listener))
 
     def on_notice(self, listener: NoticeListener) -> Callable[[], None]:
-        """Tells of the gateway's other notifications: their method and params. The result ends that."""
+        """Tells of the gateway's other notifications: their method and params. The result ends that.
+
+        `_sandboxagent/session/events_expired` is the client's own: the events `firstSeq` to `lastSeq` of `sessionId` were let go of
+        while there was no connection, and the session goes on behind them."""
         return self._loop.call(lambda: self._it.on_notice(listener))
 
     def on_state(self, listener: Callable[[str], None]) -> Callable[[], None]:

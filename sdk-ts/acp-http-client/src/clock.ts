@@ -51,18 +51,38 @@ const busyMs = 5_000;
 /** What is counted of a try. Most take no longer before a server that says nothing is given up. */
 const longestTryMs = 45_000;
 
+/** Who follows a signal, and the one listener that tells them. */
+const followed = new WeakMap<AbortSignal, { readonly all: Set<() => void>; readonly tell: () => void }>();
+
+/**
+ * Calls `stop` when the signal aborts, and at once when it has, until what is returned is called. The signal has one listener,
+ * however many follow it, and none when nobody does: Node.js warns of more than ten.
+ */
+export function follow(signal: AbortSignal | undefined, stop: () => void): () => void {
+  if (signal?.aborted) stop();
+  if (signal === undefined || signal.aborted) return () => {};
+  const all = new Set<() => void>();
+  const one = followed.get(signal) ?? { all, tell: () => [...all].forEach((call) => call()) };
+  followed.set(signal, one);
+  if (one.all.size === 0) signal.addEventListener("abort", one.tell, { once: true });
+  const mine = () => stop(); // the same function may follow twice
+  one.all.add(mine);
+  return () => {
+    if (one.all.delete(mine) && one.all.size === 0) signal.removeEventListener("abort", one.tell);
+  };
+}
+
 /** Resolves after the time; false when the signal came first. */
 export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
     const end = (ok: boolean) => {
       clearTimeout(timer);
-      signal.removeEventListener("abort", stop);
+      leave();
       resolve(ok);
     };
-    const stop = () => end(false);
     const timer = setTimeout(() => end(true), ms);
-    signal.addEventListener("abort", stop, { once: true });
+    const leave = follow(signal, () => end(false));
   });
 }
 
@@ -87,9 +107,7 @@ export const usualSilenceMs = 45_000;
 export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
   const mine = new AbortController();
   const over = new AbortController();
-  const follow = () => mine.abort(given?.reason);
-  if (given?.aborted) follow();
-  given?.addEventListener("abort", follow, { once: true });
+  const leave = follow(given, () => mine.abort(given?.reason));
   const watch = async () => {
     while (await sleep(ms / 2, over.signal)) {
       const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
@@ -105,7 +123,7 @@ export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: 
     return result;
   } finally {
     over.abort();
-    if (!done || !goesOn) given?.removeEventListener("abort", follow);
+    if (!done || !goesOn) leave();
   }
 }
 

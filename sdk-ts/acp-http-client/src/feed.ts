@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
+import { Backoff, follow, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -75,8 +75,7 @@ export class EventFeed {
     let again = false;
     while (!signal.aborted) {
       const attempt = new AbortController();
-      const stop = () => attempt.abort();
-      signal.addEventListener("abort", stop, { once: true });
+      const leave = follow(signal, () => attempt.abort());
       const watchdog = new Watchdog(ctx.options.silenceMs ?? usualSilenceMs, () => attempt.abort());
       let failure: unknown;
       try {
@@ -95,7 +94,7 @@ export class EventFeed {
       } finally {
         watchdog.stop();
         attempt.abort();
-        signal.removeEventListener("abort", stop);
+        leave();
       }
       if (signal.aborted) return;
       if (failure instanceof TooLarge) return ctx.onLost("protocol", failure.message, failure);

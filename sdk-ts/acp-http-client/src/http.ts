@@ -2,7 +2,7 @@ import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
-import { Link, NoHeaders, parseMessage, resolveHeaders, sessionOf } from "./link.js";
+import { deletedSession, Link, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 
 /** Messages under way at the same time; the writer waits for the oldest then. */
@@ -146,7 +146,6 @@ export class HttpLink extends Link {
 
   /** Gives up the stream of a session that was ended; it is opened again when somebody asks for it. */
   #drop(session: string): void {
-    if (this.#inline) return;
     this.#feeds.get(session)?.stop();
     this.#feeds.delete(session);
     this.#restate();
@@ -195,8 +194,8 @@ export class HttpLink extends Link {
     if (this.#keyed) headers["Idempotency-Key"] = key;
     try {
       await before;
-      if (session !== undefined && "method" in message && "id" in message && message.id !== null && endings.has(message.method)) {
-        this.#closing.set(message.id, session);
+      if (session !== undefined && !this.#inline && "method" in message && "id" in message && message.id !== null) {
+        this.#asked.set(message.id, { session, ends: endings.has(message.method) });
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
       if (!this.ended.signal.aborted) await this.#deliver(message, text, headers);
@@ -205,7 +204,8 @@ export class HttpLink extends Link {
     }
   }
 
-  readonly #closing = new Map<string | number, string>(); // requests that end a session, by id
+  readonly #asked = new Map<string | number, { session: string; ends: boolean }>(); // requests about a session without an answer, by id
+  readonly #over = new Set<string>(); // sessions that have nothing more to say but the answers to those
   readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
 
   protected override receive(message: AnyMessage, via: "post" | "response" | "events" | "websocket", eventId?: string): void {
@@ -214,11 +214,22 @@ export class HttpLink extends Link {
       if (session !== undefined) this.#askedIn.set(message.id, session);
     }
     super.receive(message, via, eventId);
-    if (!("method" in message) && message.id !== null && this.#closing.size > 0) {
-      const session = this.#closing.get(message.id);
-      this.#closing.delete(message.id);
-      if (session !== undefined && "result" in message) this.#drop(session);
-    }
+    if (this.#inline) return;
+    const deleted = deletedSession(message);
+    if (deleted !== undefined) this.#ends(deleted, true);
+    if ("method" in message || message.id === null) return;
+    const asked = this.#asked.get(message.id);
+    this.#asked.delete(message.id);
+    if (asked !== undefined) this.#ends(asked.session, "result" in message ? asked.ends : isUnknown(message.error, asked.session) || this.#over.has(asked.session));
+  }
+
+  /** Notes whether a session has nothing more to say. Its stream is given up when nothing is waited for any more that may come there. */
+  #ends(session: string, over: boolean): void {
+    if (over) this.#over.add(session);
+    else this.#over.delete(session);
+    if (!over || [...this.#asked.values()].some((asked) => asked.session === session)) return;
+    this.#over.delete(session);
+    this.#drop(session);
   }
 
   /** Sends one message until it has arrived, or cannot. */
@@ -298,6 +309,9 @@ export class HttpLink extends Link {
 
 /** Requests behind which a session has nothing more to say. */
 const endings = new Set<string>(["session/close", "session/delete"]);
+
+/** Whether an answer says that there is no such session. */
+const isUnknown = ({ code, data }: { code: number; data?: unknown }, session: string) => code === -32002 && stringAt(data, "sessionId") === session;
 
 /** An answer that ended too early. */
 class CutOff extends Error {}

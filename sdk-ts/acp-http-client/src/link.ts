@@ -1,4 +1,5 @@
 import type { AnyMessage, Stream } from "@agentclientprotocol/sdk";
+import { follow } from "./clock.js";
 import { ConnectionLostError, reasonOf, type LossReason } from "./errors.js";
 import type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource } from "./options.js";
 
@@ -57,11 +58,9 @@ export abstract class Link implements AcpStream {
       close: () => this.close(),
       abort: () => this.close(),
     });
-    if (options.signal) {
-      const signal = options.signal;
-      if (signal.aborted) queueMicrotask(() => this.end(abortReason(signal)));
-      else signal.addEventListener("abort", () => this.end(abortReason(signal)), { once: true, signal: this.ended.signal });
-    }
+    const signal = options.signal;
+    if (signal?.aborted) queueMicrotask(() => this.end(abortReason(signal)));
+    else if (signal) follow(this.ended.signal, follow(signal, () => this.end(abortReason(signal))));
   }
 
   get state(): ConnectionState {
@@ -144,6 +143,8 @@ export abstract class Link implements AcpStream {
         if (session !== undefined) this.sessions.add(session);
       }
     }
+    const gone = deletedSession(message);
+    if (gone !== undefined) this.sessions.delete(gone);
     this.#incoming.enqueue(message);
   }
 
@@ -195,7 +196,15 @@ export function sessionOf(message: AnyMessage): string | undefined {
   return "method" in message ? stringAt(message.params, "sessionId") : undefined;
 }
 
-function stringAt(value: unknown, name: string): string | undefined {
+/** The session of which a Sandbox Agent gateway says that somebody deleted it: nothing more comes of it. */
+export function deletedSession(message: AnyMessage): string | undefined {
+  if (!("method" in message) || message.method !== "_sandboxagent/session/ended") return undefined;
+  const { data } = message.params as { data?: unknown };
+  return stringAt(data, "reason") === "deleted" ? sessionOf(message) : undefined;
+}
+
+/** A member of an object, if it is a string. */
+export function stringAt(value: unknown, name: string): string | undefined {
   if (typeof value !== "object" || value === null) return undefined;
   const v = (value as Record<string, unknown>)[name];
   return typeof v === "string" ? v : undefined;

@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, SilentError, ticks, usualSilenceMs, Watchdog } from "./clock.js";
+import { Backoff, follow, SilentError, ticks, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { Link, NoHeaders, parseMessage, resolveHeaders, resolveProtocols } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
@@ -135,10 +135,9 @@ export class WebSocketLink extends Link {
       ? new constructor(this.url, protocols, { headers })
       : new constructor(this.url, protocols);
     let opened = false;
-    const ended = () => {
+    const leave = follow(this.ended.signal, () => {
       if (!opened) socket.close();
-    };
-    this.ended.signal.addEventListener("abort", ended, { once: true });
+    });
     return new Promise<WebSocket>((resolve, reject) => {
       const enough = whyNotOpen(socket, this.options.silenceMs, reject);
       socket.addEventListener("open", () => {
@@ -155,7 +154,7 @@ export class WebSocketLink extends Link {
         if (event.code === 1002 || event.code === 1009) return this.lose("protocol", `the server closed the WebSocket: ${event.code} ${event.reason}`);
         this.lose(event.reason === "events expired" ? "events_expired" : "closed", `the WebSocket was closed: ${event.code} ${event.reason}`.trim());
       });
-    }).finally(() => this.ended.signal.removeEventListener("abort", ended));
+    }).finally(leave);
   }
 
   #message(data: unknown): void {

@@ -1,10 +1,10 @@
-import { methods } from "@agentclientprotocol/sdk";
+import { methods, type ClientCapabilities } from "@agentclientprotocol/sdk";
 import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
-import { connect } from "./link.js";
+import { connect, type Connected } from "./link.js";
 
 let gateway: Gateway;
 beforeAll(async () => void (gateway = await Gateway.start()));
@@ -244,25 +244,54 @@ describe.each([["forth", 1], ["back", -1]] as const)("a clock that is set %s all
   });
 });
 
-test("attempts that fail leave nothing behind", async () => {
-  const warnings: string[] = [];
-  const note = (warning: Error) => void warnings.push(warning.message); // Node.js warns of many listeners
+/** What Node.js warns of meanwhile, such as many listeners. */
+async function warnings(work: () => Promise<void>): Promise<string[]> {
+  const seen: string[] = [];
+  const note = (warning: Error) => void seen.push(warning.message);
   process.on("warning", note);
+  await work().finally(() => process.off("warning", note));
+  return seen;
+}
+
+test.each(transports)("many requests under way at once are nothing to warn of: $transport", async (options) => {
+  const proxy = await Proxy.to(gateway.port);
+  const controller = new AbortController();
+  const clients = await Promise.all(Array.from({ length: 12 }, () => connect(`${proxy.url}/v2/rpc`, { ...options, signal: controller.signal, retry: { firstDelayMs: 1, maxDelayMs: 20 } })));
+  const [c] = clients;
+  const seen = await warnings(async () => {
+    const sessions = await Promise.all(Array.from({ length: 12 }, () => c!.newSession()));
+    const slow = Promise.allSettled(sessions.map((session) => c!.prompt(session, "slow")));
+    if (options.transport !== "websocket") {
+      proxy.cut();
+      await expect.poll(() => c!.stream.state).toBe("reconnecting");
+    }
+    controller.abort(new Error("enough"));
+    for (const { status } of await slow) expect(status).toBe("rejected");
+  });
+  await Promise.all(clients.map(({ stream }) => stream.closed));
+  expect(seen).toEqual([]);
+  await proxy.stop();
+});
+
+test("attempts that fail leave nothing behind", async () => {
   let attempts = 0;
   class Refused extends WebSocket {
     constructor(url: string, protocols: string[]) {
       super(++attempts > 15 ? url : "ws://127.0.0.1:1", protocols);
     }
   }
-  const c = await connect(gateway.rpc, { transport: "websocket", WebSocket: Refused as never, retry: { firstDelayMs: 1, maxDelayMs: 1 } });
-  await c.stream.close();
-  process.off("warning", note);
-  expect([attempts, warnings]).toEqual([16, []]);
+  const seen = await warnings(async () => {
+    const c = await connect(gateway.rpc, { transport: "websocket", WebSocket: Refused as never, retry: { firstDelayMs: 1, maxDelayMs: 1 } });
+    await c.stream.close();
+  });
+  expect([attempts, seen]).toEqual([16, []]);
 });
 
-test("the stream of a session that was ended is given up, and opened again with it", async () => {
+/** A client whose event streams are counted while they are open. */
+async function counted(capabilities: ClientCapabilities = {}): Promise<Connected & { open(): number }> {
   let open = 0;
   const c = await connect(gateway.rpc, {
+    capabilities,
     fetch: (input, init) => {
       if (init?.method === "GET") {
         open++;
@@ -271,18 +300,38 @@ test("the stream of a session that was ended is given up, and opened again with 
       return fetch(input, init);
     },
   });
+  return { ...c, open: () => open };
+}
+
+test("the stream of a session that was ended is given up, and opened again with it", async () => {
+  const c = await counted();
   const sessions = await Promise.all(Array.from({ length: 12 }, () => c.newSession()));
   for (const s of sessions) expect(await c.prompt(s, "echo hi")).toBe("end_turn");
-  expect(open).toBe(13);
+  expect(c.open()).toBe(13);
   for (const sessionId of sessions) await c.connection.agent.request(methods.agent.session.close, { sessionId });
-  expect(open).toBe(1);
+  expect(c.open()).toBe(1);
   const [sessionId = ""] = sessions;
   await c.connection.agent.request(methods.agent.session.load, { sessionId, cwd: "/tmp", mcpServers: [] });
   expect(await c.prompt(sessionId, "stream 20 10")).toBe("end_turn");
   expect(c.texts(sessionId).filter((t) => t !== "hi")).toHaveLength(20);
-  expect(open).toBe(2);
+  expect(c.open()).toBe(2);
   await c.stream.close();
-  expect(open).toBe(0);
+  expect(c.open()).toBe(0);
+});
+
+test("the stream of a session that another client deleted, or that is not there, is given up when all is answered", async () => {
+  const c = await counted({ _meta: { "sandboxagent.dev": { notices: true } } });
+  const sessionId = await c.newSession();
+  expect(await c.prompt(sessionId, "echo hi")).toBe("end_turn");
+  expect(c.open()).toBe(2);
+  const other = await connect(gateway.rpc);
+  await other.connection.agent.request(methods.agent.session.delete, { sessionId });
+  await expect.poll(c.open).toBe(1);
+  for (const { status } of await Promise.allSettled([1, 2, 3].map(() => c.prompt(sessionId, "echo hi")))) expect(status).toBe("rejected");
+  await expect.poll(c.open).toBe(1);
+  expect(c.stream.state).toBe("open");
+  await c.stream.close();
+  await other.stream.close();
 });
 
 test("a reader that is slow holds a WebSocket up, and misses nothing", async () => {

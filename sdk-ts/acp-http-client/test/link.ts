@@ -1,4 +1,4 @@
-import { client, methods, PROTOCOL_VERSION, type ClientConnection, type RequestPermissionResponse, type SessionNotification } from "@agentclientprotocol/sdk";
+import { client, methods, PROTOCOL_VERSION, type ClientCapabilities, type ClientConnection, type RequestPermissionResponse, type SessionNotification } from "@agentclientprotocol/sdk";
 import { createAcpStream, type AcpStream, type AcpStreamOptions } from "acp-http-client";
 
 /** A connection of the official SDK on our stream. */
@@ -13,7 +13,7 @@ export interface Connected {
 
 export async function connect(
   url: string,
-  options: AcpStreamOptions & { permission?: () => Promise<RequestPermissionResponse> } = {},
+  options: AcpStreamOptions & { permission?: () => Promise<RequestPermissionResponse>; capabilities?: ClientCapabilities } = {},
 ): Promise<Connected> {
   const stream = createAcpStream(url, options);
   const updates: SessionNotification[] = [];
@@ -21,7 +21,7 @@ export async function connect(
     .onNotification(methods.client.session.update, ({ params }) => void updates.push(params))
     .onRequest(methods.client.session.requestPermission, () => options.permission?.() ?? { outcome: { outcome: "cancelled" as const } })
     .connect(stream);
-  await connection.agent.request(methods.agent.initialize, { protocolVersion: PROTOCOL_VERSION, clientCapabilities: {} });
+  await connection.agent.request(methods.agent.initialize, { protocolVersion: PROTOCOL_VERSION, clientCapabilities: options.capabilities ?? {} });
   return {
     stream, connection, updates,
     async newSession() {

@@ -1,4 +1,4 @@
-import { addressOf, heard, ProblemError, reasonOf, SilentError, usualSilenceMs, type ServerEvent } from "acp-http-client";
+import { addressOf, follow, heard, ProblemError, reasonOf, SilentError, usualSilenceMs, type ServerEvent } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -181,7 +181,7 @@ export class Api {
     const stop = new AbortController();
     const abort = () => stop.abort();
     const timer = setTimeout(abort, ended?.aborted ? 0 : trialMs);
-    ended?.addEventListener("abort", abort, { once: true });
+    const leave = follow(ended, abort);
     try {
       const response = await send(this.url("v2/version"), { headers: { ...this.#options.headers, Authorization: `Bearer ${token}` }, redirect: "manual", signal: stop.signal });
       await response.body?.cancel();
@@ -190,7 +190,7 @@ export class Api {
       return false;
     } finally {
       clearTimeout(timer);
-      ended?.removeEventListener("abort", abort);
+      leave();
     }
   }
 

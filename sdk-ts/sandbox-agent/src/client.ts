@@ -1,13 +1,13 @@
-import { AcpRpcError, Backoff, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { passes } from "./passing.js";
+import { oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
-import { ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
+import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
 import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
@@ -55,7 +55,7 @@ export interface SandboxAgentClientOptions<V extends AcpVersion = 1> {
 interface Attached {
   readonly cwd: string;
   readonly params: Record<string, unknown>; // mcpServers, additionalDirectories, _meta
-  readonly position: Position;
+  position: Position;
   readonly activity: Activity | undefined; // in version 2
   turnAt: number; // in version 1: the newest event that said whose turn it is
   opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
@@ -87,6 +87,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #activities = new Listeners<Activity>();
   readonly #endings = new Listeners<SessionEnded>();
   readonly #moves = new Listeners<SessionMoved>();
+  readonly #losses = new Listeners<EventsLost>();
   readonly #storages = new Listeners<SessionStorage>();
   readonly #mcpServers = new Listeners<SessionMcpServers>();
   readonly #turnEndings = new Listeners<TurnEnded>();
@@ -110,7 +111,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#options = options;
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.url("v2/rpc").href;
-    options.signal?.addEventListener("abort", () => void this.disconnect(), { once: true, signal: this.#ended.signal });
+    follow(this.#ended.signal, follow(options.signal, () => void this.disconnect()));
     if ((options.autoConnect ?? true) && !options.signal?.aborted) {
       this.connect().catch(() => {}); // the methods that wait for it are told
     }
@@ -286,8 +287,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
       try {
-        const result = await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
-        this.#attachedTo(sessionId, metaOf(result));
+        this.#attachedTo(sessionId, metaOf(await this.#reattach(connection, sessionId, a)));
         if (asked.length > 0) {
           const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
           const open = new Set(pending.map((one) => one.seq));
@@ -300,6 +300,22 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       }
     })).catch(() => {}); // the connection was lost again, and is opened again
     return connection;
+  }
+
+  /** Attaches to a session right behind what came of it, or with the oldest event that is kept. */
+  async #reattach(connection: Connection<V>, sessionId: string, a: Attached): Promise<unknown> {
+    for (;;) {
+      try {
+        return await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
+      } catch (error) {
+        const oldest = oldestKept(error);
+        const first = a.position.after + 1;
+        if (oldest === undefined || oldest <= first) throw error;
+        a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
+        a.opening = this.acpVersion === 2; // the state is told anew
+        this.#losses.emit({ sessionId, firstSeq: first, lastSeq: oldest - 1 });
+      }
+    }
   }
 
   /** For what is tried as long as it takes. */
@@ -349,8 +365,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         await abortable(first, signal);
         continue;
       }
+      const mine = new AbortController(); // the SDK adds a listener for each request
+      const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
-        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
+        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
       } catch (error) {
         signal?.throwIfAborted();
         if (connection.stream.state === "closed") {
@@ -541,13 +559,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       events: (after) => this.api.sessionEvents(rest.sessionId, { after, limit: 1000 }),
     });
     if (signal) {
-      const cancel = () => void turn.cancel().catch(() => {});
-      if (signal.aborted) cancel();
-      else {
-        signal.addEventListener("abort", cancel, { once: true });
-        const done = () => signal.removeEventListener("abort", cancel);
-        turn.then(done, done);
-      }
+      const leave = follow(signal, () => void turn.cancel().catch(() => {}));
+      turn.then(leave, leave);
     }
     return turn as unknown as Turn<V>;
   }
@@ -663,6 +676,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#storages.add(listener);
   }
 
+  /** Tells of events that were gone before the client could be told of them: the session goes on behind them. */
+  onEventsLost(listener: (lost: EventsLost) => void): () => void {
+    return this.#losses.add(listener);
+  }
+
   /** Tells how the MCP servers of a session are, whenever that changes; `api.session(id)` has it, too. */
   onMcpServers(listener: (servers: SessionMcpServers) => void): () => void {
     return this.#mcpServers.add(listener);
@@ -756,6 +774,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       case STORAGE:
         this.#storages.emit(params as SessionStorage);
         break;
+      case DAMAGED:
+        this.#losses.emit(params as EventsLost);
+        break;
       case MCP_SERVERS:
         this.#mcpServers.emit(params as SessionMcpServers);
         break;
@@ -789,9 +810,8 @@ function mapped(error: unknown): Error {
 function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason as Error);
-    signal.addEventListener("abort", stop, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+    const leave = follow(signal, () => reject(signal.reason as Error));
+    promise.then(resolve, reject).finally(leave);
   });
 }
 

@@ -49,6 +49,13 @@ export interface SessionStorage {
   readonly reason?: string;
 }
 
+/** Events of a session that were let go of, or are damaged, and that the client was not told of. */
+export interface EventsLost {
+  readonly sessionId: string;
+  readonly firstSeq: number;
+  readonly lastSeq: number;
+}
+
 /** An MCP server of a session. */
 export type SessionMcpServer = components["schemas"]["MCPServer"];
 
@@ -96,6 +103,7 @@ export type Answer<T> = T | undefined | Promise<T | undefined>;
 export const QUESTION = "_sandboxagent/session/request_question";
 export const ENDED = "_sandboxagent/session/ended";
 export const MOVED = "_sandboxagent/session/moved";
+export const DAMAGED = "_sandboxagent/session/events_damaged";
 export const STORAGE = "_sandboxagent/session/storage";
 export const MCP_SERVERS = "_sandboxagent/session/mcp_servers";
 export const TURN_ENDED = "_sandboxagent/session/turn_ended";

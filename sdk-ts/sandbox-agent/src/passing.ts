@@ -5,11 +5,22 @@ const passing = new Set(["unavailable", "node_offline", "too_many_requests", "in
 
 /** Whether an error is one that goes away by itself, as that of a gateway which is ending, and will be started again. */
 export function passes(error: unknown): boolean {
-  const problem = error instanceof Error && !(error instanceof ProblemError) && "data" in error ? error.data : error;
-  return typeof problem === "object" && problem !== null && "type" in problem && passing.has(String(problem.type));
+  return passing.has(String(problemOf(error).type));
+}
+
+/** The oldest event that a session has, where an error says that those before it are no longer kept. */
+export function oldestKept(error: unknown): number | undefined {
+  const { type, oldestSeq } = problemOf(error);
+  return type === `${prefix}events_expired` && typeof oldestSeq === "number" ? oldestSeq : undefined;
+}
+
+/** What the gateway says of an error, over HTTP or ACP. */
+function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown } {
+  const problem = error instanceof ProblemError ? error.problem : error instanceof Error && "data" in error ? error.data : error;
+  return typeof problem === "object" && problem !== null ? problem : {};
 }
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */
-export function isFinal(error: unknown): boolean {
+export function isFinal(error: unknown): error is ProblemError {
   return error instanceof ProblemError && error.type.startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
 }

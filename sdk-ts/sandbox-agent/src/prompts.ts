@@ -4,7 +4,7 @@ import type { components } from "./api.gen.js";
 import { AcpRpcError, NotConnectedError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
-import { isFinal, passes } from "./passing.js";
+import { isFinal, oldestKept, passes } from "./passing.js";
 import { maxKept, Turn, type TurnEnd } from "./turn.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
@@ -92,6 +92,7 @@ interface Prompt {
   response: unknown; // of version 2
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
   idle: boolean; // the session's state was told to be so since the last message of a person
+  found: TurnEnded | undefined; // its end, in the session's events; what says so may be still on its way
   outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
   tell: () => void; // wakes who waits for another phase, sight or outcome
 }
@@ -116,7 +117,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -178,12 +179,12 @@ export class Prompts {
     this.#see(sessionId, "anew");
   }
 
-  /** The client has left the session, which goes on: only an answer that is on its way still ends a prompt. */
+  /** The client has left the session, which goes on: only an answer that is on its way, or an end that was found, still ends a prompt. */
   detached(sessionId: string): void {
     this.#see(sessionId, "left");
   }
 
-  /** Somebody has deleted the session: only an answer, or an end that was told, still ends a prompt. */
+  /** Somebody has deleted the session: only an answer, or an end that was told or found, still ends a prompt. */
   deleted(sessionId: string): void {
     this.#see(sessionId, "deleted");
   }
@@ -255,8 +256,10 @@ export class Prompts {
     for (const prompt of [...this.#open.values()]) this.#finish(prompt, () => prompt.turn.fail(error));
   }
 
+  /** The session is not there any more: what is known of how a turn ended counts. */
   failOf(sessionId: string, error: Error): void {
-    for (const prompt of [...(this.#order.get(sessionId) ?? [])]) this.#finish(prompt, () => prompt.turn.fail(error));
+    for (const prompt of [...(this.#order.get(sessionId) ?? [])]) if (!known(prompt)) this.#finish(prompt, () => prompt.turn.fail(error));
+    this.#see(sessionId, "deleted");
   }
 
   /**
@@ -376,7 +379,8 @@ export class Prompts {
   async #outcome(prompt: Prompt): Promise<TurnEnded | "ask again" | undefined> {
     while (!prompt.outcome && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
     if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
-    if (prompt.ending) return prompt.ending; // the state behind it is history, or not told
+    const end = known(prompt);
+    if (end) return end; // what comes behind it is history, or not told
     if (prompt.sight === "left") throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
     if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: how its turn ended is not told any more`);
     return "ask again";
@@ -392,19 +396,19 @@ export class Prompts {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
-        if (prompt.outcome || prompt.ending) {
+        if (prompt.outcome || prompt.ending || prompt.found && prompt.sight !== "all") {
           this.#sent(prompt);
           return this.#outcome(prompt);
         }
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
-        if (found.received && this.version === 2) {
+        if (found.begun > 0 && this.version === 2) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
-        if (found.ended && (prompt.sight === "left" || prompt.sight === "deleted")) return found.ended;
         if (found.ended) {
+          prompt.found = found.ended;
           this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
@@ -421,7 +425,10 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        if (isFinal(error) && !prompt.outcome && !prompt.ending) throw error;
+        if (isFinal(error) && !prompt.outcome && !prompt.ending) {
+          if (prompt.found) return prompt.found;
+          throw error.status === 404 ? new AcpRpcError(notFound, error.message, error.problem) : error; // as ACP says it
+        }
         if (!passes(error)) { // there may never be an answer, as behind a proxy that lets only WebSockets through
           if (++failures >= maxFailures) this.#sent(prompt);
           else if (!prompt.onItsWay && !prompt.unclear) this.#unclear(prompt);
@@ -440,15 +447,27 @@ export class Prompts {
   }
 }
 
+/** The end of the prompt's turn, as far as it is known. */
+const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => outcome ?? ending ?? found;
+
 /** How often the gateway is asked in vain, about half a minute long, before what is behind the prompt is sent without an answer. */
 const maxFailures = 8;
 
-/** Looks for the prompt, and its end, in the session's events. */
+/** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
 async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
   let received = false;
   let begun = 0; // the event that it is
+  let expired: unknown;
   for (let after = wire.startAfter; ; ) {
-    const page = await wire.events(after);
+    let page: EventPage;
+    try {
+      page = await wire.events(after);
+    } catch (error) {
+      const oldest = oldestKept(error);
+      if (oldest === undefined || oldest <= after + 1) throw error;
+      [expired, after] = [error, oldest - 1];
+      continue;
+    }
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
@@ -458,7 +477,9 @@ async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; 
         if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
       }
     }
-    if (!page.hasMore) return { received, begun, seq: 0 };
+    if (page.hasMore) continue;
+    if (expired !== undefined && !received) throw expired;
+    return { received, begun, seq: 0 };
   }
 }
 

@@ -1,4 +1,4 @@
-import { ConnectionLostError, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
+import { ConnectionLostError, follow, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
 import type { Api } from "./api.js";
 import { mustBeCalled } from "./events.js";
 
@@ -62,9 +62,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
         ? new make(url.href, [], { headers })
         : new make(url.href, bearer ? [subprotocol, bearer] : []);
       const terminal = new Terminal(socket);
-      const close = () => void terminal.close();
-      signal?.addEventListener("abort", close, { once: true });
-      socket.addEventListener("close", () => signal?.removeEventListener("abort", close));
+      socket.addEventListener("close", follow(signal, () => void terminal.close()));
       try {
         await terminal.#ready(options.silenceMs);
         return terminal;

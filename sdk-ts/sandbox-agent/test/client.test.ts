@@ -43,6 +43,26 @@ test("the connection's states: methods need one, and there is one only", async (
   await c[Symbol.asyncDispose]();
 });
 
+test.each(variants)("one signal for many requests and prompts is nothing to warn of, and ends them all: version $acpVersion, $agent, $transport", async (options) => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => void warnings.push(warning.message);
+  process.on("warning", note);
+  await using c = connect(options);
+  const { signal, abort } = ((controller) => ({ signal: controller.signal, abort: () => controller.abort(new Error("enough")) }))(new AbortController());
+  const sessions = await Promise.all(Array.from({ length: 12 }, () => c.newSession({ cwd: "/tmp" }, { signal })));
+  await Promise.all(sessions.map(() => c.api.health({ signal })));
+  const turns = sessions.map((session) => session.prompt("slow", { signal }));
+  await Promise.all(turns.map(async (turn) => {
+    for await (const _ of turn) break;
+  }));
+  const asked = sessions.map((session) => c.request("session/prompt", { sessionId: session.id, prompt: [] }, { signal }));
+  abort();
+  for (const one of await Promise.allSettled(asked)) expect(one).toMatchObject({ reason: { message: "enough" } });
+  for (const { stopReason } of await Promise.all(turns)) expect(stopReason).toBe("cancelled");
+  process.off("warning", note);
+  expect(warnings).toEqual([]);
+});
+
 test.each([
   ["localhost:2468", 'baseUrl: "localhost:2468" is not an http or https address: did you mean http://localhost:2468?'],
   ["127.0.0.1:2468", 'baseUrl: "127.0.0.1:2468" is not an http or https address: did you mean http://127.0.0.1:2468?'],

@@ -179,11 +179,11 @@ test.each([1, 2].flatMap((version) => [404, 408, 500, 520].map((status) => ({ ve
 
 const gone = ProblemError.of(404, "", JSON.stringify({ type: "urn:sandbox-agent:error:session_not_found", title: "Session not found" }));
 
-test("a prompt fails when the gateway does not know its session any more", async () => {
+test("a prompt fails when the gateway does not know its session any more, as ACP says it", async () => {
   const { send, lose } = client(1, false, failsOnce(gone).events);
   const turn = send();
   lose();
-  await expect(turn).rejects.toBe(gone);
+  await expect(turn).rejects.toMatchObject({ name: "AcpRpcError", code: -32002, message: "Session not found", data: gone.problem });
 });
 
 test("version 2: a prompt whose end is told does not fail when the gateway refuses to say what became of it", async () => {

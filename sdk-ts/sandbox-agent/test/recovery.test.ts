@@ -269,6 +269,85 @@ describe.each([{ acpVersion: 1, lost: true }, { acpVersion: 2, lost: true }, { a
   });
 });
 
+test.each([
+  [1, "there"], [1, "away"], [2, "there"], [2, "away"],
+] as const)("version %i: the end of a turn that was found counts when another client deletes the session before it is told: the client is %s", async (acpVersion, where) => {
+  const proxy = await Proxy.to(gateway.port);
+  let held: Promise<void> | undefined; // what comes of the session
+  let connection = "";
+  const found = later<void>();
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    const headers = new Headers(init?.headers);
+    connection = headers.get("Acp-Connection-Id") ?? connection;
+    const response = await globalThis.fetch(input, init);
+    if (held && headers.has("Acp-Session-Id") && response.body && init?.method === "GET") {
+      const late = new TransformStream<Uint8Array, Uint8Array>({ transform: async (chunk, out) => held?.then(() => out.enqueue(chunk)) });
+      return new Response(response.body.pipeThrough(late), response);
+    }
+    if (!held || !/[/]events([?]|$)/.test(String(input))) return response;
+    const text = await response.text();
+    if (text.includes("turn_ended")) found.resolve();
+    return new Response(text, response);
+  };
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", acpVersion, fetch, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const [shown, asked] = [later<void>(), later<(option: string) => void>()];
+  c.onPermission(() => (shown.resolve(), new Promise(() => {})));
+  other.onPermission(() => new Promise((resolve) => asked.resolve(resolve)));
+  await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const turn = session.prompt("permission");
+  await shown.promise;
+  const letGo = later<void>();
+  held = letGo.promise;
+  const lose = () => globalThis.fetch(`${gateway.url}/v2/rpc`, { method: "DELETE", headers: { "Acp-Connection-Id": connection } });
+  await lose();
+  (await asked.promise)("allow_once");
+  await found.promise;
+  if (where === "away") {
+    proxy.refusing = true;
+    proxy.cut();
+    await lose();
+  }
+  await other.deleteSession(session.id);
+  proxy.refusing = false;
+  expect((await turn).stopReason).toBe("end_turn");
+  letGo.resolve();
+  await proxy.stop();
+});
+
+test.each(variants.filter(({ transport }) => transport !== "inline"))("events that are gone when the client is back are told as lost, and the session goes on: version $acpVersion, $agent, $transport", async (options) => {
+  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  const proxy = await Proxy.to(own.port);
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  await session.prompt("echo hi");
+  const seen: number[] = [];
+  const said: string[] = [];
+  const lost = later<{ sessionId: string; firstSeq: number; lastSeq: number }>();
+  c.onEventsLost(lost.resolve);
+  c.onUpdate((n) => {
+    const { seq } = (n._meta?.["sandboxagent.dev"] ?? {}) as { seq?: number };
+    if (seq !== undefined) seen.push(seq);
+    if (n.update.sessionUpdate === "agent_message_chunk") said.push((n.update.content as { text: string }).text);
+  });
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  proxy.refusing = true;
+  proxy.cut();
+  await expect.poll(() => c.state).toBe("reconnecting");
+  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000"); // more than memory keeps of a session, and not more at a time than is read
+  proxy.refusing = false;
+  const { sessionId, firstSeq, lastSeq } = await lost.promise;
+  expect([sessionId, firstSeq < lastSeq]).toEqual([session.id, true]);
+  await theirs.prompt("echo theirs");
+  await expect.poll(() => said).toContain("theirs");
+  expect((await session.prompt("echo mine")).text).toBe("mine");
+  expect(Math.min(...seen)).toBeGreaterThanOrEqual(lastSeq); // in version 2 the state is told with it
+  await proxy.stop();
+  await own.stop();
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
