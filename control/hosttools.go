@@ -86,7 +86,7 @@ func (h *HostTools) Call(ctx context.Context, session, cwd, method string, param
 func (h *HostTools) call(ctx context.Context, session, cwd, method string, p toolParams) (any, error) {
 	switch method {
 	case acp.MethodFSReadTextFile:
-		text, err := h.read(cwd, p)
+		text, err := h.read(ctx, cwd, p)
 		return schema.ReadTextFileResponse{Content: text}, err
 	case acp.MethodFSWriteTextFile:
 		path, err := h.files.Resolve(p.Path, cwd)
@@ -123,7 +123,7 @@ func (h *HostTools) call(ctx context.Context, session, cwd, method string, p too
 }
 
 // read returns a text file, or some lines of it.
-func (h *HostTools) read(cwd string, p toolParams) (string, error) {
+func (h *HostTools) read(ctx context.Context, cwd string, p toolParams) (string, error) {
 	first, most := 1, -1
 	if p.Line != nil {
 		first = max(1, *p.Line)
@@ -143,6 +143,9 @@ func (h *HostTools) read(cwd string, p toolParams) (string, error) {
 	var out strings.Builder
 	r := bufio.NewReaderSize(f, 64<<10)
 	for line := 1; most != 0; {
+		if ctx.Err() != nil { // to a line that is far in the file, or longer than memory, it can be long
+			return "", context.Cause(ctx)
+		}
 		part, err := r.ReadSlice('\n')
 		if line >= first {
 			if out.Len()+len(part) > toolText {

@@ -171,6 +171,24 @@ func (s started) Err() error {
 	return nil
 }
 
+// A line without an end is not read to the end for who waits no more.
+func TestHostTools_CancelledInALongLine(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	h := NewHostTools(o.Files, o.Processes)
+	t.Cleanup(h.Close)
+	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(dir+"/f", 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := h.Call(ctx, "s", dir, acp.MethodFSReadTextFile, json.RawMessage(`{"path":"f","line":2}`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestHostTools_EndedWhileATerminalStarts(t *testing.T) {
 	o, dir := withProcesses(t, Options{})
 	h := NewHostTools(o.Files, o.Processes)

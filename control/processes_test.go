@@ -424,6 +424,40 @@ func TestTerminal_Viewers(t *testing.T) {
 	until(t, late, "usr 2")
 }
 
+// A signal and a size reach a program that reads none of its input, also behind some.
+func TestTerminal_InputIsNotRead(t *testing.T) {
+	base, _ := processServer(t, Options{})
+	_, target := startOn(t, base, `{"command":"sh","args":["-c","stty raw -echo; trap 'stty size; echo usr $((1+1))' USR1; echo up $((2+1)); while :; do sleep 0.05; done"],"tty":true}`)
+	ws, _ := view(t, target+"/terminal")
+	until(t, ws, "up 3")
+	if err := ws.Write(t.Context(), websocket.MessageBinary, bytes.Repeat([]byte("x"), 512<<10)); err != nil {
+		t.Fatal(err)
+	}
+	say(t, ws, `{"type":"resize","cols":91,"rows":17}`)
+	say(t, ws, `{"type":"signal","signal":"USR1"}`)
+	for seen := ""; !strings.Contains(seen, "17 91") || !strings.Contains(seen, "usr 2"); {
+		b, f := next(t, ws)
+		if b == nil {
+			t.Fatalf("before that: %+v", f) // that nobody reads
+		}
+		seen += string(b)
+	}
+}
+
+// What a viewer has typed before it leaves reaches the program.
+func TestTerminal_InputOfWhoLeaves(t *testing.T) {
+	base, _ := processServer(t, Options{})
+	_, target := startOn(t, base, `{"command":"sh","args":["-c","stty raw -echo; echo up $((2+1)); head -c 200000 | wc -c"],"tty":true}`)
+	ws, _ := view(t, target+"/terminal")
+	other, _ := view(t, target+"/terminal")
+	until(t, ws, "up 3")
+	if err := ws.Write(t.Context(), websocket.MessageBinary, bytes.Repeat([]byte("x"), 200_000)); err != nil {
+		t.Fatal(err)
+	}
+	_ = ws.Close(websocket.StatusNormalClosure, "")
+	until(t, other, "200000")
+}
+
 func TestTerminal_GuardAndShutdown(t *testing.T) {
 	base, s := processServer(t, Options{Guard: Guard{Token: "tok"}})
 	resp, text := ask(t, "POST", base+"/v2/processes", strings.NewReader(`{"command":"cat","tty":true}`), "Content-Type", "application/json", "Authorization", "Bearer tok")

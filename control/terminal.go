@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -101,8 +99,9 @@ func (s *Server) viewTerminal(r processRequest) error {
 
 // viewer is one viewer of a terminal.
 type viewer struct {
-	ws *websocket.Conn
-	p  *process.Process
+	ws    *websocket.Conn
+	p     *process.Process
+	input typed
 }
 
 // serve returns when the viewer has left, the process has ended, or stop is done.
@@ -110,8 +109,17 @@ func (v *viewer) serve(stop context.Context, after uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var own sync.WaitGroup
 	own.Go(func() {
-		defer cancel()
+		defer v.input.end()
 		v.read(ctx)
+	})
+	own.Go(func() {
+		v.input.give(stop, func(b []byte) { // also what a viewer has typed that has left
+			_, err := v.p.Write(stop, b, false)
+			v.refuse(ctx, err)
+		})
+		if stop.Err() == nil { // else the viewer is told that it stops
+			cancel()
+		}
 	})
 	own.Go(func() {
 		defer cancel()
@@ -218,9 +226,14 @@ func (v *viewer) read(ctx context.Context) {
 		if err == nil {
 			err = v.obey(ctx, f, b)
 		}
-		if err != nil && ctx.Err() == nil {
-			_ = v.control(ctx, TerminalFrame{Type: frameError, Problem: problem.From(processProblem(err))}) // a dead socket shows at the next read
-		}
+		v.refuse(ctx, err)
+	}
+}
+
+// refuse tells the viewer why a frame could not be obeyed, unless err is nil.
+func (v *viewer) refuse(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		_ = v.control(ctx, TerminalFrame{Type: frameError, Problem: problem.From(processProblem(err))}) // a dead socket shows at the next read
 	}
 }
 
@@ -249,19 +262,19 @@ func parseFrame(b []byte) (f TerminalFrame, input []byte, err error) {
 	return f, input, nil
 }
 
+// inOrder is how long a signal or a size waits for the input before it. A program that reads has it by then, or the
+// terminal has.
+const inOrder = 200 * time.Millisecond
+
 func (v *viewer) obey(ctx context.Context, f TerminalFrame, input []byte) error {
 	switch f.Type {
 	case frameResize:
+		v.input.taken(ctx, inOrder)
 		return v.p.Resize(f.Cols, f.Rows)
 	case frameSignal:
+		v.input.taken(ctx, inOrder)
 		return v.p.Interrupt(f.Signal)
 	}
-	if len(input) == 0 {
-		return nil
-	}
-	_, err := v.p.Write(ctx, input, false)
-	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("write to the terminal: %w", err)
-	}
-	return err
+	v.input.add(ctx, input)
+	return nil
 }

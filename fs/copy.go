@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // copyTo copies src to a temporary name beside dst and moves that into place.
@@ -39,6 +40,21 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 	return dst, s.replace(temp, dst)
 }
 
+// changedError is why something cannot be copied that is not what it was a moment before: it was removed, or something
+// else has its name.
+type changedError struct{ err error }
+
+func (e *changedError) Error() string { return e.err.Error() }
+func (e *changedError) Unwrap() error { return e.err }
+
+// ofSource is an error with what is copied.
+func ofSource(err error) error {
+	if replaced(err) {
+		return &changedError{err}
+	}
+	return err
+}
+
 type copying struct {
 	s      *Service
 	moving bool
@@ -51,13 +67,16 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	}
 	info, err := from.Lstat(base)
 	if err != nil {
-		return err
+		return ofSource(err)
 	}
 	switch typeOf(info.Mode()) {
 	case Symlink:
 		target, err := from.Readlink(base)
+		if errors.Is(err, syscall.EINVAL) { // it is no link any more
+			return &changedError{err}
+		}
 		if err != nil {
-			return err
+			return ofSource(err)
 		}
 		return to.Symlink(target, name)
 	case File:
@@ -82,7 +101,7 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os.Root, name string, info os.FileInfo, depth int) error {
 	src, err := from.OpenRoot(base)
 	if err != nil {
-		return err
+		return ofSource(err)
 	}
 	defer src.Close()
 	// Writable until all is in it.
@@ -102,27 +121,48 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 	}
 	defer dst.Close()
 	names, err := c.s.names(src)
-	if err != nil {
+	if err != nil && (c.moving || !errors.Is(err, os.ErrNotExist)) { // else it was removed meanwhile, and has nothing
 		return err
 	}
 	for _, n := range names {
-		err := c.entry(ctx, src, n, dst, n, depth+1)
-		if errors.Is(err, os.ErrNotExist) && !c.moving {
-			continue // removed meanwhile
-		}
-		if err != nil {
+		if err := c.below(ctx, src, n, dst, depth+1); err != nil {
 			return err
 		}
 	}
 	return dst.Chmod(".", info.Mode().Perm())
 }
 
+// attempts is how often something is tried that is another thing each time.
+const attempts = 10
+
+// below copies what is in a folder. What was removed since its name was read is not copied; what something else has taken
+// the place of is that. Who moves loses nothing like this: it is an error.
+func (c *copying) below(ctx context.Context, from *os.Root, name string, to *os.Root, depth int) (err error) {
+	for range attempts {
+		err = c.entry(ctx, from, name, to, name, depth)
+		if _, changed := errors.AsType[*changedError](err); !changed || c.moving {
+			return err
+		}
+		if _, err := from.Lstat(name); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	return err
+}
+
 func (c *copying) file(ctx context.Context, from *os.Root, base string, to *os.Root, name string, info os.FileInfo) error {
 	src, err := from.OpenFile(base, os.O_RDONLY|nonblock, 0)
 	if err != nil {
-		return err
+		return ofSource(err)
 	}
 	defer src.Close()
+	now, err := src.Stat()
+	if err == nil && typeOf(now.Mode()) != File {
+		err = &changedError{failf(NotFile, "%s is not a file any more", src.Name())}
+	}
+	if err != nil {
+		return err
+	}
 	if c.s.confined() && inProc(src) {
 		return failf(Escapes, "%s is in the process file system", src.Name())
 	}

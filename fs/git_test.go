@@ -134,28 +134,31 @@ func TestGitStatus_WhileBranchesAreCheckedOut(t *testing.T) {
 		git(t, dir, "commit", "-qm", "first")
 		git(t, dir, "branch", "other")
 		want := strings.TrimSpace(git(t, dir, "rev-parse", "HEAD"))
-		stop, ended := make(chan struct{}), make(chan struct{})
+		ended := make(chan error, 1)
 		go func() {
-			defer close(ended)
-			for {
-				for _, to := range [][]string{{"other"}, {"--detach"}, {"trunk"}} {
-					select {
-					case <-stop:
+			for range 20 {
+				for _, to := range []string{"other", "--detach", "trunk"} {
+					if _, err := runGit(t.Context(), dir, "checkout", "-q", to); err != nil {
+						ended <- err
 						return
-					default:
-						git(t, dir, append([]string{"checkout", "-q"}, to...)...)
 					}
 				}
 			}
+			ended <- nil
 		}()
-		for range 30 {
+		for {
 			if st, err := s.GitStatus(t.Context(), dir); err != nil || st.Commit != want || len(st.Files) > 0 {
 				t.Errorf("%+v, %v", st, err)
-				break
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			default:
 			}
 		}
-		close(stop)
-		<-ended
 	})
 }
 

@@ -21,16 +21,25 @@ func git(t *testing.T, dir string, args ...string) string {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	cmd := exec.CommandContext(t.Context(), "git", args...)
+	out, err := runGit(t.Context(), dir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// runGit is git for goroutines. Exit code 1 is no failure: it says that things differ.
+func runGit(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !(ok && exit.ExitCode() == 1) {
-		t.Fatalf("git %q: %v\n%s", args, err, &stderr)
+		return "", fmt.Errorf("git %q: %w\n%s", args, err, &stderr)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 func paths(t *testing.T, s *Service, dir string, o SearchOptions) (all []string) {

@@ -45,7 +45,7 @@ type Service struct {
 	seed  maphash.Seed
 	locks [64]sync.Mutex // by path: held from checking a precondition to renaming
 
-	arriving  sync.Map          // names of folders into which a workspace is being put
+	arriving  arrivals
 	unnamedIn devices           // where files are written
 	reached   func(step string) // is told how far a workspace is, in tests; nil otherwise
 }

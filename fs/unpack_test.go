@@ -368,37 +368,3 @@ func TestPack_FolderIsRemovedOrReplaced(t *testing.T) {
 		}
 	})
 }
-
-func TestCopy_WhileFilesAreRemoved(t *testing.T) {
-	both(t, func(t *testing.T, s *Service, dir string) {
-		name := func(i int) string {
-			return dir + "/from/" + strings.Repeat("d", i%3+1) + "/" + strings.Repeat("f", i+1)
-		}
-		for i := range 100 {
-			put(t, name(i), "1")
-		}
-		stop, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ended)
-			for {
-				for i := range 100 {
-					select {
-					case <-stop:
-						return
-					default:
-						if err := os.RemoveAll(name(99 - i)); err != nil {
-							t.Error(err)
-						}
-						put(t, name(99-i), "1")
-					}
-				}
-			}
-		}()
-		defer func() { close(stop); <-ended }()
-		for range 20 {
-			if _, err := s.Copy(t.Context(), dir+"/from", dir+"/to", PlaceOptions{Overwrite: true}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-}

@@ -35,7 +35,8 @@ type WatchOptions struct {
 
 // Watch calls emit for each change in the folder at path until ctx ends, emit
 // fails, or the folder is gone, which is no error. Changes are kept in the
-// system's queue while emit is busy; when that is full, an Overflow follows.
+// system's queue while emit is busy; when that is full, an Overflow follows. Who is far behind is told what has happened
+// by the paths that things had then.
 // What is in a folder that appears may be told more than once.
 func (s *Service) Watch(ctx context.Context, path string, o WatchOptions, emit func(Change) error) error {
 	name, err := s.name(path)

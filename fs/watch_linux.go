@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,15 +27,17 @@ type watcher struct {
 	emit    func(Change) error
 	name    string // of the folder, for the tree
 	inotify *os.File
-	folders map[int32]string // by watch descriptor, from where the watch began
-	ids     map[string]int32
+	tree    watchTree
+	read    int64 // bytes that were read of what the kernel tells
+	at      int64 // of them, where the event in hand begins
 	// left is a name that something was renamed from; where to comes next.
 	left *event
 }
 
 type event struct {
 	mask, cookie uint32
-	rel          string
+	in           *watchedFolder
+	name, rel    string
 }
 
 // errGone ends a watch whose folder is gone.
@@ -44,17 +48,11 @@ func (s *Service) watch(ctx context.Context, path, name string, o WatchOptions, 
 	if err != nil {
 		return failf(TooLarge, "the system permits no further watcher (fs.inotify.max_user_instances): %s", err)
 	}
-	w := watcher{s: s, path: path, o: o, emit: emit, name: name, inotify: os.NewFile(uintptr(fd), "inotify"), folders: map[int32]string{}, ids: map[string]int32{}}
+	w := watcher{s: s, path: path, o: o, emit: emit, name: name, inotify: os.NewFile(uintptr(fd), "inotify")}
 	defer w.inotify.Close()
 	// Closing ends the read that waits.
 	defer context.AfterFunc(ctx, func() { _ = w.inotify.Close() })()
-	dir, err := s.folder(name)
-	if err != nil {
-		return err
-	}
-	err = w.add(ctx, dir, "", false)
-	_ = dir.Close() // while it is held open, nobody is told that it was deleted
-	if err != nil {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	if o.Ready != nil {
@@ -70,15 +68,44 @@ func (s *Service) watch(ctx context.Context, path, name string, o WatchOptions, 
 	return err
 }
 
-// add watches a folder and, if asked for, those below it. tell emits what is in
-// it, for a folder that was found after it was filled.
-func (w *watcher) add(ctx context.Context, dir *os.Root, rel string, tell bool) error {
-	k := walk{s: w.s, enter: w.observe, leave: func() {}, failed: func(at string, err error) error {
+// begin watches the folder of the watch and, if asked for, those below it.
+func (w *watcher) begin(ctx context.Context) error {
+	w.tree = watchTree{folders: map[int32]*watchedFolder{}}
+	from := w.queued()
+	dir, err := w.s.folder(w.name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // while it is held open, nobody is told that it was deleted
+	return w.add(ctx, dir, nil, "", from, false)
+}
+
+// add watches a folder, which is at a name of another from a place in the queue on, and, if asked for, those below it.
+// tell emits what is in it, for a folder that was found after it was filled.
+func (w *watcher) add(ctx context.Context, dir *os.Root, in *watchedFolder, name string, from int64, tell bool) error {
+	rel := ""
+	if in != nil {
+		above, _ := w.tree.path(in)
+		rel = join(above, name)
+	}
+	top, above := rel, []*watchedFolder{in} // those that the walk is in
+	k := walk{s: w.s, failed: func(at string, err error) error {
 		if at == "" || errors.As(err, new(*Error)) {
 			return err
 		}
 		return nil // it is gone already, or is not ours to see
 	}}
+	k.enter = func(dir *os.Root, rel string) error {
+		in := above[len(above)-1]
+		if in == nil && rel != "" { // it was removed before it was watched
+			above = append(above, nil)
+			return nil
+		}
+		f, err := w.observe(dir, rel, in, name, from)
+		above = append(above, f)
+		return err
+	}
+	k.leave = func() { above = above[:len(above)-1] }
 	k.visit = func(f found) (bool, error) {
 		if w.hidden(f.name) {
 			return false, nil
@@ -88,31 +115,36 @@ func (w *watcher) add(ctx context.Context, dir *os.Root, rel string, tell bool) 
 				return false, err
 			}
 		}
+		if w.o.Recursive && f.info.IsDir() { // it is entered next
+			name, from = f.name, w.queued()
+		}
 		return w.o.Recursive, nil
 	}
-	return k.below(ctx, dir, rel)
+	return k.below(ctx, dir, top)
 }
 
 // observe adds a folder to those that the kernel watches. It is named by its
-// descriptor: by its path another one could be meant by now.
-func (w *watcher) observe(dir *os.Root, rel string) error {
-	if len(w.folders) >= w.s.o.Watches {
-		return failf(TooLarge, "more than %d folders are to be watched: watch a smaller part", w.s.o.Watches)
+// descriptor: by its path another one could be meant by now. Of one that is gone it returns nil.
+func (w *watcher) observe(dir *os.Root, rel string, in *watchedFolder, name string, from int64) (*watchedFolder, error) {
+	if len(w.tree.folders) >= w.s.o.Watches {
+		return nil, failf(TooLarge, "more than %d folders are to be watched: watch a smaller part", w.s.o.Watches)
 	}
 	id, err := w.follow(dir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return failf(TooLarge, "the system permits no further watched folders (fs.inotify.max_user_watches)")
+		return nil, failf(TooLarge, "the system permits no further watched folders (fs.inotify.max_user_watches)")
 	case err != nil && rel == "":
-		return err
+		return nil, err
 	case err != nil:
-		return nil // removed meanwhile
+		return nil, nil // removed meanwhile
 	}
-	if before, ok := w.folders[id]; ok && before != rel {
-		delete(w.ids, before)
+	f := w.tree.folder(id)
+	if in == nil {
+		w.tree.top = f
+		return f, nil
 	}
-	w.folders[id], w.ids[rel] = rel, id
-	return nil
+	w.tree.expect(arrival{f, in, name, from})
+	return f, nil
 }
 
 // follow has the kernel watch a folder. One that it watches already keeps its id.
@@ -130,15 +162,97 @@ func (w *watcher) follow(dir *os.Root) (id int32, err error) {
 	return id, err
 }
 
-// forget takes a folder and those below it out of what is watched.
-func (w *watcher) forget(rel string) {
-	for at, id := range w.ids {
-		if within(at, rel) {
-			w.leave(id)
-			delete(w.ids, at)
-			delete(w.folders, id)
+// look watches a folder at a name of another one, of which an event has told, and those below it.
+func (w *watcher) look(ctx context.Context, in *watchedFolder, name string, tell bool) error {
+	from := w.queued()
+	dir := w.open(in)
+	if dir == nil {
+		in.unseen = append(in.unseen, unseen{name, tell})
+		return nil
+	}
+	defer dir.Close()
+	if info, err := dir.Lstat(name); err != nil || !info.IsDir() {
+		return nil // gone again, as an event will tell
+	}
+	sub, err := dir.OpenRoot(name)
+	if err != nil {
+		return nil // likewise
+	}
+	defer sub.Close()
+	return w.add(ctx, sub, in, name, from, tell)
+}
+
+// open opens a folder that is watched. It is nil when the folder is not where it was at the time of the event in hand,
+// since folders above it were renamed: that will be told.
+func (w *watcher) open(f *watchedFolder) *os.Root {
+	rel, ok := w.tree.path(f)
+	if !ok {
+		return nil
+	}
+	dir, err := w.s.tree().OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
+	if err != nil {
+		return nil
+	}
+	id, err := w.follow(dir)
+	if err == nil && id == f.id {
+		return dir
+	}
+	if err == nil && w.tree.folders[id] == nil {
+		w.leave(id)
+	}
+	_ = dir.Close()
+	return nil
+}
+
+// arrive has folders be where they were found to be, if the queue was read up to there.
+func (w *watcher) arrive(ctx context.Context) error {
+	for f := range w.tree.arrive(w.at, w.leave) {
+		if err := w.lookAgain(ctx, f); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// lookAgain looks at folders below one that is in its new place: what has its path now may be what they are in.
+func (w *watcher) lookAgain(ctx context.Context, f *watchedFolder) error {
+	left := f.unseen
+	f.unseen = nil
+	for _, u := range left {
+		if err := w.look(ctx, f, u.name, u.tell); err != nil {
+			return err
+		}
+	}
+	for _, below := range slices.Collect(maps.Values(f.below)) {
+		if err := w.lookAgain(ctx, below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget takes what is at a name of a folder out of what is watched, with all below it.
+func (w *watcher) forget(in *watchedFolder, name string) {
+	in.missed(name)
+	if f := in.below[name]; f != nil {
+		w.tree.remove(f, w.leave)
+	}
+}
+
+// queued is how far the kernel has told what happened, in bytes: an event that begins there or later has happened
+// since.
+func (w *watcher) queued() int64 {
+	n := int32(0)
+	err := w.with(func(fd int) error {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCINQ, uintptr(unsafe.Pointer(&n))); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	if err != nil { // the watch is over
+		return w.read
+	}
+	return w.read + int64(n)
 }
 
 // leave has the kernel watch a folder no more, which may be gone by itself.
@@ -165,19 +279,15 @@ func (w *watcher) with(call func(fd int) error) error {
 // anew watches the folders that are there by now. Of those that came, went or were renamed when changes were lost nobody
 // has told.
 func (w *watcher) anew(ctx context.Context) error {
-	before, top := w.folders, w.ids[""]
-	w.folders, w.ids, w.left = map[int32]string{}, map[string]int32{}, nil
-	dir, err := w.s.folder(w.name)
-	if err == nil {
-		err = w.add(ctx, dir, "", false)
-		_ = dir.Close()
-	}
-	for id := range before {
-		if _, ok := w.folders[id]; !ok {
+	before := w.tree
+	w.left = nil
+	err := w.begin(ctx)
+	for id := range before.folders {
+		if w.tree.folders[id] == nil {
 			w.leave(id)
 		}
 	}
-	if errors.Is(err, os.ErrNotExist) || err == nil && w.ids[""] != top { // it was removed, or replaced
+	if errors.Is(err, os.ErrNotExist) || err == nil && w.tree.top.id != before.top.id { // it was removed, or replaced
 		return errors.Join(w.tell(Change{Type: Removed, Folder: true}, ""), errGone)
 	}
 	return err
@@ -199,6 +309,9 @@ func (w *watcher) tell(c Change, rel string) error {
 
 func (w *watcher) run(ctx context.Context) error {
 	buf := make([]byte, 64<<10)
+	if err := w.arrive(ctx); err != nil {
+		return err
+	}
 	for {
 		wait := time.Time{}
 		if w.left != nil {
@@ -217,11 +330,16 @@ func (w *watcher) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.at, w.read = w.read, w.read+int64(n)
 		for b := buf[:n]; len(b) >= syscall.SizeofInotifyEvent; {
 			raw := (*syscall.InotifyEvent)(unsafe.Pointer(&b[0]))
 			name := strings.TrimRight(string(b[syscall.SizeofInotifyEvent:syscall.SizeofInotifyEvent+raw.Len]), "\x00")
-			b = b[syscall.SizeofInotifyEvent+raw.Len:]
 			if err := w.one(ctx, raw.Wd, raw.Mask, raw.Cookie, name); err != nil {
+				return err
+			}
+			b = b[syscall.SizeofInotifyEvent+raw.Len:]
+			w.at += int64(syscall.SizeofInotifyEvent + raw.Len)
+			if err := w.arrive(ctx); err != nil {
 				return err
 			}
 		}
@@ -240,7 +358,7 @@ func (w *watcher) lost() error {
 	}
 	folder := l.mask&syscall.IN_ISDIR != 0
 	if folder {
-		w.forget(l.rel)
+		w.forget(l.in, l.name)
 	}
 	if w.hidden(filepath.Base(l.rel)) {
 		return nil
@@ -256,9 +374,10 @@ func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name s
 		}
 		return w.tell(Change{Type: Overflow}, "")
 	}
-	dir, ok := w.folders[id]
+	in := w.tree.folders[id]
+	dir, ok := w.tree.path(in)
 	if !ok {
-		return nil // it has been forgotten
+		return nil // it has been forgotten, or is not there yet
 	}
 	if mask&(syscall.IN_DELETE_SELF|syscall.IN_MOVE_SELF|syscall.IN_UNMOUNT|syscall.IN_IGNORED) != 0 {
 		if dir != "" {
@@ -268,16 +387,16 @@ func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name s
 	}
 	rel, folder := join(dir, name), mask&syscall.IN_ISDIR != 0
 	if mask&syscall.IN_MOVED_TO != 0 && w.left != nil && w.left.cookie == cookie {
-		return w.renamed(ctx, rel, folder)
+		return w.renamed(ctx, in, name, rel, folder)
 	}
 	if err := w.lost(); err != nil {
 		return err
 	}
-	if _, ok = w.folders[id]; !ok {
+	if _, ok = w.tree.path(in); !ok {
 		return nil // it went with what was lost
 	}
 	if mask&syscall.IN_MOVED_FROM != 0 {
-		w.left = &event{mask, cookie, rel}
+		w.left = &event{mask, cookie, in, name, rel}
 		return nil
 	}
 	if w.hidden(name) {
@@ -285,10 +404,10 @@ func (w *watcher) one(ctx context.Context, id int32, mask, cookie uint32, name s
 	}
 	switch {
 	case mask&(syscall.IN_CREATE|syscall.IN_MOVED_TO) != 0:
-		return w.appeared(ctx, Change{Type: Created, Folder: folder}, rel)
+		return w.appeared(ctx, Change{Type: Created, Folder: folder}, in, name, rel)
 	case mask&syscall.IN_DELETE != 0:
 		if folder {
-			w.forget(rel)
+			w.forget(in, name)
 		}
 		return w.tell(Change{Type: Removed, Folder: folder}, rel)
 	case mask&syscall.IN_CLOSE_WRITE != 0 && !w.nameless(name, rel):
@@ -307,78 +426,43 @@ func (w *watcher) nameless(name, rel string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// renamed tells of something that was renamed from w.left to rel.
-func (w *watcher) renamed(ctx context.Context, rel string, folder bool) error {
-	from := w.left.rel
+// renamed tells of something that was renamed from w.left to rel, which is a name in a folder.
+func (w *watcher) renamed(ctx context.Context, in *watchedFolder, name, rel string, folder bool) error {
+	left := w.left
 	w.left = nil
+	var moved *watchedFolder // nil also of one that was gone, or another one, when it was to be watched
 	if folder {
-		w.moved(from, rel)
+		left.in.missed(left.name)
+		moved = left.in.below[left.name]
+		if w.forget(in, name); moved != nil { // it has replaced what was there
+			w.tree.place(moved, in, name)
+		}
 	}
-	fromHidden, toHidden := w.hidden(filepath.Base(from)), w.hidden(filepath.Base(rel))
-	c := Change{Type: Renamed, Folder: folder, From: filepath.Join(w.path, filepath.FromSlash(from))}
+	fromHidden, toHidden := w.hidden(left.name), w.hidden(name)
+	c := Change{Type: Renamed, Folder: folder, From: filepath.Join(w.path, filepath.FromSlash(left.rel))}
 	switch {
 	case fromHidden && toHidden:
 		return nil
-	case strings.HasPrefix(filepath.Base(from), temporary) && !folder:
+	case strings.HasPrefix(left.name, temporary) && !folder:
 		c = Change{Type: Modified} // a file that this service has written
 	case fromHidden:
 		c = Change{Type: Created, Folder: folder}
 	case toHidden:
-		w.forget(rel)
-		return w.tell(Change{Type: Removed, Folder: folder}, from)
-	default:
-		if err := w.tell(c, rel); err != nil || !folder {
+		w.forget(in, name)
+		return w.tell(Change{Type: Removed, Folder: folder}, left.rel)
+	case moved != nil:
+		if err := w.tell(c, rel); err != nil {
 			return err
 		}
-		return w.verify(ctx, rel)
+		return w.lookAgain(ctx, moved)
 	}
-	return w.appeared(ctx, c, rel)
-}
-
-// verify watches a folder that was renamed, unless it is watched already. Of one that was made a moment before, what its
-// old name led to may have been nothing by the time it was to be watched, or another folder.
-func (w *watcher) verify(ctx context.Context, rel string) error {
-	if !w.o.Recursive {
-		return nil
-	}
-	dir, err := w.s.tree().OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
-	if err != nil {
-		return nil // gone again
-	}
-	defer dir.Close()
-	known, ok := w.ids[rel]
-	if id, err := w.follow(dir); ok && err == nil && id == known {
-		return nil
-	}
-	w.forget(rel)
-	return w.add(ctx, dir, rel, true)
-}
-
-// moved gives folders that are watched their new paths.
-func (w *watcher) moved(from, to string) {
-	for id, at := range w.folders {
-		if within(at, from) {
-			delete(w.ids, at)
-			w.folders[id] = to + strings.TrimPrefix(at, from)
-		}
-	}
-	for id, at := range w.folders {
-		w.ids[at] = id
-	}
+	return w.appeared(ctx, c, in, name, rel)
 }
 
 // appeared tells of something new, and watches it if it is a folder.
-func (w *watcher) appeared(ctx context.Context, c Change, rel string) error {
-	if err := w.tell(c, rel); err != nil {
+func (w *watcher) appeared(ctx context.Context, c Change, in *watchedFolder, name, rel string) error {
+	if err := w.tell(c, rel); err != nil || !c.Folder || !w.o.Recursive {
 		return err
 	}
-	if !c.Folder || !w.o.Recursive {
-		return nil
-	}
-	dir, err := w.s.tree().OpenRoot(filepath.Join(w.name, filepath.FromSlash(rel)))
-	if err != nil {
-		return nil // gone again
-	}
-	defer dir.Close()
-	return w.add(ctx, dir, rel, c.Type == Created)
+	return w.look(ctx, in, name, true)
 }

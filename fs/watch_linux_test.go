@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -16,14 +18,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// watching starts a watch and returns what it tells, as "type path", and its end.
-func watching(t *testing.T, s *Service, dir string, o WatchOptions) (changes <-chan string, end func() error) {
+// watching starts a watch and returns what it tells, as "type path", and its end. Functions are called with the first changes.
+func watching(t *testing.T, s *Service, dir string, o WatchOptions, first ...func()) (changes <-chan string, end func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ready, ended := make(chan string, 10000), make(chan struct{}), make(chan error, 1)
 	o.Ready = func() { close(ready) }
 	go func() {
 		err := s.Watch(ctx, dir, o, func(c Change) error {
+			if len(first) > 0 {
+				first[0]()
+				first = first[1:]
+			}
 			text := string(c.Type) + " " + strings.TrimPrefix(strings.TrimPrefix(c.Path, dir), "/")
 			if c.From != "" {
 				text += " from " + strings.TrimPrefix(c.From, dir+"/")
@@ -102,47 +108,146 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-func TestWatch_RenamedBeforeItIsWatched(t *testing.T) {
-	both(t, func(t *testing.T, s *Service, dir string) {
-		told, busy, ready := make(chan string, 100), make(chan struct{}), make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		o := WatchOptions{Recursive: true, Ready: func() { close(ready) }}
-		go func() {
-			ended <- s.Watch(ctx, dir, o, func(c Change) error {
-				<-busy // the changes behind the first one wait with the kernel
-				told <- string(c.Type) + " " + strings.TrimPrefix(c.Path, dir+"/")
-				return nil
+// What has happened by the time that a watch comes to it is told as it was, and what comes then is told where it is: each row
+// is done while the watch waits, and then what follows.
+func TestWatch_FarBehind(t *testing.T) {
+	for name, row := range map[string]struct {
+		before, during, then string
+		told, thenTold       []string
+	}{
+		"nothing is at the name of a new folder": {
+			during: "mkdir new; mv new gone", told: []string{"created new", "renamed gone from new"},
+			then: "put gone/f", thenTold: []string{"created gone/f", "modified gone/f"},
+		},
+		"another one is at the name of a new folder": {
+			during: "mkdir new; mv new replaced; mkdir new; put replaced/early", told: []string{"created new", "renamed replaced from new", "created replaced/early", "created new"},
+			then: "put replaced/f; put new/f", thenTold: []string{"created replaced/f", "modified replaced/f", "created new/f", "modified new/f"},
+		},
+		"the folder of a new one is renamed": {
+			before: "mkdir old", during: "mkdir old/new; mv old is", told: []string{"created old/new", "renamed is from old"},
+			then: "put is/new/f", thenTold: []string{"created is/new/f", "modified is/new/f"},
+		},
+		"the folder of a new one is renamed twice": {
+			before: "mkdir old", during: "mkdir old/new; mv old was; mv was is", told: []string{"created old/new", "renamed was from old", "renamed is from was"},
+			then: "put is/new/f", thenTold: []string{"created is/new/f", "modified is/new/f"},
+		},
+		"another one is at the name of the folder of a new one": {
+			before: "mkdir old", during: "mkdir old/new; mv old is; mkdir old; mkdir old/new", told: []string{"created old/new", "renamed is from old", "created old", "created old/new"},
+			then: "put is/new/f; put old/new/g", thenTold: []string{"created is/new/f", "modified is/new/f", "created old/new/g", "modified old/new/g"},
+		},
+		"a file is removed between two names": {
+			before: "mkdir old; put old/f", during: "mv old was; rm was/f; mv was is; mkdir was", told: []string{"renamed was from old", "removed was/f", "renamed is from was", "created was"},
+			then: "put is/f; put was/f", thenTold: []string{"created is/f", "modified is/f", "created was/f", "modified was/f"},
+		},
+		"two folders have changed their names": {
+			before: "mkdir a; mkdir b; put a/f; put b/g", during: "mv a x; mv b a; mv x b; rm b/f; rm a/g", told: []string{"renamed x from a", "renamed a from b", "renamed b from x", "removed b/f", "removed a/g"},
+			then: "put a/h", thenTold: []string{"created a/h", "modified a/h"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, s *Service, dir string) {
+				do := func(commands string) {
+					for c := range strings.SplitSeq(commands, "; ") {
+						w := append(strings.Fields(c), "")
+						var err error
+						switch w[0] {
+						case "mkdir":
+							err = os.Mkdir(dir+"/"+w[1], 0o755)
+						case "mv":
+							err = os.Rename(dir+"/"+w[1], dir+"/"+w[2])
+						case "rm":
+							err = os.Remove(dir + "/" + w[1])
+						case "put":
+							put(t, dir+"/"+w[1], "1")
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				do(row.before)
+				busy, free := make(chan struct{}), make(chan struct{})
+				changes, end := watching(t, s, dir, WatchOptions{Recursive: true}, func() {
+					close(busy)
+					<-free // the changes behind the first one wait with the kernel
+				})
+				do("mkdir first")
+				<-busy
+				do(row.during)
+				do("mkdir last")
+				close(free)
+				expect(t, changes, append([]string{"created first"}, row.told...)...)
+				expect(t, changes, "created last") // it is done with the others
+				do(row.then)
+				expect(t, changes, row.thenTold...)
+				if err := end(); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
 			})
-		}()
-		defer func() { cancel(); <-ended }()
-		<-ready
-		mkdir := func(name string) {
-			if err := os.Mkdir(dir+"/"+name, 0o755); err != nil {
-				t.Fatal(err)
+		})
+	}
+}
+
+// Whatever has happened to folders while a watch was behind, each that is there is watched by its path.
+func TestWatch_FarBehindAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			dir, r := t.TempDir(), rand.New(rand.NewPCG(seed, 0))
+			s := open(t, Options{Root: dir})
+			busy, free := make(chan struct{}), make(chan struct{})
+			changes, end := watching(t, s, dir, WatchOptions{Recursive: true}, func() { close(busy); <-free })
+			put(t, dir+"/first", "1")
+			<-busy
+			folders := func() (all []string) {
+				err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+					if d.IsDir() {
+						all = append(all, path)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return all
 			}
-		}
-		rename := func(from, to string) {
-			if err := os.Rename(dir+"/"+from, dir+"/"+to); err != nil {
-				t.Fatal(err)
+			for i := range 100 {
+				all := folders()
+				one, other := all[r.IntN(len(all))], all[r.IntN(len(all))]+"/"+string(rune('a'+r.IntN(3)))
+				switch r.IntN(4) { // what cannot be done is not done
+				case 0, 1:
+					_ = os.Mkdir(other, 0o755)
+				case 2:
+					_ = os.Rename(one, other)
+				case 3:
+					_ = os.Remove(one)
+				}
+				if i == 50 {
+					close(free) // the rest happens beside it
+				}
 			}
-		}
-		mkdir("first")
-		mkdir("new")
-		rename("new", "gone") // nothing is at its old name when that is to be watched
-		mkdir("new")
-		rename("new", "replaced") // another one is there
-		mkdir("new")
-		put(t, dir+"/replaced/early", "1")
-		close(busy)
-		expect(t, told, "created first", "created new", "renamed gone", "created new", "renamed replaced", "created replaced/early", "created new")
-		put(t, dir+"/gone/f", "1")
-		expect(t, told, "created gone/f", "modified gone/f")
-		put(t, dir+"/replaced/f", "1")
-		expect(t, told, "created replaced/f", "modified replaced/f")
-		put(t, dir+"/new/f", "1")
-		expect(t, told, "created new/f", "modified new/f")
-	})
+			awaitChange := func(want string) {
+				for {
+					select {
+					case got := <-changes:
+						if got == want {
+							return
+						}
+					case <-time.After(time.Minute):
+						t.Fatalf("nothing was told, want %q", want)
+					}
+				}
+			}
+			put(t, dir+"/last", "1")
+			awaitChange("created last")
+			for _, at := range folders() {
+				put(t, at+"/marker", "1")
+				awaitChange("created " + strings.TrimPrefix(at+"/marker", dir+"/"))
+			}
+			if err := end(); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestWatch_EndsWithItsFolder(t *testing.T) {
@@ -299,9 +404,11 @@ func TestWatch_HalvesOfARename(t *testing.T) {
 	}
 	defer from.Close()
 	var told []string
+	top, d := &watchedFolder{id: 1}, &watchedFolder{id: 2}
+	tree := watchTree{folders: map[int32]*watchedFolder{1: top, 2: d}, top: top}
+	tree.place(d, top, "d")
 	w := watcher{
-		s: open(t, Options{Home: t.TempDir()}), path: "/w", o: WatchOptions{Recursive: true}, name: "/nowhere", inotify: from,
-		folders: map[int32]string{1: "", 2: "d"}, ids: map[string]int32{"": 1, "d": 2},
+		s: open(t, Options{Home: t.TempDir()}), path: "/w", o: WatchOptions{Recursive: true}, name: "/nowhere", inotify: from, tree: tree,
 		emit: func(c Change) error {
 			told = append(told, strings.TrimSpace(string(c.Type)+" "+c.Path+" "+c.From))
 			return nil

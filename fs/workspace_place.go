@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // arriving is the folder, in that of a workspace, in which one is made that comes. One
@@ -84,15 +85,6 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	if err != nil {
 		return nil, err
 	}
-	if _, busy := s.arriving.LoadOrStore(name, true); busy {
-		return nil, failf(Changed, "another workspace is being put into %s: try again when it is there", dir)
-	}
-	leave := func() { s.arriving.Delete(name) }
-	defer func() {
-		if placed == nil {
-			leave()
-		}
-	}()
 	isNew := false
 	if _, err := s.tree().Lstat(name); errors.Is(err, os.ErrNotExist) {
 		isNew = true
@@ -104,6 +96,16 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	if err != nil {
 		return nil, explain(err, "open %s", dir)
 	}
+	leave, err := s.arriving.enter(top)
+	if err != nil {
+		_ = top.Close()
+		return nil, explain(err, "put a workspace into %s", dir)
+	}
+	defer func() {
+		if placed == nil {
+			leave()
+		}
+	}()
 	p := &placing{s: s, dir: dir, name: name, top: top, ws: ws, source: source, base: base, isNew: isNew}
 	made, err := p.place(ctx, o.Merge)
 	if err != nil {
@@ -111,6 +113,32 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	}
 	made.Places, made.leave = known, leave
 	return made, nil
+}
+
+// arrivals are the folders into which workspaces are being put, whatever paths lead there.
+type arrivals struct {
+	mu      sync.Mutex
+	folders []os.FileInfo
+}
+
+// enter refuses a folder that another one comes into. leave lets others into it.
+func (a *arrivals) enter(top *os.Root) (leave func(), err error) {
+	info, err := top.Stat(".")
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is := func(other os.FileInfo) bool { return os.SameFile(info, other) }
+	if slices.ContainsFunc(a.folders, is) {
+		return nil, failf(Changed, "another workspace is being put there: try again when it is there")
+	}
+	a.folders = append(a.folders, info)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.folders = slices.DeleteFunc(a.folders, is)
+	}, nil
 }
 
 // placing is a workspace that is put into a folder.

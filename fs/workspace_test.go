@@ -506,6 +506,7 @@ func TestPlaceWorkspace_BesideAnother(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/one/a", "one\n")
 	put(t, dir+"/two/a", "two\n")
+	link(t, "to", dir+"/link")
 	one, first := take(t, s, dir+"/one", TakeOptions{})
 	two, second := take(t, s, dir+"/two", TakeOptions{})
 	for _, end := range []func(*PlacedWorkspace) error{(*PlacedWorkspace).Undo, (*PlacedWorkspace).Keep} {
@@ -513,8 +514,10 @@ func TestPlaceWorkspace_BesideAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.PlaceWorkspace(t.Context(), dir+"/to", two, PlaceWorkspaceOptions{}, second)
-		wantCode(t, err, Changed, "another workspace")
+		for _, same := range []string{"/to", "/link"} {
+			_, err = s.PlaceWorkspace(t.Context(), dir+same, two, PlaceWorkspaceOptions{}, second)
+			wantCode(t, err, Changed, "another workspace")
+		}
 		if b, err := os.ReadFile(dir + "/to/a"); err != nil || string(b) != "one\n" {
 			t.Errorf("%q, %v", b, err)
 		}

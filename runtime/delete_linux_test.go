@@ -11,13 +11,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-// A session whose files cannot be removed is not gone: it is listed, closed, and can be deleted when they can be. Who
-// reads it is not told that it was deleted.
+// A session whose files cannot be removed is not gone: it is closed, and can be deleted when they can be. Who
+// has it open is told that it is closed, and still has it open.
 func TestDelete_ThatFails(t *testing.T) {
 	dir := t.TempDir()
 	r := newRuntime(t, dir, &fakeAgent{caps: reopening})
 	tc := connect(t, r, "")
-	const s = "ns" // the name of a folder that nobody can remove, root neither
+	const s = "ns" // the name of a folder that nobody can rename, root neither
 	tc.newWith(`{"requestedSessionId":"` + s + `"}`)
 	place, away := filepath.Join(dir, "sessions"), filepath.Join(dir, "away")
 	if err := os.Rename(place, away); err != nil {
@@ -26,7 +26,7 @@ func TestDelete_ThatFails(t *testing.T) {
 	if err := os.Symlink("/proc/self", place); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteSession(t.Context(), s); problem.From(err).Kind != problem.Unavailable || !strings.Contains(err.Error(), "try again") {
+	if err := r.DeleteSession(t.Context(), s); err == nil || problem.From(err).Kind != problem.Unavailable || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("the delete: %v", err)
 	}
 	if m := tc.nextOf("_sandboxagent/session/ended"); !strings.Contains(string(m.Params()), `"reason":"closed"`) {
@@ -44,8 +44,37 @@ func TestDelete_ThatFails(t *testing.T) {
 	if err := os.Rename(away, place); err != nil {
 		t.Fatal(err)
 	}
-	tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	other := connect(t, r, "")
+	other.call("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	other.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","title":"still here"}`)
+	if m := tc.nextOf("session/update"); !strings.Contains(string(m.Params()), "still here") {
+		t.Errorf("who had it open is told %s", m.Params())
+	}
 	tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// What a gateway that was killed has put away is no session at the next start, and goes then.
+func TestDelete_KilledBeforeTheFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{caps: reopening})
+	s := connect(t, r, "").session()
+	place := filepath.Join(dir, "sessions")
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(place, s), filepath.Join(place, ".deleted-0")); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, &fakeAgent{caps: reopening})
+	if got := connect(t, r, "").call("session/list", `{}`); !strings.Contains(got, `"sessions":[]`) {
+		t.Errorf("%s", got)
+	}
+	if err := r.Shutdown(t.Context()); err != nil { // it waits for what goes on
+		t.Fatal(err)
+	}
 	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
@@ -79,9 +108,7 @@ func TestDelete_AtOnce(t *testing.T) {
 	if mask := binary.NativeEndian.Uint32(first[4:]); mask&syscall.IN_MOVE_SELF == 0 {
 		t.Errorf("the first thing that happened to the folder is %#x, want that it has got another name", mask)
 	}
-	for _, folder := range []string{"sessions", "travelling"} {
-		if left, err := os.ReadDir(filepath.Join(dir, folder)); err != nil || len(left) > 0 {
-			t.Errorf("%s has %v, %v", folder, left, err)
-		}
+	if left, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }

@@ -304,10 +304,6 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	s := c.r.sessions.Find(m.Session())
-	if s == nil && c.r.sessions.Removing(m.Session()) {
-		q.Fail(nil, notFound(m.Session()))
-		return
-	}
 	if s == nil {
 		var err error
 		if s, err = c.r.sessions.Reread(m.Session()); err != nil {

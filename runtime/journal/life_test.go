@@ -232,6 +232,50 @@ func TestLog_TheDiskFailsForAWhile(t *testing.T) {
 }
 
 // Release waits until a log was idle, and gives back what the file has.
+// A log whose folder gets another name is read and written there, also by who was reading it.
+func TestLog_Move(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	if err := os.Mkdir(from, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(filepath.Join(from, "log"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fill(t, l, 1, 100)
+	l.Release(0)
+	cur := l.Whole(0)
+	if _, err := cur.Next(nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("failed")
+	if err := l.Move(func() (string, error) { return "", failed }); err != failed {
+		t.Errorf("a move that fails: %v", err)
+	}
+	checkRun(t, readAll(t, l, 0), 1, 100)
+	err = l.Move(func() (string, error) {
+		if l.file != nil {
+			t.Error("the file is open while it is moved")
+		}
+		return filepath.Join(to, "log"), os.Rename(from, to)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, l, 101, 150)
+	l.Release(0)
+	rest, err := cur.Next(nil, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRun(t, rest, 151-len(rest), 150)
+	if _, err := os.Stat(from); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was written where it was: %v", err)
+	}
+}
+
 func TestLog_ReleaseGivesBackMemoryAndFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := open(t, 0)

@@ -501,6 +501,23 @@ func (l *Log) Release(idle time.Duration) {
 	l.holdLocked(-l.held)
 }
 
+// Move has move put the file elsewhere, and reads it there from then on; move returns its new path. Nobody has the
+// file open meanwhile: some systems move no folder in which a file is open.
+func (l *Log) Move(move func() (path string, err error)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		_ = l.flushLocked() // what the file does not take stays in memory
+		_ = l.markLocked()
+		_ = l.closeFileLocked()
+	}
+	path, err := move()
+	if err == nil {
+		l.path = path
+	}
+	return err
+}
+
 // Close flushes, syncs and closes the log. Entries that are still in memory can
 // be read; nothing can be appended that would be seen.
 func (l *Log) Close() error {

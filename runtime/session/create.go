@@ -282,6 +282,9 @@ func (s *Session) discard(keepFiles bool) {
 	s.closeLog()
 	s.stopRaw()
 	if !keepFiles {
-		_ = s.set.removeFiles(s.id)
+		s.saving.Lock()
+		_ = s.moveFiles()
+		s.saving.Unlock()
+		s.set.removeAway(s.away)
 	}
 }

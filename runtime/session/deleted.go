@@ -3,15 +3,15 @@ package session
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"github.com/google/uuid"
 )
 
 // deletedFolder has an empty file for each session that was deleted lately, named as the session's folder was.
@@ -21,27 +21,48 @@ const deletedFolder = "deleted"
 // maxDeleted bounds the deleted sessions that are remembered: the newest. While a gateway runs there can be as many again.
 const maxDeleted = 1000
 
-// removeFiles removes all files of a session. They go at once, by a new name, so that a gateway that is killed
-// meanwhile does not find the rest of them as a session; its next start removes them.
-func (set *Set) removeFiles(id string) error {
-	if set.store.dir == "" {
-		return nil
+// awayPrefix begins the names of folders whose sessions are deleted: those of sessions begin otherwise. They are
+// beside the sessions, so that a full disk, or a folder of sessions that is a disk of its own, is in nobody's way.
+const awayPrefix = ".deleted-"
+
+// putAway gives the folder of a session another name, and returns its path. A session without a folder may be
+// deleted, too.
+func (st store) putAway(id string) (away string, err error) {
+	away = filepath.Join(st.dir, awayPrefix+uuid.NewString())
+	if err := os.Rename(st.path(id), away); err != nil && st.holds(id) {
+		return "", err
 	}
-	place := set.store.path(id)
-	var synced error
-	if dir, remove, err := set.TravelFolder(); err == nil { // a full disk has no room for it
-		defer remove()
-		if to := filepath.Join(dir, deletedFolder); os.Rename(place, to) == nil {
-			place = to
-			if set.o.Fsync != "never" {
-				synced = journal.SyncFolder(set.store.dir)
-			}
+	return away, nil
+}
+
+// removeAway removes what was put away. The next start removes what is left of it.
+func (set *Set) removeAway(away string) {
+	if away == "" {
+		return
+	}
+	if err := os.RemoveAll(away); err != nil {
+		set.o.Logger.Warn("remove the files of a deleted session", "folder", away, "err", err)
+	}
+}
+
+// removeAllAway removes what was put away when the gateway was killed, and returns the other folders.
+func (set *Set) removeAllAway(folders []os.DirEntry) []os.DirEntry {
+	var away []string
+	folders = slices.DeleteFunc(folders, func(e os.DirEntry) bool {
+		is := strings.HasPrefix(e.Name(), awayPrefix)
+		if is {
+			away = append(away, filepath.Join(set.store.dir, e.Name()))
 		}
+		return is
+	})
+	if len(away) > 0 {
+		set.o.Tasks.Go(func() {
+			for _, dir := range away {
+				set.removeAway(dir)
+			}
+		})
 	}
-	if err := errors.Join(os.RemoveAll(place), synced); err != nil {
-		return fmt.Errorf("delete session files: %w", err)
-	}
-	return nil
+	return folders
 }
 
 // noteDeleted remembers that a session is deleted, for a hub that is not there.
@@ -59,6 +80,13 @@ func (set *Set) noteDeleted(id string) {
 	}
 	if set.deletions.Add(1)%maxDeleted == 0 {
 		set.newestDeleted()
+	}
+}
+
+// unnoteDeleted takes back what noteDeleted has noted. When that fails, the next start does it.
+func (set *Set) unnoteDeleted(id string) {
+	if set.o.Stored && set.store.dir != "" {
+		_ = os.Remove(filepath.Join(set.deletedFolder(), filepath.Base(set.store.path(id))))
 	}
 }
 

@@ -401,8 +401,11 @@ func (s *Session) release(l *link, goal life) {
 	if l != nil && ctx.Err() != nil { // it may hang, and is no good to others then
 		l.p.Retire()
 	}
-	if goal != deleted || !keptBack(err) {
+	switch {
+	case goal != deleted:
 		err = nil
+	case !keptBack(err):
+		err = s.putAway()
 	}
 	s.handle(event{kind: released, link: l, err: err})
 }

@@ -78,10 +78,16 @@ func (s *Session) Writes() error {
 func (s *Session) Keep() error {
 	s.saving.Lock() // when the agent has said something, another writes it, too
 	s.mu.Lock()
-	rec := s.rec
+	rec, over := s.rec, s.m.life == deleted || s.away != ""
 	s.mu.Unlock()
-	err := s.set.store.save(rec, s.set.o.Fsync != "never")
+	var err error
+	if !over {
+		err = s.set.store.save(rec, s.set.o.Fsync != "never")
+	}
 	s.saving.Unlock()
+	if over {
+		return notFound(s.id)
+	}
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
 	}

@@ -55,14 +55,16 @@ import (
 //	failed    turn and requests get the error   dormant; done    -
 //	answered  turn over, the next begun; untaken  turn over; on  -
 //	          waits once more, for a new process
-//	lost      requests of the agent, calls and  the same; done   -
-//	          the turn are ended; next begun
+//	lost      requests of the agent, calls and  the same; done;  -
+//	          the turn are ended; next begun    - if the agent
+//	                                            was to delete it
 //	stop      stopping: all is cancelled, the   the higher goal  stopping, if its goal
 //	          start is given up                 of the two       is higher; else done
 //	overdue   cancelling: turn over, releasing  turn over; on    -
 //	released  dormant; started anew if it is    done; closed if  -
-//	          needed by then                    the agent would
-//	                                            not delete it
+//	          needed by then                    the agent, or the
+//	                                            disk, would not
+//	                                            delete it
 //	idle      releasing, if nothing is open     -                -
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
@@ -144,7 +146,7 @@ type event struct {
 	link    *link        // bound, started, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
-	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why the agent did not delete it
+	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why it is not deleted
 	goal    life         // stopped
 	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
@@ -176,8 +178,8 @@ type machine struct {
 	stops   []stopDone // who waits for the goal
 	copies  []*copying // closed, or stopping to be: nobody else has stopped it
 	down    bool       // the gateway ends
-	told    bool       // stopping, to be deleted: the agent was told to delete its own record
-	lesser  life       // stopping, to be deleted: the goal if the agent refuses that
+	told    bool       // stopping, to be deleted: the agent was told to delete its own record; the files go then
+	lesser  life       // stopping, to be deleted: the goal if the agent, or the disk, refuses that
 	refused error      // stopping: why it did
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
@@ -506,7 +508,7 @@ func untaken(err error) bool {
 
 // lose is the end of the process that works for the session.
 func (m *machine) lose(l *link, cause error) {
-	if m.link != l {
+	if m.link != l || m.life == stopping && m.told { // of one that is being deleted it is said when that is over
 		return
 	}
 	m.do(effect{do: answerAll})

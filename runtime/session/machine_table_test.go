@@ -238,6 +238,8 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound, started, delete, terminate by Ada, close, answered", "refused", "answer all, end host work, fail calls: the session gave its process back, goal ended by Ada, stopped: refused, stopped: refused, stopped: refused, idle told", "ended, dormant"},
 		{"prompt, bound, started, delete, answered", "refused", "answer all, end host work, fail calls: the session gave its process back, goal closed, stopped: refused, idle told", "closed, dormant"},
 		{"prompt, bound, started, delete, answered", "released", "answer all, end host work, fail calls: the session gave its process back, goal deleted, stopped, idle told", "deleted, dormant"},
+		{"prompt, bound, started, delete, answered", "crash", "", "stopping to be deleted, releasing"},
+		{"prompt, bound, started, delete, answered, crash", "released", "answer all, end host work, fail calls: the session gave its process back, goal deleted, stopped, idle told", "deleted, dormant"},
 		{"prompt, bound, started, terminate, delete", "close", "", "stopping to be deleted, serving, turn cancelling"},
 		{"prompt, bound, started, terminate by Ada, answered", "released", "answer all, end host work, fail calls: the session gave its process back, goal ended by Ada, stopped, idle told", "ended, dormant"},
 		{"close", "close", "stopped before", "closed, dormant"},

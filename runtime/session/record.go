@@ -194,13 +194,14 @@ func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	if s.m.life != deleted && !s.listed { // it is being opened, and is none before that; nobody finds it, so there are no edits
+	over := s.m.life == deleted || s.away != "" // it has no files
+	if !over && !s.listed {                     // it is being opened, and is none before that; nobody finds it, so there are no edits
 		s.mu.Unlock()
 		return nil
 	}
 	edits := s.edits
 	s.edits = nil
-	if s.m.life == deleted {
+	if over {
 		s.mu.Unlock()
 		s.tellEdits(edits, notFound(s.id))
 		return nil

@@ -36,6 +36,7 @@ type Session struct {
 	end      atomic.Pointer[logEnd]      // what the record says of a log that was not opened; see resting
 	trusted  sync.Once                   // it was compared with the file
 	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
+	away     string                      // where the files are of a session that is being deleted; saving guards it
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
 	lostCalls sync.Once              // of EndLostCalls

@@ -82,7 +82,6 @@ type Set struct {
 	byID     map[string]*Session
 	all      []*Session      // those of byID, nil when that has changed
 	reserved map[string]bool // ids of sessions that are being created
-	removing map[string]bool // ids of deleted sessions whose files are still there
 	deleted  []string        // ids of sessions that were deleted before the start; for the hub
 
 	deletions atomic.Int64 // since the start
@@ -92,7 +91,7 @@ type Set struct {
 // needs none does not: there can be ten thousand. Their logs are opened when they are
 // needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, removing: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	if o.LogMemory > 0 {
 		set.budget = journal.NewBudget(o.LogMemory)
 	}
@@ -112,6 +111,7 @@ func NewSet(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
+	folders = set.removeAllAway(folders)
 	set.mu.Lock()
 	o.Tasks.Go(func() {
 		defer set.mu.Unlock()
@@ -345,7 +345,7 @@ func (set *Set) Reserve(id string, created bool) bool {
 	}
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	if set.byID[id] != nil || set.reserved[id] || set.removing[id] {
+	if set.byID[id] != nil || set.reserved[id] {
 		return false
 	}
 	set.reserved[id] = true
@@ -376,24 +376,6 @@ func (set *Set) Reread(id string) (*Session, error) {
 	return s, nil
 }
 
-// Removing reports whether the files of a deleted session are still there. Until they are gone nobody
-// gets its id: they would be taken for the new session's, or that one's be removed in their place.
-func (set *Set) Removing(id string) bool {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return set.removing[id]
-}
-
-func (set *Set) setRemoving(id string, removing bool) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if removing {
-		set.removing[id] = true
-	} else {
-		delete(set.removing, id)
-	}
-}
-
 // Unreserve undoes Reserve.
 func (set *Set) Unreserve(id string) {
 	set.mu.Lock()
@@ -411,7 +393,7 @@ func (set *Set) add(rec record, creator journal.Recipient) *Session {
 		if rec.ID = rec.AgentSessionID; !PlainID(rec.ID) {
 			rec.ID = uuid.NewString()
 		}
-		for set.byID[rec.ID] != nil || set.reserved[rec.ID] || set.removing[rec.ID] {
+		for set.byID[rec.ID] != nil || set.reserved[rec.ID] {
 			rec.ID = uuid.NewString()
 		}
 	}

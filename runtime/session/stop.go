@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -107,7 +108,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 			x.err = s.persist(true)
 		})
 	case deleted:
-		x.then(func() { x.err = s.remove() })
+		x.then(s.remove)
 	}
 }
 
@@ -124,29 +125,54 @@ func (s *Session) persist(durably bool) error {
 	return errors.Join(err, l.Flush())
 }
 
-// remove removes what is left of a deleted session. Its log goes with it, so that those who were
-// attached are told beside it, when nobody finds it any more. One whose files stay is a closed session
-// again: with the next start it would come back, and until then nobody could delete it.
-func (s *Session) remove() error {
-	s.set.setRemoving(s.id, true)
-	defer s.set.setRemoving(s.id, false)
-	left, end := s.retire(), EndInfo{Reason: "deleted"}
+// A session is deleted in three steps. Its agent deletes its own record (release). The gateway puts the session's
+// files away (putAway): if that fails, the session is closed, as one is that its agent would not delete, and can be
+// deleted later. Only then is it gone (remove): nobody finds it, those who have it open are told, and what was put
+// away is removed.
+
+// putAway gives the session's files another name in one step, under which no start finds them. On an error they are
+// where they were. What readers have not read yet they read at the new place.
+func (s *Session) putAway() error {
 	s.stopRaw()
-	s.set.noteDeleted(s.id)
 	s.saving.Lock() // a write of the record that is under way ends first
-	err := s.set.removeFiles(s.id)
-	s.saving.Unlock()
-	if err != nil && s.born.Load() == nil && s.set.store.holds(s.id) {
-		end.Reason, err = "closed", problem.Wrap(problem.Unavailable, err, "session %s cannot be deleted now, and is closed: try again", s.id)
-		s.mu.Lock()
-		s.rec.Closed = true
-		s.mu.Unlock()
-		s.tellEnd(left, end) // before somebody opens it again
-		s.set.readmit(s)
-		return err
+	defer s.saving.Unlock()
+	s.set.noteDeleted(s.id)
+	err := s.moveFiles()
+	if err != nil && s.born.Load() == nil { // else it is not a session yet, of which nobody knows
+		s.set.unnoteDeleted(s.id)
+		return problem.Wrap(problem.Unavailable, err, "the files of session %s cannot be removed now: try again", s.id)
 	}
-	s.tellEnd(left, end)
+	return nil
+}
+
+// moveFiles is putAway for who holds saving.
+func (s *Session) moveFiles() (err error) {
+	if s.set.store.dir == "" {
+		return nil
+	}
+	l := s.logp.Load()
+	if l == nil {
+		s.away, err = s.set.store.putAway(s.id)
+	} else {
+		err = l.Move(func() (_ string, err error) {
+			s.away, err = s.set.store.putAway(s.id)
+			return filepath.Join(s.away, logFile), err
+		})
+	}
+	if err == nil && s.set.o.Fsync != "never" {
+		if err := journal.SyncFolder(s.set.store.dir); err != nil {
+			s.logger().Warn("make the end of a session durable", "err", err)
+		}
+	}
 	return err
+}
+
+// remove is the end of a session whose files were put away. Its log goes with it, so that those who were attached
+// are told beside it, when nobody finds it any more.
+func (s *Session) remove() {
+	left := s.retire()
+	s.tellEnd(left, EndInfo{Reason: "deleted"})
+	s.set.removeAway(s.away)
 }
 
 // tellEnd tells clients that one of them has ended the session, where that is no event of its log.
