@@ -231,7 +231,6 @@ func TestLog_TheDiskFailsForAWhile(t *testing.T) {
 	}
 }
 
-// Release waits until a log was idle, and gives back what the file has.
 // A log whose folder gets another name is read and written there, also by who was reading it.
 func TestLog_Move(t *testing.T) {
 	dir := t.TempDir()
@@ -276,6 +275,7 @@ func TestLog_Move(t *testing.T) {
 	}
 }
 
+// Release waits until a log was idle, and gives back what the file has.
 func TestLog_ReleaseGivesBackMemoryAndFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := open(t, 0)
