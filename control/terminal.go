@@ -107,14 +107,16 @@ type viewer struct {
 // serve returns when the viewer has left, the process has ended, or stop is done.
 func (v *viewer) serve(stop context.Context, after uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
+	typing, over := context.WithCancel(stop)
+	defer over()
 	var own sync.WaitGroup
 	own.Go(func() {
 		defer v.input.end()
 		v.read(ctx)
 	})
 	own.Go(func() {
-		v.input.give(stop, func(b []byte) { // also what a viewer has typed that has left
-			_, err := v.p.Write(stop, b, false)
+		v.input.give(typing, func(b []byte) { // also what a viewer has typed that has left
+			_, err := v.p.Write(typing, b, false)
 			v.refuse(ctx, err)
 		})
 		if stop.Err() == nil { // else the viewer is told that it stops
@@ -131,8 +133,12 @@ func (v *viewer) serve(stop context.Context, after uint64) {
 	}
 	cancel()
 	_ = v.ws.CloseNow()
+	defer time.AfterFunc(leftBehind, over).Stop()
 	own.Wait()
 }
+
+// leftBehind is how long what a viewer has typed is still given to the program when the viewer has left.
+const leftBehind = 30 * time.Second
 
 // write shows the output and returns how to close, 0 for a viewer that is gone.
 func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.StatusCode, string) {

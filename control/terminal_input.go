@@ -12,6 +12,7 @@ type typed struct {
 	mu      sync.Mutex
 	waiting []byte        // at most maxTyped; who adds more waits
 	giving  bool          // the program is being given some
+	late    bool          // nobody waits any more for what it is being given
 	over    bool          // no more comes
 	changed chan struct{} // closed with the next change of these; nil when nobody waits for one
 }
@@ -40,15 +41,17 @@ func (t *typed) give(ctx context.Context, write func(b []byte)) {
 			return
 		}
 		write(b)
-		t.await(context.Background(), func() bool { return true }, func() { t.giving = false })
+		t.await(context.Background(), func() bool { return true }, func() { t.giving, t.late = false, false })
 	}
 }
 
-// taken waits until all input was written, at most for as long as given.
+// taken waits until all input was written, at most for as long as given, and not again for what it has waited for in vain.
 func (t *typed) taken(ctx context.Context, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	t.await(ctx, func() bool { return len(t.waiting) == 0 && !t.giving }, func() {})
+	if !t.await(ctx, func() bool { return t.late || len(t.waiting) == 0 && !t.giving }, func() {}) {
+		t.await(context.Background(), func() bool { return true }, func() { t.late = t.giving })
+	}
 }
 
 // await waits for a state, does then what changes it, and reports whether ctx has not ended before.

@@ -82,9 +82,9 @@ func TestNames_InCode(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && slices.Contains([]string{"node_modules", "testdata", "dist", "bin", "docs", ".git"}, e.Name()):
+		case e.IsDir() && slices.Contains([]string{"node_modules", "testdata", "dist", "bin", "docs", ".git", ".venv"}, e.Name()):
 			return fs.SkipDir
-		case slices.Contains([]string{".go", ".ts", ".mjs", ".js", ".sh", ".ps1"}, filepath.Ext(path)) && !strings.HasSuffix(path, "_test.go"):
+		case slices.Contains([]string{".go", ".ts", ".py", ".mjs", ".js", ".sh", ".ps1"}, filepath.Ext(path)) && !strings.HasSuffix(path, "_test.go"):
 			b, err := os.ReadFile(path)
 			code.Write(b)
 			return err

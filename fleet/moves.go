@@ -320,8 +320,11 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 	if failed != nil {
 		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = endOf(ctx)
+	case m.h.stop.Err() != nil: // what the move went through can end before the move is told
+		err = errEnding
 	}
 	return during(err, "session %s stays at %s", m.line.Session, m.from)
 }
@@ -499,7 +502,11 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
 	defer cancel()
-	err := from.DepartSession(within, m.line.Session, got.EventCount, &got.Edits, nodeScheme+m.to)
+	edits := &got.Edits
+	if got.Edits == 0 && m.here.Edits > 0 {
+		edits = nil // a node of an earlier version counts none
+	}
+	err := from.DepartSession(within, m.line.Session, got.EventCount, edits, nodeScheme+m.to)
 	if err == nil {
 		return nil
 	}

@@ -197,20 +197,23 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 }
 
 // Moving implements [relay.Fleet].
-func (n nodes) Moving(t store.Token, id string) string {
+func (n nodes) Moving(t store.Token, id string) (o *store.Owner, move string) {
 	s, _, err := n.h.lookUp(t, id, "", 0)
 	if err != nil {
-		return ""
+		return nil, ""
 	}
-	if o := n.h.o.Store.OwnerTold(store.LineOf(s.Info)); o != nil && n.h.underWay(o.Moving) {
-		return o.Moving.ID
+	if o = n.h.o.Store.OwnerTold(store.LineOf(s.Info)); o != nil && n.h.underWay(o.Moving) {
+		move = o.Moving.ID
 	}
-	return ""
+	return o, move
 }
 
 // Settle implements [relay.Fleet].
 func (n nodes) Settle(ctx context.Context, t store.Token, id string) {
-	_ = n.h.until(ctx, relay.HoldFor, func() bool { return n.Moving(t, id) == "" }) // who is gone needs no answer
+	_ = n.h.until(ctx, relay.HoldFor, func() bool {
+		_, move := n.Moving(t, id)
+		return move == ""
+	}) // who is gone needs no answer
 }
 
 // Copy implements [relay.Fleet].

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +79,40 @@ func TestDelete_KilledBeforeTheFilesAreRemoved(t *testing.T) {
 	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
+}
+
+// A session whose log cannot be opened is deleted like others: nobody makes its folder again by looking for the log.
+func TestDelete_LogThatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: reopening}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	const s = "mine"
+	tc.newWith(`{"requestedSessionId":"` + s + `"}`)
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	a.conn().chunk(p.Session(), "something")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	place := filepath.Join(dir, "sessions")
+	logs, err := filepath.Glob(filepath.Join(place, s, "*.journal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("%q, %v", logs, err)
+	}
+	if err := errors.Join(os.Remove(logs[0]), os.Mkdir(logs[0], 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
+	if err := r.DeleteSession(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	connect(t, r, "").newWith(`{"requestedSessionId":"` + s + `"}`)
 }
 
 // The files of a deleted session go all at once, in the eyes of a gateway that starts: its folder has another name

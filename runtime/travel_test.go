@@ -23,7 +23,7 @@ import (
 
 // Keys go from all that can be read, paths from all that is not signed, and what is no
 // JSON is edited as a text.
-func TestEdited(t *testing.T) {
+func TestTravel_FilesAreEdited(t *testing.T) {
 	move := paths.NewMap(paths.Pair{From: "/old", To: "/new/home"})
 	clean := func(s string) string { return strings.ReplaceAll(s, "KEY", "[removed]") }
 	const in = `{"p":"/old/x KEY","thinking":"/old KEY","signature":"/old KEY"}` + "\n" + `{"p":"/old` + "\n" + `["/old"]`

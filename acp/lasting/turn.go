@@ -191,7 +191,7 @@ func (c *Conn) cancels(r *request) bool {
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
 	c.mu.Lock()
-	if !c.two {
+	if !c.two && err == nil && failure == nil {
 		r.told, r.end = f.begun > 0 || f.end != nil, f.end // else it is sent again
 		if r.told && f.end == nil && r.deleted != nil {    // meanwhile
 			failure = r.deleted
@@ -201,6 +201,9 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
+	case failure != nil && r.end != nil: // it was found on an earlier connection
+		c.answer(outcome(r.id, r.end))
+		return false, nil
 	case failure != nil:
 		c.answer(acp.NewError(r.id, failure))
 		return false, nil

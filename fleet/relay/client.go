@@ -566,7 +566,7 @@ func (c *Client) whenSettled(q *viewer.Request, id string, f func() error) error
 	switch {
 	case open != nil:
 		return c.whenOpen(open, func(*acp.Message) error { return f() }, failed)
-	case c.g.fleet.Moving(c.token, id) == "":
+	case c.moveOf(id) == "":
 		return f()
 	}
 	if !c.begin(func() {

@@ -45,9 +45,9 @@ type Fleet interface {
 	Dial(ctx context.Context, t store.Token, name string, wait bool) (acp.Conn, error)
 	// Find returns the session with the id, of the node if one is named, where it is now.
 	Find(t store.Token, id, node string) (Found, error)
-	// Moving returns the id of the move of a session that is on its way to another node, "" of one that is not: who
-	// was told of changes was told of that. Settle waits until there is none, for HoldFor at most.
-	Moving(t store.Token, id string) string
+	// Moving returns the owner of a session, nil where none is noted, and the id of its move if it is on its way to another node,
+	// else "": who was told of changes was told of that. Settle waits until there is none, for HoldFor at most.
+	Moving(t store.Token, id string) (o *store.Owner, move string)
 	Settle(ctx context.Context, t store.Token, id string)
 	// Copy returns what the store has of a session behind an event, of the node if one is named.
 	Copy(ctx context.Context, t store.Token, id, node string, after uint64) (Copy, error)

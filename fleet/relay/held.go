@@ -112,17 +112,28 @@ func (c *Client) cancelHeld(m acp.Message) {
 // hear has what is asked of a session wait that is being moved as it becomes one of the connection. What the hub tells
 // of it from then on comes by owned, and is newer.
 func (c *Client) hear(s *session) {
-	move := c.g.fleet.Moving(c.token, s.id)
+	o, move := c.g.fleet.Moving(c.token, s.id)
 	c.mu.Lock()
 	unheard := s.moving == moveUnheard
 	if unheard {
 		s.moving = ""
-		c.moveLocked(s, move)
+		if o != nil { // it can have arrived elsewhere since its node was looked for
+			c.ownedLocked(s, o, move)
+		} else {
+			c.moveLocked(s, move)
+		}
 	}
+	goes := unheard && !s.awaitsLocked()
 	c.mu.Unlock()
-	if unheard && move == "" {
+	if goes {
 		c.releaseUnlessOpening(s)
 	}
+}
+
+// moveOf returns the id of the move of a session, "" for none.
+func (c *Client) moveOf(id string) string {
+	_, move := c.g.fleet.Moving(c.token, id)
+	return move
 }
 
 // moveLocked notes the move that a session waits for, "" for none. Client.mu is held.
@@ -186,7 +197,7 @@ func (c *Client) movesFrom(at *line, id string, res *acp.Message) bool {
 		return left || c.hasLeft(s, at, res)
 	}
 	node := c.nodeOf(id)
-	return c.g.fleet.Moving(c.token, id) != "" || node != "" && node != at.node
+	return c.moveOf(id) != "" || node != "" && node != at.node
 }
 
 // leftLocked reports whether the session is at another node than the one of a line, or on its way to one. Client.mu is held.

@@ -78,10 +78,16 @@ func (c *Client) owned(o *store.Owner) {
 		return
 	}
 	defer c.mu.Unlock()
-	node, move := s.at().node, ""
+	move := ""
 	if o.Moving != nil {
 		move = o.Moving.ID
 	}
+	c.ownedLocked(s, o, move)
+}
+
+// ownedLocked takes who owns a session of the connection, and its move. Client.mu is held.
+func (c *Client) ownedLocked(s *session, o *store.Owner, move string) {
+	node := s.at().node
 	went := o.Other(node) != nil && o.Other(node).Term > 0
 	if !went && node != o.Node {
 		return
@@ -141,7 +147,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	case had != nil && had != s:
 		c.mu.Unlock()
 		return true // the client has opened it anew
-	case !s.open && s.asking > 0:
+	case s.asking > 0:
 		c.mu.Unlock()
 		return false
 	case !s.open && had == nil:

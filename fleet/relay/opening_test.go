@@ -140,6 +140,22 @@ func TestMoved_OpenedOnItsWay(t *testing.T) {
 	}
 }
 
+// A move that has ended since the node of a session was looked for, and of which the connection was told before it had the
+// session: the session is opened where it is.
+func TestMoved_JustBeforeItIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"], w.owner = "a", went("a", "b", 0, 0)
+		e := w.connect(plainHello, acp.OneStream)
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		b := w.dialed("b")
+		b.answers(b.takes("session/load"), `{}`)
+		if got := e.got(); !slices.Contains(got, "1 ok") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 // The inline dialect, where each request waits for its answer: what waits for a move is answered by the node where the
 // session goes, also when the client opens it twice.
 func TestMoved_OpenedOnItsWay_Inline(t *testing.T) {

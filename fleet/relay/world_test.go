@@ -31,6 +31,7 @@ type world struct {
 	copy  []string          // frames of one that is copied; nil is none
 	two   bool              // nodes and clients speak version 2 of the protocol
 
+	owner   *store.Owner  // of the session, as the store tells it
 	settled chan struct{} // is closed when the sessions are moved no more; nil when none is
 
 	mu          sync.Mutex
@@ -143,11 +144,11 @@ func (w *world) Find(_ store.Token, id, node string) (Found, error) {
 	return Found{Node: at, Agent: "mock", Cwd: "/work"}, nil
 }
 
-func (w *world) Moving(store.Token, string) string {
+func (w *world) Moving(store.Token, string) (*store.Owner, string) {
 	if w.settled != nil {
-		return "move"
+		return nil, "move"
 	}
-	return ""
+	return w.owner, ""
 }
 
 func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {

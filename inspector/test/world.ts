@@ -116,7 +116,7 @@ export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
 /** Looks at what the page shows in both themes, and keeps a picture of each. It is light then. */
 export async function bothThemes(page: Page, name: string): Promise<void> {
   // Nothing but colours is another one in the dark.
-  for (const [mode, rules] of [["light", undefined], ["dark", ["color-contrast"]]] as const) {
+  for (const [mode, rules] of [["light", undefined], ["dark", ["color-contrast", "link-in-text-block"]]] as const) {
     await theme(page, mode);
     expect(await inaccessible(page, rules)).toEqual([]);
     await picture(page, `${name}-${mode}`);

@@ -27,9 +27,9 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestWrite_TurnWithoutEndIsNotHeld|TestValues_ComeInAnyPieces|TestLine_NodeTakesNothing` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings` +
-	`|TestEdited|TestChanges_SlowReader|TestEphemeral_SaysWhatItNoLongerHas|TestRetention_InMemory|TestOpen_TheAnswerNamesWhatWasShown` +
+	`|TestTravel_FilesAreEdited|TestEphemeral_SaysWhatItNoLongerHas|TestRetention_InMemory|TestOpen_TheAnswerNamesWhatWasShown` +
 	`|TestMachine_EveryEventInEveryState|TestBudget_MemoryOnly|TestOpen_EveryPrefix|TestDial_LargeMessage|TestConn_LargeMessagesThatNobodyReads` +
-	`|TestMove_RevivedSessionIsRefused|TestFeed_SlowFollower)$`
+	`|TestMove_RevivedSessionIsRefused)$`
 
 // goRun is one call of go test.
 type goRun struct {

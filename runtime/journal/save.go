@@ -501,8 +501,8 @@ func (l *Log) Release(idle time.Duration) {
 	l.holdLocked(-l.held)
 }
 
-// Move has move put the file elsewhere, and reads it there from then on; move returns its new path. Nobody has the
-// file open meanwhile: some systems move no folder in which a file is open.
+// Move has move put the file elsewhere, and reads it there from then on; move returns its new path. The log has no
+// file open meanwhile, for some systems move no folder in which one is: a reader that has just taken it fails once.
 func (l *Log) Move(move func() (path string, err error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,8 +45,8 @@ func (s *Session) Depart(ctx context.Context, last uint64, edits *uint64, to str
 		refusal = problem.New(problem.Conflict, "session %s has event %d, and what has left it ends with event %d: take all of it", s.id, newest, last)
 	case s.m.life == closed && went != "" && went != to:
 		refusal = problem.New(problem.Conflict, "session %s went to %s already", s.id, went)
-	case edits != nil && *edits != s.rec.Edits && (s.m.life != closed || went == ""):
-		refusal = problem.New(problem.Conflict, "the metadata or the title of session %s was changed while it was taken along: take it again", s.id)
+	case edits != nil && *edits < s.rec.Edits && (s.m.life != closed || went == ""):
+		refusal = problem.New(problem.Conflict, "session %s was edited while it was taken along, such as its title: take it again", s.id)
 	case s.m.busy():
 		refusal = problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
 	}

@@ -150,9 +150,12 @@ func (s *Session) moveFiles() (err error) {
 	if s.set.store.dir == "" {
 		return nil
 	}
-	l := s.logp.Load()
-	if l == nil {
-		s.away, err = s.set.store.putAway(s.id)
+	s.opening.Lock() // who opens the log meanwhile would make the folder again
+	defer s.opening.Unlock()
+	if l := s.logp.Load(); l == nil {
+		if s.away, err = s.set.store.putAway(s.id); err == nil {
+			s.logp.Store(journal.Unavailable(notFound(s.id)))
+		}
 	} else {
 		err = l.Move(func() (_ string, err error) {
 			s.away, err = s.set.store.putAway(s.id)
@@ -171,6 +174,7 @@ func (s *Session) moveFiles() (err error) {
 // are told beside it, when nobody finds it any more.
 func (s *Session) remove() {
 	left := s.retire()
+	s.stopRaw() // one may have begun as the session was kept for the first time
 	s.tellEnd(left, EndInfo{Reason: "deleted"})
 	s.set.removeAway(s.away)
 }

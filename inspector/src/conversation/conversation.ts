@@ -325,6 +325,9 @@ export class Conversation extends Store<ConversationState> {
         const { given } = this.get();
         if (given) this.patch({ given: { ...given, servers: told.servers } });
       }),
+      client.onEventsLost((lost) => {
+        if (mine(lost)) void this.again(); // it is read anew, which says what is gone
+      }),
       client.onSessionStorage((storage) => {
         if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
       }),

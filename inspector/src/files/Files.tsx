@@ -171,6 +171,11 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   }, [unsaved, state, path, hidden]);
   const shownFile = useRef(file);
   shownFile.current = file;
+  const shown = useRef(true); // what takes its time can end when another folder is shown
+  useEffect(() => {
+    shown.current = true;
+    return () => void (shown.current = false);
+  }, []);
   useEffect(() => folder.open((paths) => {
     if (shownFile.current && paths?.has(shownFile.current) !== false) setChanged((n) => n + 1);
   }), [folder]);
@@ -197,7 +202,8 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     }
     setUploading("");
     if (done > 0) toasts.show(`Uploaded ${plural(done, "file")}`, "good");
-    if (there.length > 0) setDoing({ what: "overwrite", files: there });
+    if (there.length > 0 && shown.current) setDoing({ what: "overwrite", files: there });
+    else if (there.length > 0) toasts.show(`Not replaced in ${path}, where there is one already: ${there.map((f) => f.name).join(", ")}`, "bad");
     void folder.reload();
   };
   const download = async (entry: Entry) => {

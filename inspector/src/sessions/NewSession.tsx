@@ -185,8 +185,9 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       if (kept && !forms.get().has(place)) forms.put(place, kept);
       setBusy(false);
       if (over.signal.aborted) return;
-      if (!shown.current) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
-      setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
+      const here = shown.current && gateway.get().node === node; // what to do is shown where it can be done
+      if (!here) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
+      else setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
     } finally {
       forms.drop(`${place} starting`);
     }

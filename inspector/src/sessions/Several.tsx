@@ -82,7 +82,7 @@ export default function Several({ offered, onClose }: { offered: readonly string
 
 async function act(client: typeof gateway.client, work: Work, info: SessionInfo): Promise<void> {
   const id = info.sessionId;
-  if (work !== "delete") await sessions.mark(info, { archived: work === "archive" });
+  if (work !== "delete") await sessions.mark(info, { archived: work === "archive" }, client);
   else {
     await client.deleteSession(id);
     conversations.drafts.drop(id);

@@ -198,8 +198,7 @@ export class SessionsStore extends Store<SessionsState> {
   }
 
   /** Puts marks onto a session, for every window. */
-  async mark(info: SessionInfo, part: Marks): Promise<void> {
-    const client = this.#client;
+  async mark(info: SessionInfo, part: Marks, client = this.#client): Promise<void> {
     if (!client) return;
     const now = await client.api.session(info.sessionId); // what others have written meanwhile stays
     await client.setMetadata(info.sessionId, withMarks(now, part));

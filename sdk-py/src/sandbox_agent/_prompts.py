@@ -415,7 +415,7 @@ class Prompts:
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
                 begun, ended, seq = await self._find(prompt, wire)
                 backoff.reset()
-                if begun is not None and self._version == 2:
+                if begun and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
                 prompt.found = ended
@@ -455,7 +455,7 @@ class Prompts:
         return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that. Fails when it may be among those that are no longer kept."""
+        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, and the event of that. Fails when it may be among those that are no longer kept."""
         begun: int | None = None
         expired: RpcError | None = None
         after = prompt.start_after
@@ -478,9 +478,11 @@ class Prompts:
                     return begun, params, after
             if page.get("hasMore"):
                 continue
-            if expired is not None and begun is None:
+            if expired is None or begun is not None:
+                return begun, None, after
+            if not prompt.heard and prompt.response is None:
                 raise expired
-            return begun, None, after
+            return 0, None, after  # it had begun before, and is one of those
 
 
 def _is_bare(e: RpcError) -> bool:

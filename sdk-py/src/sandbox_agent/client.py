@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -267,16 +268,18 @@ class SandboxAgent:
         """Attaches to a session right behind what came of it, or with the oldest event that is kept."""
         own = meta_of(attached.params)
         while True:
+            first = attached.position.after + 1
+            after = attached.position.go_on(attached.opening)  # before the newest, where that may have come in part
             try:
-                return await self._patiently(lambda: wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)})))
+                return await self._patiently(functools.partial(wire.request, "session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": after})))
             except RpcError as e:
-                oldest, first = e.oldest_kept, attached.position.after + 1
-                if oldest is None or oldest <= first:
+                oldest = e.oldest_kept
+                if oldest is None or oldest <= after + 1:
                     raise
             attached.position = self._position(oldest - 1)
             attached.opening = self.acp_version == 2  # the state is told anew
             for notice in list(self._notices):
-                self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": first, "lastSeq": oldest - 1})
+                self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": min(first, oldest - 1), "lastSeq": oldest - 1})
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Asks again what was refused for a reason that goes away."""

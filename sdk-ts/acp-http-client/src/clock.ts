@@ -62,7 +62,7 @@ export function follow(signal: AbortSignal | undefined, stop: () => void): () =>
   if (signal?.aborted) stop();
   if (signal === undefined || signal.aborted) return () => {};
   const all = new Set<() => void>();
-  const one = followed.get(signal) ?? { all, tell: () => [...all].forEach((call) => call()) };
+  const one = followed.get(signal) ?? { all, tell: () => all.forEach((call) => call()) };
   followed.set(signal, one);
   if (one.all.size === 0) signal.addEventListener("abort", one.tell, { once: true });
   const mine = () => stop(); // the same function may follow twice

@@ -195,7 +195,7 @@ export class HttpLink extends Link {
     try {
       await before;
       if (session !== undefined && !this.#inline && "method" in message && "id" in message && message.id !== null) {
-        this.#asked.set(message.id, { session, ends: endings.has(message.method) });
+        this.#asked.set(message.id, { session, ends: endings.has(message.method), opens: openings.has(message.method) });
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
       if (!this.ended.signal.aborted) await this.#deliver(message, text, headers);
@@ -204,7 +204,7 @@ export class HttpLink extends Link {
     }
   }
 
-  readonly #asked = new Map<string | number, { session: string; ends: boolean }>(); // requests about a session without an answer, by id
+  readonly #asked = new Map<string | number, { session: string; ends: boolean; opens: boolean }>(); // requests about a session without an answer, by id
   readonly #over = new Set<string>(); // sessions that have nothing more to say but the answers to those
   readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
 
@@ -220,14 +220,16 @@ export class HttpLink extends Link {
     if ("method" in message || message.id === null) return;
     const asked = this.#asked.get(message.id);
     this.#asked.delete(message.id);
-    if (asked !== undefined) this.#ends(asked.session, "result" in message ? asked.ends : isUnknown(message.error, asked.session) || this.#over.has(asked.session));
+    if (asked === undefined) return;
+    if ("result" in message && asked.opens) this.#over.delete(asked.session);
+    this.#ends(asked.session, this.#over.has(asked.session) || ("result" in message ? asked.ends : isUnknown(message.error, asked.session)));
   }
 
-  /** Notes whether a session has nothing more to say. Its stream is given up when nothing is waited for any more that may come there. */
+  /** Notes that a session has nothing more to say, if it is so. Its stream is given up when nothing is waited for any more that may come there. */
   #ends(session: string, over: boolean): void {
-    if (over) this.#over.add(session);
-    else this.#over.delete(session);
-    if (!over || [...this.#asked.values()].some((asked) => asked.session === session)) return;
+    if (!over) return;
+    this.#over.add(session);
+    if ([...this.#asked.values()].some((asked) => asked.session === session)) return;
     this.#over.delete(session);
     this.#drop(session);
   }
@@ -309,6 +311,9 @@ export class HttpLink extends Link {
 
 /** Requests behind which a session has nothing more to say. */
 const endings = new Set<string>(["session/close", "session/delete"]);
+
+/** Requests behind which a session that was over has something to say again. */
+const openings = new Set<string>(["session/load", "session/resume"]);
 
 /** Whether an answer says that there is no such session. */
 const isUnknown = ({ code, data }: { code: number; data?: unknown }, session: string) => code === -32002 && stringAt(data, "sessionId") === session;

@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
+import { warnings } from "../../test/warnings.js";
 import { connect, type Connected } from "./link.js";
 
 let gateway: Gateway;
@@ -243,15 +244,6 @@ describe.each([["forth", 1], ["back", -1]] as const)("a clock that is set %s all
     await c.stream.close();
   });
 });
-
-/** What Node.js warns of meanwhile, such as many listeners. */
-async function warnings(work: () => Promise<void>): Promise<string[]> {
-  const seen: string[] = [];
-  const note = (warning: Error) => void seen.push(warning.message);
-  process.on("warning", note);
-  await work().finally(() => process.off("warning", note));
-  return seen;
-}
 
 test.each(transports)("many requests under way at once are nothing to warn of: $transport", async (options) => {
   const proxy = await Proxy.to(gateway.port);

@@ -723,7 +723,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel what a session does and let go of its agent
-         * @description The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when its metadata or title was changed behind edits, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
+         * @description The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when it was edited, as its metadata and title are, more often than edits says, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
          */
         post: operations["closeSession"];
         delete?: never;

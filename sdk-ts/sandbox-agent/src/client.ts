@@ -305,15 +305,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Attaches to a session right behind what came of it, or with the oldest event that is kept. */
   async #reattach(connection: Connection<V>, sessionId: string, a: Attached): Promise<unknown> {
     for (;;) {
+      const first = a.position.after + 1;
+      const after = a.position.goOn(a.opening); // before the newest, where that may have come in part
       try {
-        return await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) })));
+        return await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
       } catch (error) {
         const oldest = oldestKept(error);
-        const first = a.position.after + 1;
-        if (oldest === undefined || oldest <= first) throw error;
+        if (oldest === undefined || oldest <= after + 1) throw error;
         a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
         a.opening = this.acpVersion === 2; // the state is told anew
-        this.#losses.emit({ sessionId, firstSeq: first, lastSeq: oldest - 1 });
+        this.#losses.emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
       }
     }
   }

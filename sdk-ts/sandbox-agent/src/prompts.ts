@@ -402,7 +402,7 @@ export class Prompts {
         }
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
-        const found = await findPrompt(prompt.id, wire);
+        const found = await findPrompt(prompt, wire);
         if (found.begun > 0 && this.version === 2) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
@@ -454,7 +454,7 @@ const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => out
 const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
-async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
+async function findPrompt({ id, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
   let received = false;
   let begun = 0; // the event that it is
   let expired: unknown;
@@ -478,8 +478,9 @@ async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; 
       }
     }
     if (page.hasMore) continue;
-    if (expired !== undefined && !received) throw expired;
-    return { received, begun, seq: 0 };
+    if (expired === undefined || received) return { received, begun, seq: 0 };
+    if (!heard && response === undefined) throw expired;
+    return { received: true, begun, seq: 0 }; // it had begun before, and is one of those
   }
 }
 

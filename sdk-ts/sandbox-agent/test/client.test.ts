@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Acp, AcpRpcError, type AcpVersion, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
+import { warnings } from "../../test/warnings.js";
 
 let gateway: Gateway;
 beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
@@ -44,23 +45,21 @@ test("the connection's states: methods need one, and there is one only", async (
 });
 
 test.each(variants)("one signal for many requests and prompts is nothing to warn of, and ends them all: version $acpVersion, $agent, $transport", async (options) => {
-  const warnings: string[] = [];
-  const note = (warning: Error) => void warnings.push(warning.message);
-  process.on("warning", note);
   await using c = connect(options);
   const { signal, abort } = ((controller) => ({ signal: controller.signal, abort: () => controller.abort(new Error("enough")) }))(new AbortController());
-  const sessions = await Promise.all(Array.from({ length: 12 }, () => c.newSession({ cwd: "/tmp" }, { signal })));
-  await Promise.all(sessions.map(() => c.api.health({ signal })));
-  const turns = sessions.map((session) => session.prompt("slow", { signal }));
-  await Promise.all(turns.map(async (turn) => {
-    for await (const _ of turn) break;
-  }));
-  const asked = sessions.map((session) => c.request("session/prompt", { sessionId: session.id, prompt: [] }, { signal }));
-  abort();
-  for (const one of await Promise.allSettled(asked)) expect(one).toMatchObject({ reason: { message: "enough" } });
-  for (const { stopReason } of await Promise.all(turns)) expect(stopReason).toBe("cancelled");
-  process.off("warning", note);
-  expect(warnings).toEqual([]);
+  const seen = await warnings(async () => {
+    const sessions = await Promise.all(Array.from({ length: 12 }, () => c.newSession({ cwd: "/tmp" }, { signal })));
+    await Promise.all(sessions.map(() => c.api.health({ signal })));
+    const turns = sessions.map((session) => session.prompt("slow", { signal }));
+    await Promise.all(turns.map(async (turn) => {
+      for await (const _ of turn) break;
+    }));
+    const asked = sessions.map((session) => c.request("session/prompt", { sessionId: session.id, prompt: [] }, { signal }));
+    abort();
+    for (const one of await Promise.allSettled(asked)) expect(one).toMatchObject({ reason: { message: "enough" } });
+    for (const { stopReason } of await Promise.all(turns)) expect(stopReason).toBe("cancelled");
+  });
+  expect(seen).toEqual([]);
 });
 
 test.each([

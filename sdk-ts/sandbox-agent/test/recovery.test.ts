@@ -318,7 +318,9 @@ test.each([
 
 test.each(variants.filter(({ transport }) => transport !== "inline"))("events that are gone when the client is back are told as lost, and the session goes on: version $acpVersion, $agent, $transport", async (options) => {
   const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  onTestFinished(() => own.stop());
   const proxy = await Proxy.to(own.port);
+  onTestFinished(() => proxy.stop());
   await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
   await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
   const session = await c.newSession({ cwd: "/tmp" });
@@ -344,8 +346,6 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   await expect.poll(() => said).toContain("theirs");
   expect((await session.prompt("echo mine")).text).toBe("mine");
   expect(Math.min(...seen)).toBeGreaterThanOrEqual(lastSeq); // in version 2 the state is told with it
-  await proxy.stop();
-  await own.stop();
 });
 
 /** Every way in which a question can go while a handler thinks about it. */
