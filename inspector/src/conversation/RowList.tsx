@@ -85,8 +85,9 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
 
   // The list's own way to its end looks again until the rows there are measured.
   const toEnd = useCallback(() => {
+    const element = scroller.current;
     stuck.current = true;
-    placed.current = { top: 0, height: 0 }; // wherever it was
+    if (element) placed.current = { top: element.scrollTop, height: element.clientHeight }; // wherever it was; it may be at its end already
     aim.current = undefined;
     setAway(false);
     virtual.scrollToEnd();
