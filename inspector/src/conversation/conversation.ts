@@ -326,7 +326,8 @@ export class Conversation extends Store<ConversationState> {
         if (given) this.patch({ given: { ...given, servers: told.servers } });
       }),
       client.onEventsLost((lost) => {
-        if (mine(lost)) void this.again(); // it is read anew, which says what is gone
+        // It is read anew, which says what is gone, unless that is done just now, or shown already.
+        if (mine(lost) && !this.#reading && lost.lastSeq > this.#seq) void this.again();
       }),
       client.onSessionStorage((storage) => {
         if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
