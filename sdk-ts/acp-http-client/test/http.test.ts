@@ -254,6 +254,7 @@ test.each(transports)("many requests under way at once are nothing to warn of: $
     const sessions = await Promise.all(Array.from({ length: 12 }, () => c!.newSession()));
     const slow = Promise.allSettled(sessions.map((session) => c!.prompt(session, "slow")));
     if (options.transport !== "websocket") {
+      proxy.refusing = true; // else it is over before anybody looks
       proxy.cut();
       await expect.poll(() => c!.stream.state).toBe("reconnecting");
     }
