@@ -72,6 +72,15 @@ export function follow(signal: AbortSignal | undefined, stop: () => void): () =>
   };
 }
 
+/** The promise, given up when the signal aborts. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const leave = follow(signal, () => reject(signal.reason as Error));
+    promise.then(resolve, reject).finally(leave);
+  });
+}
+
 /** Resolves after the time; false when the signal came first. */
 export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);

@@ -14,7 +14,7 @@ import { WebSocketLink } from "./websocket.js";
 
 export { addressOf } from "./address.js";
 export { AcpRpcError, ConnectionLostError, ProblemError, reasonOf, type LossReason, type Problem } from "./errors.js";
-export { Backoff, follow, heard, inTime, SilentError, usualSilenceMs, type RetryOptions } from "./clock.js";
+export { abortable, Backoff, follow, heard, inTime, SilentError, usualSilenceMs, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
 export { EventDecoder, type ServerEvent } from "./sse.js";

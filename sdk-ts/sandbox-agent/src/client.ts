@@ -1,10 +1,10 @@
-import { AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { oldestKept, passes } from "./passing.js";
+import { asError, mapped, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -798,22 +798,3 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 function isState(params: object): boolean {
   return "update" in params && (params.update as { sessionUpdate?: unknown } | undefined)?.sessionUpdate === "state_update";
 }
-
-/** Errors of the protocol, without the official SDK's class around them. */
-function mapped(error: unknown): Error {
-  if (error instanceof Error && "code" in error && typeof error.code === "number" && !(error instanceof DOMException)) {
-    return new AcpRpcError(error.code, error.message, "data" in error ? error.data : undefined);
-  }
-  return asError(error);
-}
-
-/** The promise, given up when the signal aborts. */
-function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  return new Promise((resolve, reject) => {
-    const leave = follow(signal, () => reject(signal.reason as Error));
-    promise.then(resolve, reject).finally(leave);
-  });
-}
-
-const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));

@@ -1,4 +1,4 @@
-import { ProblemError } from "acp-http-client";
+import { AcpRpcError, ProblemError } from "acp-http-client";
 
 const prefix = "urn:sandbox-agent:error:";
 const passing = new Set(["unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout"].map((kind) => prefix + kind));
@@ -24,3 +24,13 @@ function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSe
 export function isFinal(error: unknown): error is ProblemError {
   return error instanceof ProblemError && error.type.startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
 }
+
+/** Errors of the protocol, without the official SDK's class around them. */
+export function mapped(error: unknown): Error {
+  if (error instanceof Error && "code" in error && typeof error.code === "number" && !(error instanceof DOMException)) {
+    return new AcpRpcError(error.code, error.message, "data" in error ? error.data : undefined);
+  }
+  return asError(error);
+}
+
+export const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
