@@ -85,14 +85,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #children = new Map<string, string>(); // the session that a subagent belongs to, by the subagent's
   readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
   readonly #activities = new Listeners<Activity>();
-  readonly #endings = new Listeners<SessionEnded>();
-  readonly #moves = new Listeners<SessionMoved>();
-  readonly #losses = new Listeners<EventsLost>();
-  readonly #storages = new Listeners<SessionStorage>();
-  readonly #mcpServers = new Listeners<SessionMcpServers>();
-  readonly #turnEndings = new Listeners<TurnEnded>();
-  readonly #unparsed = new Listeners<Unparsed>();
-  readonly #progress = new Listeners<InstallProgress>();
+  readonly #notices = { // by what the gateway's own notifications are called
+    [ENDED]: new Listeners<SessionEnded>(),
+    [MOVED]: new Listeners<SessionMoved>(),
+    [DAMAGED]: new Listeners<EventsLost>(),
+    [STORAGE]: new Listeners<SessionStorage>(),
+    [MCP_SERVERS]: new Listeners<SessionMcpServers>(),
+    [TURN_ENDED]: new Listeners<TurnEnded>(),
+    [UNPARSED]: new Listeners<Unparsed>(),
+    [PROGRESS]: new Listeners<InstallProgress>(),
+  };
   readonly #states = new Listeners<ConnectionState>();
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
@@ -314,7 +316,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (oldest === undefined || oldest <= after + 1) throw error;
         a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
         a.opening = this.acpVersion === 2; // the state is told anew
-        this.#losses.emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
+        this.#notices[DAMAGED].emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
       }
     }
   }
@@ -536,9 +538,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const turn = this.#prompts.add(rest.sessionId, () => this.cancel(rest.sessionId), {
       oneByOne: this.#options.transport === "inline",
-      startAfter: this.#attached.get(rest.sessionId)?.position.after ?? 0,
-      after: () => this.#attached.get(rest.sessionId)?.position.after ?? 0,
-      reached: (seq) => this.#until(() => (this.#attached.get(rest.sessionId)?.position.after ?? 0) >= seq),
+      startAfter: this.#after(rest.sessionId),
+      after: () => this.#after(rest.sessionId),
+      reached: (seq) => this.#until(() => this.#after(rest.sessionId) >= seq),
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         let connection = await this.#connected();
@@ -664,40 +666,40 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   onSessionEnded(listener: (ended: SessionEnded) => void): () => void {
-    return this.#endings.add(listener);
+    return this.#notices[ENDED].add(listener);
   }
 
   /** Tells when a session goes on at another node of a hub. */
   onSessionMoved(listener: (moved: SessionMoved) => void): () => void {
-    return this.#moves.add(listener);
+    return this.#notices[MOVED].add(listener);
   }
 
   /** Tells when the gateway cannot write a session, as with a full disk, and when it can again. */
   onSessionStorage(listener: (storage: SessionStorage) => void): () => void {
-    return this.#storages.add(listener);
+    return this.#notices[STORAGE].add(listener);
   }
 
   /** Tells of events that were gone before the client could be told of them: the session goes on behind them. */
   onEventsLost(listener: (lost: EventsLost) => void): () => void {
-    return this.#losses.add(listener);
+    return this.#notices[DAMAGED].add(listener);
   }
 
   /** Tells how the MCP servers of a session are, whenever that changes; `api.session(id)` has it, too. */
   onMcpServers(listener: (servers: SessionMcpServers) => void): () => void {
-    return this.#mcpServers.add(listener);
+    return this.#notices[MCP_SERVERS].add(listener);
   }
 
   /** Tells how turns ended that other clients asked for. */
   onTurnEnded(listener: (ended: TurnEnded) => void): () => void {
-    return this.#turnEndings.add(listener);
+    return this.#notices[TURN_ENDED].add(listener);
   }
 
   onUnparsed(listener: (unparsed: Unparsed) => void): () => void {
-    return this.#unparsed.add(listener);
+    return this.#notices[UNPARSED].add(listener);
   }
 
   onInstallProgress(listener: (progress: InstallProgress) => void): () => void {
-    return this.#progress.add(listener);
+    return this.#notices[PROGRESS].add(listener);
   }
 
   /** Notes how far the session has come; false for what came before the connection was replaced. */
@@ -761,37 +763,20 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   #notice(method: string, params: unknown): void {
     if (!this.#fresh(params as { sessionId?: string })) return;
-    switch (method) {
-      case ENDED:
-        if ((params as SessionEnded).data?.reason === "deleted") { // by whichever client
-          this.#left((params as SessionEnded).sessionId);
-          this.#prompts.deleted((params as SessionEnded).sessionId);
-        }
-        this.#endings.emit(params as SessionEnded);
-        break;
-      case MOVED:
-        this.#moves.emit(params as SessionMoved);
-        break;
-      case STORAGE:
-        this.#storages.emit(params as SessionStorage);
-        break;
-      case DAMAGED:
-        this.#losses.emit(params as EventsLost);
-        break;
-      case MCP_SERVERS:
-        this.#mcpServers.emit(params as SessionMcpServers);
-        break;
-      case TURN_ENDED:
-        if (began(params as TurnEnded)) this.#turnsAt(params as TurnEnded);
-        if (!this.#prompts.ended(params as TurnEnded)) this.#turnEndings.emit(params as TurnEnded);
-        break;
-      case UNPARSED:
-        this.#unparsed.emit(params as Unparsed);
-        break;
-      case PROGRESS:
-        this.#progress.emit(params as InstallProgress);
-        break;
+    if (method === ENDED && (params as SessionEnded).data?.reason === "deleted") { // by whichever client
+      this.#left((params as SessionEnded).sessionId);
+      this.#prompts.deleted((params as SessionEnded).sessionId);
     }
+    if (method === TURN_ENDED) {
+      if (began(params as TurnEnded)) this.#turnsAt(params as TurnEnded);
+      if (this.#prompts.ended(params as TurnEnded)) return;
+    }
+    (this.#notices as Partial<Record<string, Listeners<unknown>>>)[method]?.emit(params);
+  }
+
+  /** The newest event of a session so far. */
+  #after(sessionId: string): number {
+    return this.#attached.get(sessionId)?.position.after ?? 0;
   }
 }
 
