@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
@@ -18,12 +19,12 @@ import (
 // ask, stream and exit at random, each in a process of its own, and ends the
 // gateway by each signal in the middle of it.
 func TestChaos_NothingIsLeftAndEveryRequestIsAnswered(t *testing.T) {
-	sessions := 30
-	if testing.Short() {
-		sessions = 9
+	times, sessions := figure.Asked(t, "ENDS", 1), 12
+	if times > 1 || agentcache.IsLong() {
+		sessions = 30
 	}
 	all := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL}
-	ends := slices.Repeat(all, figure.Asked(t, "ENDS", 1))
+	ends := slices.Repeat(all, times)
 	for i, sig := range ends {
 		t.Run(sig.String(), func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())

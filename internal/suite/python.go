@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // pythonDir is the folder whose tests pytest runs, in the environment that the
@@ -39,6 +42,12 @@ func (s *suite) pythonTest(ctx context.Context, dir string, env []string) (usage
 	if err != nil {
 		return 0, err
 	}
+	// The type checker keeps there what it knows of each module: it reads what has changed only, in any clone.
+	cache, err := agentcache.Dir()
+	if err != nil {
+		return 0, err
+	}
+	env = slices.Concat(env, []string{"MYPY_CACHE_DIR=" + filepath.Join(cache, "mypy")})
 	used, ran := s.command(ctx, dir, env, python, "-m", "pytest", "-q", "--tb=short", "--junitxml="+file)
 	b, err := os.ReadFile(file)
 	if err != nil {
