@@ -1,10 +1,9 @@
 // Makes the npm packages of a release: one per platform with the gateway's program,
 // then acp-http-client and sandbox-agent, which names the platforms' as optional.
 //
-//   node scripts/release.mjs --version 1.2.3 [--out DIR] [--platform linux-x64 ...] [--programs DIR]
+//   node scripts/release.mjs --version 1.2.3 --programs DIR [--out DIR] [--platform linux-x64 ...]
 //
-// With --programs they are taken from there, as ./task release names them; it calls this,
-// and publishes. Without, they are built.
+// ./task release builds the programs, calls this, and publishes.
 import { execFileSync } from "node:child_process";
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -25,13 +24,12 @@ const { values } = parseArgs({
 if (!/^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$/.test(values.version ?? "")) fail("--version must be a version, such as 1.2.3");
 for (const platform of values.platform) if (!all.includes(platform)) fail(`--platform ${platform} is none of ${all.join(", ")}`);
 
+if (!values.programs) fail("--programs must be the folder with the programs: ./task release makes it, and calls this");
+
 function fail(message) {
   console.error(message);
   process.exit(2);
 }
-
-// The program would be built all the same, and answer 404 at /ui/.
-if (!values.programs && !existsSync(resolve(root, "../inspector/dist/index.html"))) fail("the page is not built, which the program serves: run ./task inspector:build first");
 
 const out = resolve(values.out);
 const staged = join(out, "packages");
@@ -47,12 +45,10 @@ for (const platform of values.platform) {
   mkdirSync(join(dir, "bin"), { recursive: true });
   const suffix = os === "win32" ? ".exe" : "";
   const program = join(dir, `bin/sandbox-agent${suffix}`);
-  if (values.programs) {
-    cpSync(join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}${suffix}`), program);
-    chmodSync(program, 0o755);
-  } else execFileSync("go", ["build", "-tags", "urfave_cli_no_docs", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", program, "./cmd/sandbox-agent"], {
-    cwd: resolve(root, ".."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0", GOOS: goNames[os], GOARCH: goNames[cpu] },
-  });
+  const built = join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}${suffix}`);
+  if (!existsSync(built)) fail(`${built} is missing`);
+  cpSync(built, program);
+  chmodSync(program, 0o755);
   writePackage(dir, {
     name: `@sandbox-agent/${platform}`, version: values.version, description: `The program of Sandbox Agent for ${platform}.`,
     license: common.license, repository: common.repository, os: [os], cpu: [cpu], files: ["bin"], preferUnplugged: true,

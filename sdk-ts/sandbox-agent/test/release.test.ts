@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -13,7 +13,10 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 test("a release is made, and installed into an empty project it finds its program", async () => {
   const platform = `${process.platform}-${process.arch}`;
   const out = join(dir, "out");
-  const { stdout } = await run(process.execPath, [join(root, "scripts/release.mjs"), "--version", "1.2.3-test.1", "--out", out, "--platform", platform]);
+  // It is packed and unpacked as it is: what the program does when it is asked for is what counts.
+  const programs = mkdtempSync(join(dir, "programs-"));
+  writeFileSync(join(programs, `sandbox-agent-${process.platform}-${process.arch.replace("x64", "amd64")}`), `#!/bin/sh\nexec '${process.env.SANDBOX_AGENT_BIN}' "$@"\n`);
+  const { stdout } = await run(process.execPath, [join(root, "scripts/release.mjs"), "--version", "1.2.3-test.1", "--programs", programs, "--out", out, "--platform", platform]);
   expect(stdout).toContain("nothing was published");
   const tarballs = readdirSync(out).filter((f) => f.endsWith(".tgz"));
   expect(tarballs.sort()).toEqual([`sandbox-agent-${platform}-1.2.3-test.1.tgz`, "acp-http-client-1.2.3-test.1.tgz", "sandbox-agent-1.2.3-test.1.tgz"].sort());
@@ -29,22 +32,18 @@ test("a release is made, and installed into an empty project it finds its progra
     import { SandboxAgentClient } from "sandbox-agent/local";
     const client = await SandboxAgentClient.start({ agent: "mock", args: ["--ephemeral"] });
     const session = await client.newSession({ cwd: "/tmp" });
-    console.log((await session.prompt("echo found it")).text, (await client.api.version()).version);
+    console.log((await session.prompt("echo found it")).text);
     await client.stop();
   `);
   const { SANDBOX_AGENT_BIN: _, ...env } = process.env;
   const result = await run(process.execPath, ["main.mjs"], { cwd: project, env: { ...env, PATH: "/usr/bin:/bin", HOME: project } });
-  expect(result.stdout.trim()).toBe("found it 1.2.3-test.1");
+  expect(result.stdout.trim()).toBe("found it");
 });
 
-test("without the page there is no release", async () => {
-  const scripts = join(dir, "elsewhere/sdk-ts/scripts");
-  cpSync(join(root, "scripts"), scripts, { recursive: true });
-  await expect(run(process.execPath, [join(scripts, "release.mjs"), "--version", "1.0.0"])).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining("task inspector:build") });
-});
-
-test("a release of what is no version, or for an unknown platform, is refused", async () => {
+test("a release of what is no version, for an unknown platform, or without programs, is refused", async () => {
   const script = join(root, "scripts/release.mjs");
   await expect(run(process.execPath, [script, "--version", "latest"])).rejects.toMatchObject({ code: 2 });
   await expect(run(process.execPath, [script, "--version", "1.0.0", "--platform", "plan9-x64"])).rejects.toMatchObject({ code: 2 });
+  await expect(run(process.execPath, [script, "--version", "1.0.0"])).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining("--programs") });
+  await expect(run(process.execPath, [script, "--version", "1.0.0", "--programs", dir])).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining("is missing") });
 });
