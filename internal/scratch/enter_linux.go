@@ -1,0 +1,64 @@
+package scratch
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// dir has the same name in each run: Go uses a test's result again only while its environment is the same.
+const dir = "/tmp/sandbox-agent-tests"
+
+// least is the memory that must be free: tests take half of it at most.
+const least = 8 << 30
+
+// Enter has the temporary files of this program, and of all that it starts, in memory, where it may do that and there is
+// enough of it. Nothing is done where TMPDIR is set. Call it first: the program begins anew, as the same process. What is
+// mounted is seen by this program and its children alone, and goes with the last of them.
+func Enter() {
+	if os.Geteuid() != 0 || os.Getenv("TMPDIR") != "" || free() < least {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "temporary files stay on the disk:", enter())
+}
+
+// enter returns only when it fails.
+func enter() error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the view belongs to a thread; what is started by exec has that of the thread
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("get a view of the files of its own: %w", err)
+	}
+	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep what is mounted from others: %w", err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=1777,size=%d", free()/2)); err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// free returns how much memory can be had, in bytes; 0 when nobody says.
+func free() int64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, found := strings.CutPrefix(line, "MemAvailable:"); found {
+			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
