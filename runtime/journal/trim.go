@@ -16,15 +16,13 @@ type Keep struct {
 
 // Trim lets the oldest entries go that are not to be kept, and returns by how many bytes
 // [Log.Size] is less for it. Readers who ask for them are told with [ErrTruncated]. The rest of
-// a file is written anew: call it while nothing goes on in the log.
+// a file is written anew, and who appends waits for that. While entries are not flushed nothing goes:
+// whoever appended them shows them.
 func (l *Log) Trim(k Keep) (freed int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.fresh > 0 || l.saveErr != nil {
 		return 0, nil
-	}
-	if err := l.flushLocked(); err != nil {
-		return 0, err
 	}
 	if l.path == "" {
 		was := l.held
