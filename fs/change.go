@@ -62,10 +62,10 @@ type PlaceOptions struct {
 	Parents   bool // make missing folders
 }
 
-// Move renames from to to. Across file systems it copies and then deletes.
+// Move renames from to to. Across file systems it copies, and then deletes what it has copied: what came or was changed
+// meanwhile stays, and is an error.
 func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (Entry, error) {
 	src, dst, err := s.both(from, to, "move")
-	tree := s.tree() // what is deleted is what was copied, also when the root is replaced meanwhile
 	if err == nil {
 		err = s.mayBe("moved", from)
 	}
@@ -79,10 +79,7 @@ func (s *Service) Move(ctx context.Context, from, to string, o PlaceOptions) (En
 	err = s.replace(src, dst)
 	unlock()
 	if errors.Is(err, errCrossDevice) {
-		if _, err := s.copyTo(ctx, src, dst, to, o, true); err != nil {
-			return Entry{}, explain(err, "move %s to %s", from, to)
-		}
-		err = tree.RemoveAll(src)
+		err = s.moveAcross(ctx, src, dst, from, to, o)
 	}
 	if err != nil {
 		return Entry{}, explain(err, "move %s to %s", from, to)
@@ -102,7 +99,12 @@ func (s *Service) Copy(ctx context.Context, from, to string, o PlaceOptions) (En
 		return Entry{}, err
 	}
 	unlock() // the copy takes long; what is there is looked at again
-	if _, err := s.copyTo(ctx, src, dst, to, o, false); err != nil {
+	in, base, err := s.parent(src)
+	if err != nil {
+		return Entry{}, explain(err, "copy %s to %s", from, to)
+	}
+	defer in.Close()
+	if err := s.copyTo(ctx, in, base, dst, to, o, nil); err != nil {
 		return Entry{}, explain(err, "copy %s to %s", from, to)
 	}
 	return s.Stat(to, false)

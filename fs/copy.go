@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// copyTo copies src to a temporary name beside dst and moves that into place.
-// moving says that src will be removed then: the copies keep their times, and lack nothing.
-func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOptions, moving bool) (_ string, err error) {
+// copyTo copies what is in a folder to a temporary name beside dst and moves that into place. With moved, where it
+// notes what it copies, that will be removed: the copies keep their times, and lack nothing.
+func (s *Service) copyTo(ctx context.Context, from *os.Root, base, dst, to string, o PlaceOptions, moved map[string]copied) (err error) {
 	dir, _ := split(dst)
 	temp := dir + string(filepath.Separator) + temporaryName()
 	defer func() {
@@ -19,25 +19,20 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 			_ = s.tree().RemoveAll(temp) // what was not finished
 		}
 	}()
-	from, base, err := s.parent(src)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
 	into, name, err := s.parent(temp)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer into.Close()
-	c := copying{s: s, moving: moving}
+	c := copying{s: s, moved: moved, at: base}
 	if err := c.entry(ctx, from, base, into, name, 0); err != nil {
-		return "", err
+		return err
 	}
 	defer s.lock(filepath.Clean(to))()
 	if err := s.free(dst, to, o); err != nil {
-		return "", err
+		return err
 	}
-	return dst, s.replace(temp, dst)
+	return s.replace(temp, dst)
 }
 
 // changedError is why something cannot be copied that is not what it was a moment before: it was removed, or something
@@ -56,9 +51,17 @@ func ofSource(err error) error {
 }
 
 type copying struct {
-	s      *Service
-	moving bool
-	top    os.FileInfo // of the copy, if it is a folder
+	s     *Service
+	moved map[string]copied // see copyTo; nil when nothing is moved
+	at    string            // what is copied
+	top   os.FileInfo       // of the copy, if it is a folder
+}
+
+// note notes what is moved, as it was before it was read.
+func (c *copying) note(info os.FileInfo) {
+	if c.moved != nil {
+		c.moved[c.at] = copiedAs(info)
+	}
 }
 
 func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.Root, name string, depth int) error {
@@ -69,6 +72,7 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	if err != nil {
 		return ofSource(err)
 	}
+	c.note(info)
 	switch typeOf(info.Mode()) {
 	case Symlink:
 		target, err := from.Readlink(base)
@@ -92,7 +96,7 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	default:
 		return failf(NotFile, "%s is a device, a pipe or a socket, which is not copied", filepath.Join(from.Name(), base))
 	}
-	if err == nil && c.moving {
+	if err == nil && c.moved != nil {
 		err = to.Chtimes(name, info.ModTime(), info.ModTime())
 	}
 	return err
@@ -121,7 +125,7 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 	}
 	defer dst.Close()
 	names, err := c.s.names(src)
-	if err != nil && (c.moving || !errors.Is(err, os.ErrNotExist)) { // else it was removed meanwhile, and has nothing
+	if err != nil && (c.moved != nil || !errors.Is(err, os.ErrNotExist)) { // else it was removed meanwhile, and has nothing
 		return err
 	}
 	for _, n := range names {
@@ -138,9 +142,12 @@ const attempts = 10
 // below copies what is in a folder. What was removed since its name was read is not copied; what something else has taken
 // the place of is that. Who moves loses nothing like this: it is an error.
 func (c *copying) below(ctx context.Context, from *os.Root, name string, to *os.Root, depth int) (err error) {
+	in := c.at
+	c.at = filepath.Join(in, name)
+	defer func() { c.at = in }()
 	for range attempts {
 		err = c.entry(ctx, from, name, to, name, depth)
-		if _, changed := errors.AsType[*changedError](err); !changed || c.moving {
+		if _, changed := errors.AsType[*changedError](err); !changed || c.moved != nil {
 			return err
 		}
 		if _, err := from.Lstat(name); errors.Is(err, os.ErrNotExist) {
@@ -163,6 +170,7 @@ func (c *copying) file(ctx context.Context, from *os.Root, base string, to *os.R
 	if err != nil {
 		return err
 	}
+	c.note(now)
 	if c.s.confined() && inProc(src) {
 		return failf(Escapes, "%s is in the process file system", src.Name())
 	}

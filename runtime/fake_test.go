@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,7 +42,7 @@ type fakeAgent struct {
 
 func (f *fakeAgent) Info() adapters.Info {
 	info := f.info
-	info.ID, info.Name, info.Kind = f.id, f.id, adapters.Bridge
+	info.ID, info.Name, info.Kind = f.id, f.id, cmp.Or(info.Kind, adapters.Bridge)
 	return info
 }
 

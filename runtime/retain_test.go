@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -154,6 +155,81 @@ func TestRetention_LetsEventsGo(t *testing.T) {
 				if i := info(old); i.OldestSeq < 2 || i.EventCount <= before.EventCount {
 					t.Errorf("after a restart: %+v", i)
 				}
+				if err := r.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A session that is never idle lets go of what was before all that goes on in it, and of no more.
+func TestRetention_WhileItWorks(t *testing.T) {
+	for name, begin := range map[string]func(c *fakeConn, native string){
+		"turn behind turn": func(*fakeConn, string) {},
+		"an open request": func(c *fakeConn, native string) {
+			c.send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"` + native + `","toolCall":{"toolCallId":"t"},"options":[]}}`)
+		},
+		"a call in the background": func(c *fakeConn, native string) {
+			c.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"tool_call","toolCallId":"b","title":"B","status":"in_progress"}}}`)
+		},
+		"work of its own": func(c *fakeConn, native string) {
+			c.send(`{"jsonrpc":"2.0","method":"` + acp.MethodWorking + `","params":{"sessionId":"` + native + `","working":true}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+				r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{SessionBytes: 64 << 10}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc := connect(t, r, "")
+				tc.newWith(`{"requestedSessionId":"s"}`)
+				info := func() SessionInfo {
+					t.Helper()
+					i, err := r.Session("s")
+					if err != nil {
+						t.Fatal(err)
+					}
+					return i
+				}
+				// Each turn is more than the bound, and the next prompt waits for its end.
+				waiting := tc.request("session/prompt", prompt("s", "something"))
+				turn := func(begins func(c *fakeConn, native string)) {
+					running := waiting
+					waiting = tc.request("session/prompt", prompt("s", "something"))
+					m := a.nextOf(t, "session/prompt")
+					native := rawjson.MemberString(m.m.Params(), "sessionId")
+					for i := range 100 {
+						if i == 50 && begins != nil {
+							begins(m.to, native)
+						}
+						m.to.chunk(native, incompressible(i))
+					}
+					a.answer(m, `{"stopReason":"end_turn"}`)
+					tc.until(running)
+				}
+				turn(nil)
+				synctest.Wait()
+				before := info().EventCount
+				turn(begin)
+				synctest.Wait()
+				ended := info().EventCount
+				turn(nil)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				i := info()
+				if since := i.OldestSeq; name == "turn behind turn" && (since <= ended || since > i.EventCount) || name != "turn behind turn" && (since <= before+50 || since > before+60) {
+					t.Errorf("the turns end with %d, %d and %d, and events are there from %d on", before, ended, i.EventCount, since)
+				}
+				other := connect(t, r, "")
+				shown, _ := other.until(other.request("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`))
+				if asked := slices.ContainsFunc(shown, func(m acp.Message) bool { return m.Method() == "session/request_permission" }); asked != (name == "an open request") {
+					t.Errorf("who comes is asked: %v", asked)
+				}
+				other.close()
+				tc.close()
 				if err := r.Shutdown(t.Context()); err != nil {
 					t.Error(err)
 				}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -238,6 +239,27 @@ func (in *Installer) tidy(agent string) error {
 		}
 	}
 	return nil
+}
+
+// Tidy removes what installers have left that were killed, of agents that nobody installs at this moment: a program can
+// have half a gigabyte, and nobody may install it again. What cannot be removed now is by the next installation.
+func (in *Installer) Tidy() {
+	agents, _ := os.ReadDir(in.root) // nothing was installed where it is not there
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // it waits for nobody
+	for _, a := range agents {
+		if !a.IsDir() || !agentID.MatchString(a.Name()) {
+			continue
+		}
+		unlock, err := in.lock(now, a.Name(), nil)
+		if err != nil {
+			continue
+		}
+		if err := in.tidy(a.Name()); err != nil {
+			in.log.Warn("what an earlier installation left cannot be removed", "agent", a.Name(), "err", err)
+		}
+		unlock()
+	}
 }
 
 const (

@@ -129,6 +129,34 @@ func TestStore_LeftoversOfACrash(t *testing.T) {
 	wantOnly(t, in, r.Installation)
 }
 
+// What a killed installer left does not wait for the next installation, which may never come; what one makes that runs
+// stays.
+func TestTidy(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	in.Tidy() // of nothing
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	stage := filepath.Join(in.root, "claude", ".stage-1")
+	if err := errors.Join(os.Mkdir(stage, 0o755), os.Rename(r.Dir, filepath.Join(in.root, "claude", ".old-1.0.0"))); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := in.lock(t.Context(), "claude", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Tidy()
+	if _, err := os.Stat(stage); err != nil {
+		t.Errorf("while somebody installs: %v", err)
+	}
+	unlock()
+	in.Tidy()
+	if _, there := in.Find("claude"); !there {
+		t.Error("the version that was about to be replaced was not put back")
+	}
+	wantOnly(t, in, r.Installation)
+}
+
 // A program whose files are not on the disk must not count as installed when the machine has lost its power.
 func TestStore_IsDurableBeforeItIsSeen(t *testing.T) {
 	m := newMaker(t)

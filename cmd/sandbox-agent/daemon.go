@@ -215,20 +215,25 @@ func holderOf(dataDir string) (pid int, held bool) {
 	return pid, true
 }
 
+// write replaces a file at once: a disk that is full, and a kill, leave what it was.
+func (d *daemon) write(name, line string) error {
+	next := d.file(name + ".next")
+	if err := os.WriteFile(next, []byte(line+"\n"), 0o600); err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return os.Rename(next, d.file(name))
+}
+
 func (d *daemon) save(s *daemonState) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the daemon's state: %w", err)
 	}
-	// The state comes first and at once: this command may be killed behind any line, and others read it.
-	next := d.file("state.next")
-	err = os.WriteFile(next, append(b, '\n'), 0o600)
-	if err == nil {
-		err = os.Rename(next, d.file("state.json"))
-	}
+	// The state comes first: this command may be killed behind any line, and others read it.
+	err = d.write("state.json", string(b))
 	for name, content := range map[string]string{"pid": strconv.Itoa(s.PID), "version": s.Version} {
 		if err == nil && s.PID != 0 {
-			err = os.WriteFile(d.file(name), []byte(content+"\n"), 0o600)
+			err = d.write(name, content)
 		}
 	}
 	if err != nil {
@@ -241,7 +246,7 @@ func (d *daemon) save(s *daemonState) error {
 func (d *daemon) keepArgs(args []string) error {
 	b, err := json.Marshal(args)
 	if err == nil {
-		err = os.WriteFile(d.file("args.json"), b, 0o600)
+		err = d.write("args.json", string(b))
 	}
 	if err != nil {
 		return fmt.Errorf("keep the daemon's flags: %w", err)
@@ -335,12 +340,14 @@ func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, st
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	last := d.lastArgs()
+	last, err := d.lastArgs()
 	if s != nil {
-		last = s.Args // also of one whose start was killed
+		last, err = s.Args, nil // also of one whose start was killed
 	}
 	if len(args) == 0 {
-		args = last
+		if args = last; err != nil {
+			return err
+		}
 	}
 	if s != nil && answering && !anew && s.Version == version && slices.Equal(s.Args, args) {
 		if err := errors.Join(d.save(s), d.keepArgs(args)); err != nil { // a killed start left them undone
@@ -415,12 +422,20 @@ func lostFlags(had, has []string) []string {
 	return slices.DeleteFunc(names(had), func(n string) bool { return slices.Contains(now, n) })
 }
 
-func (d *daemon) lastArgs() []string {
-	var s daemonState
-	if b, err := os.ReadFile(d.file("args.json")); err == nil && json.Unmarshal(b, &s.Args) == nil {
-		return s.Args
+// lastArgs returns the flags of the last start, nil when there was none. Flags that are lost are an error: without
+// them a gateway has no token, perhaps, or serves another folder.
+func (d *daemon) lastArgs() (args []string, err error) {
+	b, err := os.ReadFile(d.file("args.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return nil
+	if err == nil {
+		err = json.Unmarshal(b, &args)
+	}
+	if err != nil {
+		return nil, &advice{fmt.Errorf("read the flags of the last start: %w", err), "name the flags, as in: sandbox-agent daemon start -- --port " + defaultPort}
+	}
+	return args, nil
 }
 
 // answers reports whether a gateway answers. It is asked for its health, which

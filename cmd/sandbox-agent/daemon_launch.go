@@ -129,7 +129,7 @@ func (d *daemon) lastPort() string {
 			_ = os.Remove(d.file("port")) // of one that was told its port
 			return ""
 		}
-		_ = os.WriteFile(d.file("port"), []byte(portOf(s.URL)+"\n"), 0o600) // without it the next takes another
+		_ = d.write("port", portOf(s.URL)) // without it the next takes another
 	}
 	b, _ := os.ReadFile(d.file("port"))
 	port := strings.TrimSpace(string(b))

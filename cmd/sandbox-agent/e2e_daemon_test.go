@@ -377,6 +377,33 @@ func TestDaemon_KeepsItsPort(t *testing.T) {
 	}
 }
 
+// Without its flags it would have no token, and be another gateway than before.
+func TestDaemon_LostItsFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
+	defer func() {
+		c.run("daemon", "stop")
+		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
+	}()
+	flags := filepath.Join(dir, "daemon", "args.json")
+	if err := os.Mkdir(filepath.Dir(flags), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(flags, nil, 0o600); err != nil { // as a power cut leaves it
+		t.Fatal(err)
+	}
+	if code, out, errOut := c.run("daemon", "start"); code != 1 || !strings.Contains(errOut, "name the flags") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	if code, _, errOut := c.run("daemon", "start", "--port", "0"); code != 0 {
+		t.Errorf("with flags: exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := c.run("daemon", "restart"); code != 0 {
+		t.Errorf("and without, then: exit %d, %s", code, errOut)
+	}
+}
+
 func TestDaemon_Unit(t *testing.T) {
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR=/var/lib/sandbox agent")}
 	code, out, errOut := c.run("daemon", "unit", "--kind", "systemd", "--", "--port", "3000", "--agent-command", `x=sh -c 'echo "50%" $HOME'`)

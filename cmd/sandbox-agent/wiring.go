@@ -70,6 +70,7 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 	o := cfg.install
 	o.Logger, o.Temp = log, temp
 	installer := install.New(o)
+	installer.Tidy()
 	catalog := all.NewCatalog(installer)
 	var tools *control.HostTools
 	var hostTools runtime.HostTools // an interface without a value, unless wanted

@@ -17,12 +17,13 @@ const GuardArg = "process-guard"
 var guard struct {
 	sync.Mutex
 	program string         // "" when no guard is wanted
-	pipe    io.WriteCloser // held open as long as the gateway lives
-	cmd     *exec.Cmd
+	pipe    io.WriteCloser // held open as long as the gateway lives; nil without a guard
+	process *os.Process
+	ended   chan struct{} // closed when the guard has ended, and was waited for
 }
 
-// UseGuard makes the first start of a process also start program with
-// [GuardArg]: it waits until this process is gone and then ends everything
+// UseGuard makes each start of a process also start program with
+// [GuardArg], unless that runs: it waits until this process is gone and then ends everything
 // that carries its mark. program's main function must call [RunGuard].
 func UseGuard(program string) {
 	guard.Lock()
@@ -33,8 +34,17 @@ func UseGuard(program string) {
 func startGuard() {
 	guard.Lock()
 	defer guard.Unlock()
-	if guard.program == "" || guard.pipe != nil {
+	if guard.program == "" {
 		return
+	}
+	if guard.pipe != nil {
+		select {
+		case <-guard.ended: // somebody has killed it
+			_ = guard.pipe.Close()
+			guard.pipe = nil
+		default:
+			return
+		}
 	}
 	cmd := guardCommand(guard.program)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -47,7 +57,13 @@ func startGuard() {
 		return // ending children at our own death then rests on the death signal
 	}
 	claim(cmd.Process.Pid)
-	guard.pipe, guard.cmd = in, cmd
+	ended := make(chan struct{})
+	guard.pipe, guard.process, guard.ended = in, cmd.Process, ended
+	go func() { // until the guard ends, which StopGuard sees to
+		defer close(ended)
+		_ = cmd.Wait()
+		forget(cmd.Process.Pid)
+	}()
 }
 
 // guardScript does what RunGuard does in a tenth of the memory, where there is a
@@ -87,13 +103,12 @@ func StopGuard() {
 	if guard.pipe == nil {
 		return
 	}
-	cmd := guard.cmd
+	process := guard.process
 	_ = guard.pipe.Close()
-	late := time.AfterFunc(guardEnds, func() { _ = cmd.Process.Kill() })
-	_ = cmd.Wait()
+	late := time.AfterFunc(guardEnds, func() { _ = process.Kill() })
+	<-guard.ended
 	late.Stop()
-	forget(cmd.Process.Pid)
-	guard.pipe, guard.cmd = nil, nil
+	guard.pipe = nil
 }
 
 // RunGuard is the guard's whole program: it returns when the process that

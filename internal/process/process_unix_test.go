@@ -58,6 +58,13 @@ func TestMain(m *testing.M) {
 		} else {
 			UseGuard(os.Args[0])
 		}
+		if os.Getenv("TEST_GUARD") == "killed" {
+			startGuard()
+			if err := guard.process.Kill(); err != nil {
+				panic(err)
+			}
+			<-guard.ended
+		}
 		p, err := Start(context.Background(), Spec{Path: os.Args[0], Env: append(os.Environ(), "TEST_CHILD=family")})
 		if err != nil {
 			panic(err)
@@ -154,14 +161,11 @@ func TestCrash_EndsDescendantsToo(t *testing.T) {
 }
 
 // TestKilledGateway_LeavesNothing kills the program that started processes,
-// with both kinds of guard.
+// with both kinds of guard, and with one that was killed before.
 func TestKilledGateway_LeavesNothing(t *testing.T) {
-	for _, noShell := range []bool{false, true} {
+	for _, guarded := range []string{"TEST_GUARD=", "PATH=/nonexistent", "TEST_GUARD=killed"} { // without PATH there is no shell
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "TEST_CHILD=gateway")
-		if noShell {
-			cmd.Env = append(cmd.Env, "PATH=/nonexistent")
-		}
+		cmd.Env = append(os.Environ(), "TEST_CHILD=gateway", guarded)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -181,7 +185,7 @@ func TestKilledGateway_LeavesNothing(t *testing.T) {
 		deadline := time.Now().Add(10 * time.Second)
 		for alive(child) || alive(grandchild) {
 			if time.Now().After(deadline) {
-				t.Fatalf("no shell %v: child alive %v, grandchild alive %v", noShell, alive(child), alive(grandchild))
+				t.Fatalf("%s: child alive %v, grandchild alive %v", guarded, alive(child), alive(grandchild))
 			}
 			time.Sleep(5 * time.Millisecond) // other processes' ends cannot be waited for
 		}

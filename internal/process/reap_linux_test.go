@@ -90,7 +90,7 @@ func TestStopGuard_Suspended(t *testing.T) {
 	UseGuard(os.Args[0])
 	defer UseGuard("")
 	startGuard()
-	if err := guard.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := guard.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	StopGuard()

@@ -16,15 +16,13 @@ type Keep struct {
 
 // Trim lets the oldest entries go that are not to be kept, and returns by how many bytes
 // [Log.Size] is less for it. Readers who ask for them are told with [ErrTruncated]. The rest of
-// a file is written anew: call it while nothing goes on in the log.
+// a file is written anew, and who appends waits for that. While entries are not flushed nothing goes:
+// whoever appended them shows them.
 func (l *Log) Trim(k Keep) (freed int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.fresh > 0 || l.saveErr != nil {
 		return 0, nil
-	}
-	if err := l.flushLocked(); err != nil {
-		return 0, err
 	}
 	if l.path == "" {
 		was := l.held
@@ -62,53 +60,75 @@ func (l *Log) trimMemoryLocked(k Keep) {
 	})
 }
 
-// cut is where a file is cut: in front of the block at off, or within it.
+// cut is where a file is cut: in front of what is at off, or within that block.
 type cut struct {
 	upTo    uint64 // entries up to it go
 	skipped uint64 // numbers up to it that no entry had
 	boot    uint32 // of the block behind
-	off     int64  // of the first block of which something stays; the file's end if there is none
+	off     int64  // of the first part of which something stays; the file's end if there is none
 }
 
-// cutLocked returns where the file is to be cut.
+// cutLocked returns where the file is to be cut. How old the entries are that cannot be read is not known: they go with
+// what is behind them.
 func (l *Log) cutLocked(k Keep) (cut, error) {
-	c := cut{off: l.size}
 	w := &walk{f: l.file, off: l.start, end: l.size}
+	var gone header     // of the newest block of which all goes
+	unread := int64(-1) // where what cannot be read begins, behind it; -1 for none
+	behind := func(off int64) cut {
+		return cut{upTo: gone.next() - 1, skipped: gone.last() - gone.total(), boot: gone.boot, off: off}
+	}
 	for {
 		p, err := w.next()
-		if err == io.EOF {
-			c.upTo, c.skipped, c.boot = l.appended, l.appended-l.total, l.o.disk.Boot()
-			return c, nil
+		switch {
+		case err == io.EOF && unread >= 0:
+			return behind(unread), nil
+		case err == io.EOF:
+			return cut{upTo: l.appended, skipped: l.appended - l.total, boot: l.o.disk.Boot(), off: l.size}, nil
+		case err != nil:
+			return cut{}, err
 		}
-		if err != nil {
-			return c, err
-		}
-		if !p.known || p.kind == expired { // other blocks without entries end before they begin
+		if p.known && p.kind != entries && p.kind != lost { // those without entries
 			continue
 		}
 		large := k.Bytes != 0 && l.size-p.off > k.Bytes // all of it goes
-		if large && p.last() <= k.After {
+		if p.known && large && p.last() <= k.After {
+			gone, unread = p.header, -1
 			continue
 		}
-		upTo := p.first - 1
-		if p.kind == entries && p.bad == "" {
-			upTo = p.goesUpTo(func(e Entry) bool { return e.Seq <= k.After && (large || e.Time().Before(k.Since)) })
+		lines, bad := p.entries()
+		if bad {
+			if unread < 0 {
+				unread = p.off
+			}
+			if p.known && p.last() > k.After {
+				return behind(unread), nil
+			}
+			continue
 		}
-		if upTo < p.last() {
-			c.upTo, c.skipped, c.boot, c.off = upTo, p.skipped, p.boot, p.off
-			return c, nil
+		upTo := goesUpTo(lines, p.first, func(e Entry) bool { return e.Seq <= k.After && (large || e.Time().Before(k.Since)) })
+		switch {
+		case upTo < p.first && unread >= 0:
+			return behind(unread), nil
+		case upTo < p.last():
+			return cut{upTo, p.skipped, p.boot, p.off}, nil
 		}
+		gone, unread = p.header, -1
 	}
 }
 
-// goesUpTo returns the last entry of the block's beginning that goes. What shows a prompt
-// goes with it.
-func (p *part) goesUpTo(goes func(e Entry) bool) uint64 {
-	upTo := p.first - 1
-	lines, err := p.lines(nil)
-	if err != nil {
-		return upTo // who reads it is told that it is damaged
+// entries returns the lines of a block of entries. bad says that they cannot be read, or are lost.
+func (p *part) entries() (lines []byte, bad bool) {
+	if p.kind != entries || p.bad != "" {
+		return nil, true
 	}
+	lines, err := p.lines(nil)
+	return lines, err != nil
+}
+
+// goesUpTo returns the last entry of the lines' beginning that goes, or the number before the first. What shows a prompt
+// goes with it.
+func goesUpTo(lines []byte, first uint64, goes func(e Entry) bool) uint64 {
+	upTo := first - 1
 	for len(lines) > 0 {
 		line, rest := cutLine(lines)
 		e, ok := parseLine(line)
@@ -180,14 +200,18 @@ func readExpired(f io.ReaderAt, start, end int64) (uint64, error) {
 	return 0, nil
 }
 
-// OldestTime returns when the oldest entry that is kept was appended, the zero time for
-// an empty log.
+// OldestTime returns when the oldest entry that is kept, and can be read, was appended; the zero
+// time for a log without one.
 func (l *Log) OldestTime() (time.Time, error) {
-	first, err := l.Whole(cmp.Or(l.Oldest(), 1)-1).Next(nil, 1)
-	if err != nil || len(first) == 0 {
-		return time.Time{}, err
+	for cur := l.Whole(cmp.Or(l.Oldest(), 1) - 1); ; {
+		first, err := cur.Next(nil, 1)
+		if err != nil || len(first) == 0 {
+			return time.Time{}, err
+		}
+		if first[0].Kind != Damage {
+			return first[0].Time(), nil
+		}
 	}
-	return first[0].Time(), nil
 }
 
 // NewestTime returns the time of the newest entry that was appended since the log was

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,6 +128,68 @@ func TestTrim_LetsTheOldestGo(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What cannot be read, or is lost, goes with what is behind it: no later, and no sooner.
+func TestTrim_BehindWhatCannotBeRead(t *testing.T) {
+	for name, harm := range map[string]func(data []byte, at part) []byte{
+		"in a block":  func(d []byte, at part) []byte { d[at.off+headerSize+5] ^= 4; return d },
+		"in a header": func(d []byte, at part) []byte { d[at.off+17] ^= 1; return d },
+		"lost": func(d []byte, at part) []byte {
+			h := at.header
+			h.kind, h.bound, h.count = lost, h.last(), 0
+			return append(appendBlock(append([]byte(nil), d[:at.off]...), h, nil), d[at.off+at.n:]...)
+		},
+	} {
+		for where, block := range map[string]int{"first": 0, "later": 3} {
+			t.Run(name+", "+where, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "log")
+					l := openTrimmed(t, path, Options{})
+					for i := range 6 {
+						if _, err := l.AppendFlush(Update, Everyone, []byte(fmt.Sprintf(`{"n":%d}`, i))); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Hour)
+					}
+					if err := l.Close(); err != nil {
+						t.Fatal(err)
+					}
+					data, err := os.ReadFile(path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w := &walk{f: bytes.NewReader(data), off: int64(len(versionLine)), end: int64(len(data))}
+					p, err := w.next()
+					for err == nil && (p.kind != entries || p.first != uint64(block+1)) {
+						p, err = w.next()
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(path, harm(bytes.Clone(data), p), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					l = openTrimmed(t, path, Options{})
+					// The block before the harm is old enough, the one behind it is not.
+					old := time.Now().Add(-time.Duration(6-block)*time.Hour + time.Minute)
+					if _, err := l.Trim(Keep{Since: old, After: everything}); err != nil || l.Oldest() != uint64(block+1) {
+						t.Errorf("with the block behind it young the oldest is %d, %v", l.Oldest(), err)
+					}
+					if at, err := l.OldestTime(); err != nil || time.Since(at) > time.Duration(5-block)*time.Hour+time.Minute {
+						t.Errorf("the oldest that can be read is of %v ago, %v", time.Since(at), err)
+					}
+					if freed, err := l.Trim(Keep{Since: old.Add(time.Hour), After: everything}); freed <= 0 || err != nil {
+						t.Errorf("%d bytes freed, %v", freed, err)
+					}
+					checkTrimmed(t, l, uint64(block+3), 6)
+					if err := l.Close(); err != nil {
+						t.Fatal(err)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -15,8 +15,14 @@ import (
 // ends them; the session ends those that an agent leaves behind when its process is
 // gone. The session's mu guards them.
 type calls struct {
-	open   []string // ids, in the order in which they began
-	second []second // what goes on of what clients of version 2 alone are told, likewise
+	open   []openCall // in the order in which they began
+	second []second   // what goes on of what clients of version 2 alone are told, likewise
+}
+
+// openCall is a tool call that goes on.
+type openCall struct {
+	id   string
+	from uint64 // the log's entries from there on show it
 }
 
 // second is a call of a child of an agent of version 2, or a terminal of the agent's.
@@ -64,29 +70,32 @@ func (c *calls) tells(child, id string) bool {
 	return slices.Contains(c.second, second{child: child, call: id})
 }
 
-// note takes what an update says of a call.
-func (c *calls) note(update []byte) {
+// note takes what an update says of a call, which is an entry of the log from a number on.
+func (c *calls) note(update []byte, from uint64) {
 	id := rawjson.MemberString(update, "toolCallId")
 	if id == "" {
 		return
 	}
 	status := rawjson.MemberString(update, "status")
-	i := slices.Index(c.open, id)
+	i := slices.IndexFunc(c.open, func(o openCall) bool { return o.id == id })
 	switch {
 	case status == "completed" || status == "failed":
 		if i >= 0 {
 			c.open = slices.Delete(c.open, i, i+1)
 		}
 	case i < 0 && (status != "" || rawjson.MemberString(update, "sessionUpdate") == "tool_call"):
-		c.open = append(c.open, id)
+		c.open = append(c.open, openCall{id, from})
 	}
 }
 
-// take returns the open calls and forgets them.
+// take returns the ids of the open calls and forgets them.
 func (c *calls) take() []string {
-	open := c.open
+	ids := make([]string, len(c.open))
+	for i, o := range c.open {
+		ids[i] = o.id
+	}
 	c.open = nil
-	return open
+	return ids
 }
 
 // failCallsLocked ends the calls that are open: nobody works on them any more.
@@ -184,7 +193,7 @@ func (s *Session) EndLostCalls() {
 					continue
 				}
 				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
-					lost.note(m.Update())
+					lost.note(m.Update(), e.Seq)
 					s.noteSubagent(&m) // it may begin in an event before the record's newest, and be one behind it
 				}
 			}
@@ -259,7 +268,7 @@ func (s *Session) endsClean() bool {
 			_, turn := rawjson.Member(m.Result(), "stopReason")
 			clean = clean || turn && acp.TurnBegan(m.Result())
 		case isCall(&m):
-			seen.note(m.Update())
+			seen.note(m.Update(), e.Seq)
 			clean = false
 		case m.Method() == acp.MethodSessionPrompt:
 			clean = false

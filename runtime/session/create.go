@@ -129,7 +129,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 				s.mu.Lock()
 				s.append(e.Kind, journal.Except(maker), &m)
 				if isCall(&m) {
-					running.note(m.Update())
+					running.note(m.Update(), e.Seq)
 				}
 				if isCall(&m) && e.Kind.IsUpdate() {
 					s.noteSubagentLocked(&m)

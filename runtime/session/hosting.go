@@ -11,6 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -76,9 +77,12 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		// What a load has asked for since may be why.
 		before := rec
 		before.take(untried)
-		if last, _, lastErr := s.reopened(ctx, n, a, before, attempt); last != nil && lastErr == nil {
+		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
+		case lastErr == nil && last != nil:
 			s.undo(rec, before, refused)
 			l, refused = last, nil
+		case lastErr == nil && again != nil: // whether it has the conversation is said where it was
+			refused = again
 		}
 	}
 	if err != nil {
@@ -87,6 +91,9 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if l == nil {
 		if refused != nil {
 			s.logger().Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
+			if hasIt(a, refused) && s.hasAnswers() {
+				return nil, &acp.Error{Code: refused.Code, Message: "agent " + rec.Agent + " has the conversation, and cannot open it now: " + refused.Message, Data: refused.Data}
+			}
 		}
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
 			return nil, err
@@ -181,6 +188,12 @@ func refusedBy(err error) *acp.Error {
 		return said
 	}
 	return nil
+}
+
+// hasIt reports whether an agent that does not open a session may do so later: of one that is not there a bridge says
+// that it is not found. What agents say that speak ACP themselves is not known.
+func hasIt(a *agents.Agent, refused *acp.Error) bool {
+	return a.Info().Kind == adapters.Bridge && refused.Code != acp.CodeResourceNotFound
 }
 
 // tellContinuity tells everybody what the agent remembers.

@@ -95,7 +95,7 @@ func (s *Session) bringIn(l *link) {
 	}
 	var open calls
 	for i := range news {
-		open.note(news[i].Update())
+		open.note(news[i].Update(), 0)
 		if string(news[i].UpdateKind()) == "user_message_chunk" {
 			s.noteGistLocked(news[i].Update())
 		}

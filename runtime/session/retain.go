@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
-// Retention bounds what logs keep; 0 is no bound. What a session needs that works, or
-// waits for somebody, or is read as a whole, is kept in any case, and the newest event of each.
+// Retention bounds what logs keep; 0 is no bound. What goes on in a session is kept in any case, from its first
+// event on, and so are all events of one that is read as a whole, and the newest event of each.
 type Retention struct {
 	Age          time.Duration // of events
 	SessionBytes int64         // of each log
@@ -124,13 +125,12 @@ func (s *Session) trim(keep journal.Keep) int64 {
 	defer s.whole.Unlock()
 	log := s.Log()
 	s.mu.Lock()
-	last := log.Last()
-	busy := s.m.busy() || s.m.life == deleted
+	from := min(log.Last(), s.neededFromLocked()) // what comes meanwhile stays, and how the session was left
 	s.mu.Unlock()
-	if busy || last < 2 {
+	if from < 2 {
 		return 0
 	}
-	keep.After = last - 1 // what comes meanwhile stays, and how the session was left
+	keep.After = from - 1
 	freed, err := log.Trim(keep)
 	if err != nil {
 		s.logger().Error("let old events go", "err", err)
@@ -139,4 +139,31 @@ func (s *Session) trim(keep journal.Keep) int64 {
 		s.oldestAt.Store(0)
 	}
 	return freed
+}
+
+// neededFromLocked returns the oldest event that what goes on in the session needs: 0 for all, as long as its agent opens
+// it, or it stops.
+func (s *Session) neededFromLocked() uint64 {
+	switch {
+	case s.m.life == deleted:
+		return 0
+	case !s.m.busy():
+		return math.MaxUint64
+	case s.m.life != open || s.m.hosting != serving:
+		return 0
+	}
+	from := uint64(math.MaxUint64)
+	if t := s.m.turn; t != nil {
+		from = t.seq
+	}
+	for _, a := range s.asks {
+		from = min(from, a.seq)
+	}
+	for _, c := range s.calls.open {
+		from = min(from, c.from)
+	}
+	if s.m.alone {
+		from = min(from, s.aloneFrom)
+	}
+	return from
 }

@@ -67,6 +67,7 @@ type Session struct {
 	tools      context.Context    // of what the host does for the agent now; nil while that was nothing
 	endTools   context.CancelFunc // of tools
 	notedAlone bool               // as the log has it: the agent works alone
+	aloneFrom  uint64             // the entry of the log that says so
 	cost       cost
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
@@ -295,7 +296,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.showsWorkLocked()
 	case "tool_call", "tool_call_update":
 		s.showsWorkLocked()
-		s.calls.note(m.Update())
+		s.calls.note(m.Update(), s.Log().Given()+1)
 		s.m.calls = len(s.calls.open)
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
@@ -388,7 +389,7 @@ func (s *Session) noteAloneLocked() bool {
 	}
 	s.notedAlone = s.m.alone
 	n := acp.NewNotification(acp.MethodWorking, rawjson.Object{}.String("sessionId", s.id).Raw("working", strconv.AppendBool(nil, s.m.alone)).End())
-	s.Log().Append(journal.Notice, journal.Nobody, n.Frame())
+	s.aloneFrom = s.Log().Append(journal.Notice, journal.Nobody, n.Frame())
 	return true
 }
 

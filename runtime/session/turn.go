@@ -34,6 +34,7 @@ type turn struct {
 	phase     phase
 	stale     bool         // when it came, the agent's record had what the process does not know
 	recorded  bool         // the log has the prompt, or will with what the machine says next
+	seq       uint64       // of the prompt in the log; 0 before it is there
 	withdrawn bool         // the agent is told when it has the prompt
 	answered  bool         // its client was answered when it began, and is told of its end
 	missed    bool         // a process has ended that was to be given it
@@ -84,6 +85,7 @@ func (s *Session) recordLocked(t *turn, x *after) {
 	num := t.req.Client().Number()
 	log := s.Log()
 	prompt := log.Append(journal.Client, num, t.prompt.Frame())
+	t.seq = prompt
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
 	s.gistLocked(gistOf(blocks))
 	for i := range rawjson.Elements(blocks) {

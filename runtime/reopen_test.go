@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// A conversation that an agent has, and cannot open in this moment, is not given up for a new one.
+func TestOpen_AgentCannotOpenItNow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kind  adapters.Kind
+		code  int64
+		said  bool // something, before
+		stays bool
+	}{
+		"no room":                     {adapters.Bridge, acp.CodeInternal, true, true},
+		"open in a terminal":          {adapters.Bridge, acp.CodeInvalidRequest, true, true},
+		"not there any more":          {adapters.Bridge, acp.CodeResourceNotFound, true, false},
+		"nothing was said":            {adapters.Bridge, acp.CodeInternal, false, false},
+		"of an agent that speaks ACP": {adapters.Native, acp.CodeInternal, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{id: "fake", info: adapters.Info{Kind: tt.kind}, caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+			r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc := connect(t, r, "")
+			s := tc.session()
+			if tt.said {
+				id := tc.request("session/prompt", prompt(s, "remember"))
+				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+				tc.until(id)
+			}
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r = newRuntime(t, dir, a)
+			tc = connect(t, r, "")
+			id := tc.request("session/prompt", prompt(s, "what?"))
+			m := a.nextOf(t, "session/resume")
+			m.to.send(`{"jsonrpc":"2.0","id":` + string(m.m.ID()) + `,"error":{"code":` + strconv.FormatInt(tt.code, 10) + `,"message":"why not","data":{"a":1}}}`)
+			if !tt.stays {
+				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				if info, err := r.Session(s); err != nil || info.Continuity != ContinuityFresh {
+					t.Errorf("continuity is %s, %v", info.Continuity, err)
+				}
+				return
+			}
+			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open it now: why not") {
+				t.Errorf("the prompt: %s", res.Frame())
+			}
+			id = tc.request("session/prompt", prompt(s, "what?"))
+			again := a.nextOf(t, "session/resume")
+			if again.m.Session() != m.m.Session() {
+				t.Errorf("it was %s, and is %s now", m.m.Session(), again.m.Session())
+			}
+			a.answer(again, `{}`)
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			if info, err := r.Session(s); err != nil || info.Continuity != ContinuityNative {
+				t.Errorf("continuity is %s, %v", info.Continuity, err)
+			}
+		})
+	}
+}
