@@ -525,6 +525,10 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		}
 		return m.giveUp(ctx, during(err, "it went on while it was moved"))
 	}
+	// One that has let go of it says so also where the answer was lost, or where its disk takes no note of that now.
+	if here, failed := from.Session(within, m.line.Session); failed == nil && nodeIn(here) == m.to {
+		return nil
+	}
 	// Whether it has done so is not known. The note stays, as one of nobody: whoever hears of the session finds out.
 	if _, failed := m.note(ctx, store.Owner.Left); failed != nil {
 		m.h.log.Warn("that nobody does a move any more could not be noted", "session", m.line.Session, "err", failed)

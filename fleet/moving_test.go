@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -145,6 +147,34 @@ func TestMove_OpenedMeanwhile_VersionTwo(t *testing.T) {
 			if counts["first"] != tt.replayed || counts["second"] != strings.Count(tt.params, "second") || counts["third"] != 1 {
 				t.Errorf("it heard %v", counts)
 			}
+		})
+	}
+}
+
+// A node lets go of a session, and cannot write that down, or its answer is lost: the move goes on.
+func TestMove_LetGoOfWithoutAWord(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter){
+		"it cannot be written down": func(w http.ResponseWriter) { problem.Write(w, problem.New(problem.Unavailable, "no space left")) },
+		"its answer is lost":        func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, source := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				if !r.URL.Query().Has("movedTo") {
+					return false
+				}
+				source.box.ServeHTTP(httptest.NewRecorder(), r)
+				answer(w)
+				return true
+			})
+			if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" || got.Missing != 0 || got.State == runtime.StateClosed {
+				t.Errorf("%+v", got)
+			}
+			c.says(s, "second")
 		})
 	}
 }

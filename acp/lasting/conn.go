@@ -96,7 +96,9 @@ type Conn struct {
 	children map[string]string   // the sessions that have them, by the ids of children
 	own      map[acp.ID]chan acp.Message
 	lastOwn  int
-	names    string // begins the names of prompts
+	restored int          // how many connections were brought to where the ones before them were, or are being
+	since    awake.Moment // since when the last of them is
+	names    string       // begins the names of prompts
 
 	lost time.Time // since when there is no connection; zero while there is. Of run and of what it waits for
 }
@@ -108,15 +110,17 @@ type request struct {
 	id       acp.ID
 	frame    acp.Message
 	method   string
-	session  string // that it is about
-	n        int    // grows with each
-	sent     bool   // to some connection, perhaps in vain
-	again    int    // how often it was sent anew. Of restore
-	attached bool   // to a session that the client was attached to before
-	name     string // of a prompt
-	after    uint64 // of a prompt: the session's newest event before it
-	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
-	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
+	session  string        // that it is about
+	n        int           // grows with each
+	sent     bool          // to some connection, perhaps in vain
+	again    int           // how often it was sent anew. Of restore
+	early    bool          // it was sent anew, or written while there was no connection
+	pause    time.Duration // before it was sent once more to a node that was away; 0 when it was not
+	attached bool          // to a session that the client was attached to before
+	name     string        // of a prompt
+	after    uint64        // of a prompt: the session's newest event before it
+	cancel   bool          // of a prompt: a cancel was sent behind it, perhaps in vain
+	told     bool          // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was

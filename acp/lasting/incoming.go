@@ -136,6 +136,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	if r == nil {
 		return nil // answered on an earlier connection
 	}
+	if c.onceMoreLocked(r, m.Err()) {
+		return nil
+	}
 	delete(c.requests, r.id)
 	if m.Err() != nil {
 		if r.opens() && !r.attached {

@@ -239,7 +239,7 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 		return outgoing{m: m}, true
 	}
 	c.lastOwn++
-	r := &request{id: m.ID(), frame: m, method: m.Method(), session: m.Session(), n: c.lastOwn}
+	r := &request{id: m.ID(), frame: m, method: m.Method(), session: m.Session(), n: c.lastOwn, early: !c.up}
 	if r.method == acp.MethodSessionPrompt {
 		r.name = rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
 		if r.name == "" {

@@ -185,6 +185,7 @@ type scripted struct {
 	holds   bool     // nor an answer about the session
 	refuses string   // nor that, in the words of the step; "" for never
 	gone    bool     // the session
+	later   bool     // the node comes later: the next close is refused
 	log     []event  // their numbers begin with 1
 	runs    string   // whose turn, "" for none
 	asked   object   // the requests that prompts came with on this connection, by the prompt's name
@@ -276,6 +277,11 @@ func (g *scripted) takes(conn net.Conn, line []byte) {
 		g.frames <- "prompt " + m.Params.Prompt[0].Text
 	default:
 		g.frames <- strings.TrimPrefix(m.Method, "session/")
+		if g.later && m.Method == acp.MethodSessionClose {
+			g.later = false
+			g.says(conn, object{"id": m.ID, "error": object{"code": acp.CodeInternal, "message": "it is away", "data": problem.New(problem.NodeOffline, "it is away")}})
+			return
+		}
 		if m.Method == acp.MethodSessionClose || m.Method == acp.MethodSessionDelete {
 			for name := range g.asked {
 				g.drops(name)
@@ -351,8 +357,8 @@ func (g *scripted) doesLocked(what string, words []string) (seen <-chan struct{}
 		_ = g.conn.Close()
 		g.away, g.holds, g.refuses, g.waits, g.asked, g.conn = true, false, "", nil, object{}, nil
 		return g.opens
-	case what == "is back":
-		g.away = false
+	case what == "is back", what == "is back before its node":
+		g.away, g.later = false, what != "is back"
 		g.answers()
 	case what == "is back and holds":
 		g.away, g.holds = false, true

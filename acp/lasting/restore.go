@@ -22,7 +22,7 @@ var errBroken = errors.New("the connection broke again")
 // whether the client can use it; else the next one is tried.
 func (c *Conn) restore(live *link) bool {
 	turns := map[string]bool{}
-	if err := c.restored(live, turns); err != nil {
+	if err := c.restoreAll(live, turns); err != nil {
 		c.o.Logger.Debug("the new connection cannot be used", "err", err)
 		return false
 	}
@@ -30,9 +30,10 @@ func (c *Conn) restore(live *link) bool {
 	return true
 }
 
-func (c *Conn) restored(live *link, turns map[string]bool) error {
+func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	live.since = c.now()
 	c.mu.Lock()
+	c.restored, c.since = c.restored+1, live.since
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	opening := map[string]bool{} // sessions that a request attaches to anyway
 	for _, r := range lost {
@@ -242,7 +243,32 @@ func (c *Conn) again(live *link, r *request, frame acp.Message) (sent bool, err 
 		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInvalidRequest, "%s", over.Detail).WithData(over)))
 		return false, nil
 	}
+	c.mu.Lock()
+	r.early, r.frame, r.pause = true, frame, 0
+	c.mu.Unlock()
 	return true, live.Write(live.ctx, frame)
+}
+
+// onceMoreLocked reports whether a request is sent once more that was refused because its node is away: the node may be
+// coming to the hub that the connection is to now. It is one that this connection was not made for.
+func (c *Conn) onceMoreLocked(r *request, e *acp.Error) bool {
+	if e == nil || !r.early || !repeatable[r.method] || rawjson.MemberString(e.Data, "type") != problem.NodeOffline.Type() {
+		return false
+	}
+	r.pause = max(firstPause, min(2*r.pause, longestPause))
+	if c.restored == 0 || time.Duration(c.now()-c.since)+r.pause > nodeBound {
+		return false
+	}
+	now := c.restored
+	time.AfterFunc(r.pause, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.requests[r.id] == r && c.restored == now { // else the next connection has brought it along
+			r.sent = false
+			c.queueLocked(outgoing{m: r.frame, request: r})
+		}
+	})
+	return true
 }
 
 // answer gives the client a response in the gateway's place.

@@ -368,7 +368,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 		return err
 	}
 	own := m.Clone() // of those that wait
-	c.open(q, s, &own, fresh, true)
+	c.open(q, s, &own, fresh, 0)
 	if fresh {
 		c.hear(s)
 	}
@@ -377,8 +377,8 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 
 // open has the node of a session open it for the client, who is answered with that. Fresh says that it is to be none of
 // the connection's when it is not opened. What a node has refused because a move had begun is asked once more,
-// where the session is then.
-func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh, first bool) {
+// where the session is then: again is its place then, else 0.
+func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool, again uint64) {
 	c.mu.Lock()
 	s.opens++
 	c.mu.Unlock()
@@ -390,7 +390,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh, firs
 		c.mu.Unlock()
 		if unwanted {
 			c.detach(s)
-			c.release(s, refused)
+			c.refuse(s, refused)
 		}
 	}
 	failed := func(err error) {
@@ -398,7 +398,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh, firs
 		answered(&res)
 		q.Fail(nil, err)
 	}
-	if err := c.whenOpen(s, func(refused *acp.Message) error {
+	if err := c.whenOpen(s, again, func(place uint64, refused *acp.Message) error {
 		if refused != nil { // it is the connection's no more
 			answered(refused)
 			if err := c.openSession(q, m); err != nil {
@@ -415,8 +415,8 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh, firs
 		err := at.call(q, sent, func(res *acp.Message) {
 			c.endOpen(s, res.Err() == nil)
 			switch {
-			case first && c.hasLeft(s, at, res):
-				c.open(q, s, m, fresh, false)
+			case again == 0 && c.hasLeft(s, at, res):
+				c.open(q, s, m, fresh, place)
 				c.mu.Lock()
 				s.opens-- // only now: it is still wanted
 				c.mu.Unlock()
@@ -490,18 +490,19 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if !named && changes(q.Method()) {
 		return c.changeSession(q, m)
 	}
-	l, err := c.lineOf(m)
-	if err != nil {
-		return err
-	}
-	if !acts(q.Method()) {
-		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
-	}
+	own := m.Clone() // of those that wait
 	c.mu.Lock()
-	gone, isLost := c.lost[id]
+	gone := c.lost[id].s
+	awaited := gone != nil && gone.awaitsLocked()
 	c.mu.Unlock()
-	if isLost {
-		return problem.New(problem.NodeOffline, "what session %q has said meanwhile did not reach this connection, because %s: open it with session/load or session/resume, then go on", id, gone.why)
+	l, err := c.lineOf(m)
+	switch {
+	case acts(q.Method()) && (awaited || err == nil && gone != nil):
+		return c.ask(q, gone, &own, 0)
+	case err != nil:
+		return err
+	case !acts(q.Method()):
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
 	}
 	s, fresh, err := c.attach(l, m)
 	if err != nil {
@@ -510,8 +511,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	if fresh {
 		c.join(s, true)
 	}
-	own := m.Clone() // of those that wait
-	err = c.ask(q, s, &own, true)
+	err = c.ask(q, s, &own, 0)
 	if fresh {
 		c.hear(s)
 	}
@@ -522,26 +522,26 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 // would be of what is left there.
 func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	own := m.Clone() // of those that wait
-	return c.whenSettled(q, m.Session(), func() error {
+	return c.whenSettled(q, m.Session(), 0, func(place uint64) error {
 		l, err := c.lineOf(&own)
 		if err != nil {
 			return err
 		}
-		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, res) })
+		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, place, res) })
 	})
 }
 
 // changed takes the answer to what changes a session. If a move has begun before it came to the node, that has changed
 // what it is about to let go of, or what is left there: it is done once more, where the session is when the
 // move is over, unless that is still the same node.
-func (c *Client) changed(q *viewer.Request, at *line, m, res *acp.Message) {
+func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, place uint64, res *acp.Message) {
 	id := m.Session()
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
 	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
 		at.answered(q, id, res)
 		return
 	}
-	if err := c.whenSettled(q, id, func() error {
+	if err := c.whenSettled(q, id, place, func(uint64) error {
 		if !again() {
 			at.answered(q, id, res)
 			return nil
@@ -556,22 +556,22 @@ func (c *Client) changed(q *viewer.Request, at *line, m, res *acp.Message) {
 	}
 }
 
-// whenSettled calls f when the session with the id is on its way to no other node. An error of f that comes later is the
-// answer to the request.
-func (c *Client) whenSettled(q *viewer.Request, id string, f func() error) error {
+// whenSettled calls f when the session with the id is on its way to no other node, as whenOpen does if it is one of the
+// connection's. An error of f that comes later is the answer to the request.
+func (c *Client) whenSettled(q *viewer.Request, id string, at uint64, f func(at uint64) error) error {
 	c.mu.Lock()
 	open := c.sessions[id]
 	c.mu.Unlock()
 	failed := func(err error) { q.Fail(nil, err) }
 	switch {
 	case open != nil:
-		return c.whenOpen(open, func(*acp.Message) error { return f() }, failed)
+		return c.whenOpen(open, at, func(at uint64, _ *acp.Message) error { return f(at) }, failed)
 	case c.moveOf(id) == "":
-		return f()
+		return f(at)
 	}
 	if !c.begin(func() {
 		c.g.fleet.Settle(c.ctx, c.token, id)
-		if err := f(); err != nil {
+		if err := f(at); err != nil {
 			failed(err)
 		}
 	}) {
@@ -593,18 +593,18 @@ func (c *Client) nodeOf(id string) string {
 }
 
 // ask sends a request to the node of a session when it is open there. One that the node has refused because
-// a move had begun is sent once more, to where the session is then.
-func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, first bool) error {
+// a move had begun is sent once more, to where the session is then: again is its place then, else 0.
+func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64) error {
 	failed := func(err error) { q.Fail(nil, err) }
-	return c.whenOpen(s, func(refused *acp.Message) error {
+	return c.whenOpen(s, again, func(place uint64, refused *acp.Message) error {
 		if refused != nil {
 			q.Forward(nil, refused)
 			return nil
 		}
 		at := s.at() // where it is now: it may have been moved meanwhile
 		return at.call(q, m, func(res *acp.Message) {
-			if first && c.hasLeft(s, at, res) {
-				if err := c.ask(q, s, m, false); err != nil {
+			if again == 0 && c.hasLeft(s, at, res) {
+				if err := c.ask(q, s, m, place); err != nil {
 					failed(err)
 				}
 				return

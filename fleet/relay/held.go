@@ -13,9 +13,13 @@ import (
 
 // held is what waits until its session can be reached.
 type held struct {
-	kind heldKind
-	send func(refused *acp.Message) // with the node's answer if the session could not be opened
+	kind  heldKind
+	place uint64                                 // among what the client has asked of the session: it is sent in that order
+	send  func(by *sender, refused *acp.Message) // with why the session cannot be reached, if it cannot
 }
+
+// sender sends what waits for a session, or has asked a node to open the session for that. Of several the newest one does.
+type sender struct{ _ byte } // each has an address of its own
 
 type heldKind uint8
 
@@ -36,26 +40,49 @@ const (
 // awaitsLocked reports whether what is asked of the session must wait. Client.mu is held.
 func (s *session) awaitsLocked() bool { return s.moving != "" || s.next != nil }
 
-// release lets those go on that wait for a session to be opened, unless it is being moved.
-func (c *Client) release(s *session, refused *acp.Message) {
+// sendsLocked makes the caller the one who sends what waits. Client.mu is held.
+func (s *session) sendsLocked() *sender {
+	s.sender = new(sender)
+	return s.sender
+}
+
+// refuse answers what waits for a session that cannot be opened.
+func (c *Client) refuse(s *session, refused *acp.Message) {
+	c.mu.Lock()
+	by := s.sendsLocked()
+	c.mu.Unlock()
+	c.release(s, by, refused)
+}
+
+// release lets those go on that wait for a session to be opened, unless it is being moved, or somebody else does that now.
+func (c *Client) release(s *session, by *sender, refused *acp.Message) {
 	for {
 		c.mu.Lock()
-		if len(s.held) == 0 || s.awaitsLocked() && refused == nil {
-			s.opening = false
+		if s.sender != by {
 			c.mu.Unlock()
 			return
 		}
+		if len(s.held) == 0 || s.awaitsLocked() && refused == nil {
+			s.sender = nil
+			c.mu.Unlock()
+			return
+		}
+		answer := refused
+		if err := c.lostLocked(s); err != nil && answer == nil {
+			res := acp.NewError("0", viewer.ErrorOf(err))
+			answer = &res
+		}
 		h := s.held[0]
-		s.held, s.opening = s.held[1:], true // who comes meanwhile comes behind
+		s.held = s.held[1:] // who comes meanwhile comes behind
 		c.mu.Unlock()
-		h.send(refused)
+		h.send(by, answer)
 		switch h.kind {
 		case heldRequest:
 			c.mu.Lock()
 			s.waiting--
 			c.mu.Unlock()
 		case heldOpening:
-			if refused == nil {
+			if answer == nil {
 				return
 			}
 		}
@@ -64,45 +91,79 @@ func (c *Client) release(s *session, refused *acp.Message) {
 
 func (c *Client) releaseUnlessOpening(s *session) {
 	c.mu.Lock()
-	opening := s.opening
-	s.opening = true // who comes meanwhile comes behind
+	var by *sender
+	if s.sender == nil { // else the answer to that releases them
+		by = s.sendsLocked()
+	}
 	c.mu.Unlock()
-	if !opening { // else the answer to that releases them
-		c.release(s, nil)
+	if by != nil {
+		c.release(s, by, nil)
 	}
 }
 
-// whenOpen calls f when the session is open, with what the node answered if it cannot be
-// opened. An error of f that comes later goes to failed.
-func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed func(error)) error {
+// whenOpen calls f when the session is open, with why it cannot be reached if it cannot. At is the place of what is asked,
+// 0 for behind all that was asked before; f is given it. An error of f that comes later goes to failed.
+func (c *Client) whenOpen(s *session, at uint64, f func(at uint64, refused *acp.Message) error, failed func(error)) error {
 	c.mu.Lock()
-	if !s.opening && !s.awaitsLocked() && len(s.held) == 0 {
+	if at == 0 {
+		s.place++
+		at = s.place
+	}
+	if s.sender == nil && !s.awaitsLocked() && len(s.held) == 0 {
+		err := c.lostLocked(s)
 		c.mu.Unlock()
-		return f(nil)
+		if err != nil {
+			return err
+		}
+		return f(at, nil)
 	}
 	defer c.mu.Unlock()
 	if s.waiting >= maxHeld {
 		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.at().node)
 	}
 	s.waiting++
-	s.held = append(s.held, held{heldRequest, func(refused *acp.Message) {
-		if err := f(refused); err != nil {
+	s.holdLocked(held{heldRequest, at, func(_ *sender, refused *acp.Message) {
+		if err := f(at, refused); err != nil {
 			failed(err)
 		}
 	}})
+	if s.cancelled > at { // what is asked once more is still cancelled
+		c.holdCancelLocked(s, s.cancelled, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", s.id).End()))
+	}
 	return nil
 }
 
-// cancelHeld sends a cancel behind the requests that wait in a session: what is sent now comes there before them. One is
-// enough behind each of them.
+// holdLocked has something wait at its place. Of cancels one is enough behind each request.
+// Client.mu is held.
+func (s *session) holdLocked(h held) {
+	i := len(s.held)
+	for i > 0 && s.held[i-1].place > h.place {
+		i--
+	}
+	if h.kind != heldCancel || i == 0 || s.held[i-1].kind != heldCancel {
+		s.held = slices.Insert(s.held, i, h)
+	}
+}
+
+// cancelHeld sends a cancel behind the requests that wait in a session, or that are to be sent once more: what is sent now
+// comes before them.
 func (c *Client) cancelHeld(m acp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sessions[m.Session()]
-	if s == nil || s.waiting == 0 || len(s.held) > 0 && s.held[len(s.held)-1].kind == heldCancel {
+	s := c.openLocked(m.Session())
+	if s == nil {
 		return
 	}
-	s.held = append(s.held, held{heldCancel, func(refused *acp.Message) {
+	s.place++
+	s.cancelled = s.place
+	if s.waiting > 0 {
+		c.holdCancelLocked(s, s.cancelled, m)
+	}
+}
+
+// holdCancelLocked has a cancel wait at a place. Client.mu is held.
+func (c *Client) holdCancelLocked(s *session, at uint64, m acp.Message) {
+	s.holdLocked(held{heldCancel, at, func(_ *sender, refused *acp.Message) {
 		if refused == nil {
 			s.at().tellNode(m)
 		}
@@ -226,7 +287,7 @@ func (c *Client) endOpen(s *session, ok bool) {
 // join opens a session that the client acts on and has not opened, before what waits: its events from now on
 // are the connection's, also when the way to the node breaks. One that goes elsewhere is opened there.
 func (c *Client) join(s *session, first bool) {
-	send := func(refused *acp.Message) {
+	send := func(by *sender, refused *acp.Message) {
 		if refused != nil {
 			return
 		}
@@ -244,7 +305,7 @@ func (c *Client) join(s *session, first bool) {
 				refused = res
 				c.detach(s)
 			}
-			c.release(s, refused)
+			c.release(s, by, refused)
 		}
 		o := rawjson.Object{}.String("sessionId", s.id)
 		if cwd := c.cwdAt(s, at); cwd != "" {
@@ -257,9 +318,10 @@ func (c *Client) join(s *session, first bool) {
 		}
 	}
 	c.mu.Lock()
-	s.held, s.opening = slices.Insert(s.held, 0, held{heldOpening, send}), true
+	s.held = slices.Insert(s.held, 0, held{heldOpening, 0, send})
+	by := s.sendsLocked()
 	c.mu.Unlock()
-	c.release(s, nil)
+	c.release(s, by, nil)
 }
 
 // cwdAt returns the directory that a session has at a node, "" if that is not known.

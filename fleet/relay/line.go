@@ -575,6 +575,24 @@ func (c *Client) loseLocked(s *session, why string) {
 	}
 }
 
+// lostLocked says why what is asked of a session cannot be sent: the connection has not got all of it. It is nil for one
+// that it has. Client.mu is held.
+func (c *Client) lostLocked(s *session) error {
+	gone, is := c.lost[s.id]
+	if !is || gone.s != s {
+		return nil
+	}
+	return problem.New(problem.NodeOffline, "what session %q has said meanwhile did not reach this connection, because %s: open it with session/load or session/resume, then go on", s.id, gone.why)
+}
+
+// openLocked returns the session of the connection with the id, also one that was lost; nil for none. Client.mu is held.
+func (c *Client) openLocked(id string) *session {
+	if s := c.sessions[id]; s != nil {
+		return s
+	}
+	return c.lost[id].s
+}
+
 // over answers what waits for a line that has ended.
 func (l *line) over(err error) {
 	c := l.c

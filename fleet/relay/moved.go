@@ -138,7 +138,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.mu.Unlock()
 		from.forsake(s)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
-		c.release(s, &refused)
+		c.refuse(s, &refused)
 		return true
 	}
 	c.mu.Lock()
@@ -153,7 +153,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	case !s.open && had == nil:
 		c.mu.Unlock()
 		refused := acp.NewError("0", viewer.ErrorOf(problem.New(problem.NodeOffline, "the connection to %s ended before session %q was open: try again", from.node, s.id)))
-		c.release(s, &refused)
+		c.refuse(s, &refused)
 		return true
 	}
 	s.line.Store(to)
@@ -161,7 +161,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.mu.Unlock()
 		return true
 	}
-	s.opening = true
+	by := s.sendsLocked()
 	if s.next == o {
 		s.next = nil
 	}
@@ -194,7 +194,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		case res.Err() != nil && !further:
 			refused = res
 		}
-		c.release(s, refused)
+		c.release(s, by, refused)
 	}
 	if err := to.call(nil, &m, opened); err != nil {
 		res := acp.NewError("0", viewer.ErrorOf(err))

@@ -197,7 +197,7 @@ func TestMoved_TwiceInAMoment(t *testing.T) {
 	second := went("a", "b", 3, 0)
 	third := went("a", "c", 3, 0)
 	third.Term, third.Others = 3, append(third.Others, store.Other{Node: "b", LastSeq: 5, Term: 2})
-	for name, during := range map[string]string{"before it is dialed": "", "before it has answered": "answers", "as it refuses": "refuses", "behind its refusal": "refused"} {
+	for name, during := range map[string]string{"before it is dialed": "", "before it has answered": "answers", "as it refuses": "refuses", "behind its refusal": "refused", "and is asked behind that": "asked"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "a", "b", "c")
@@ -209,9 +209,14 @@ func TestMoved_TwiceInAMoment(t *testing.T) {
 				if during != "" {
 					b := w.dialed("b")
 					resume := b.takes("session/resume")
+					if during == "asked" {
+						b.refuses(resume, "c")
+					}
 					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
 					if during == "refused" {
 						b.refuses(resume, "c")
+					}
+					if strings.HasSuffix(during, "ed") {
 						if got := e.got(); len(got) > 0 {
 							t.Errorf("before it is known where it went: %q", got)
 						}

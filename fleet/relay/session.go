@@ -39,15 +39,17 @@ type session struct {
 	gone atomic.Bool          // the store has heard that it is deleted
 
 	// Guarded by Client.mu.
-	open    bool         // a node has opened it for this connection
-	asking  int          // requests to open it that are with its node
-	opening bool         // the hub itself has asked the node to open it, or is sending what has waited for that
-	opens   int          // requests of the client to open it that are not answered
-	left    bool         // the client has left it, and wants it again behind that
-	moving  string       // the move that it waits for, "" for none
-	next    *store.Owner // who has it now, while this connection is still to follow it there
-	held    []held       // what waits for all that, in its order
-	waiting int          // requests among them, also those that are being sent; bounded by maxHeld
+	open      bool         // a node has opened it for this connection
+	asking    int          // requests to open it that are with its node
+	sender    *sender      // nil when nobody sends what has waited, and nobody is about to
+	opens     int          // requests of the client to open it that are not answered
+	left      bool         // the client has left it, and wants it again behind that
+	moving    string       // the move that it waits for, "" for none
+	next      *store.Owner // who has it now, while this connection is still to follow it there
+	held      []held       // what waits for all that, by its place
+	waiting   int          // requests among them, also those that are being sent; bounded by maxHeld
+	place     uint64       // of the newest that the client has asked of it
+	cancelled uint64       // place of the newest cancel
 
 	following sync.Mutex // held while it is followed; not with Client.mu
 

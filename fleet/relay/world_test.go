@@ -33,6 +33,7 @@ type world struct {
 
 	owner   *store.Owner  // of the session, as the store tells it
 	settled chan struct{} // is closed when the sessions are moved no more; nil when none is
+	looking chan struct{} // who looks for a node waits for it; nil for nobody
 
 	mu          sync.Mutex
 	nodes       map[string]*far
@@ -93,6 +94,12 @@ func (w *world) Nodes(store.Token) (out []Node) {
 }
 
 func (w *world) Node(_ store.Token, name string) (Node, error) {
+	w.mu.Lock()
+	looking := w.looking
+	w.mu.Unlock()
+	if looking != nil {
+		<-looking
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.nodes[name]
@@ -375,4 +382,11 @@ func (w *world) opens(e *editor, node, id string) *wire {
 func update(session string, seq int, text string) string {
 	b, _ := json.Marshal(text) // of a string
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%q,"update":{"sessionUpdate":"x","text":%s},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, session, b, seq)
+}
+
+// looks has whoever looks for a node wait for a channel, nil for nothing.
+func (w *world) looks(wait chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looking = wait
 }

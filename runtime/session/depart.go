@@ -108,10 +108,13 @@ func placeOf(went string) string {
 	return went
 }
 
-// departedLocked refuses to open a session that goes on elsewhere.
+// departedLocked refuses to open a session that goes on elsewhere, also while its agent still ends.
 func (s *Session) departedLocked() error {
-	went := rawjson.MemberString(s.rec.Metadata, movedTo)
-	if s.m.life != closed || went == "" {
+	went := s.departing
+	if s.m.life == closed {
+		went = rawjson.MemberString(s.rec.Metadata, movedTo)
+	}
+	if went == "" || s.m.life != closed && (s.m.life != stopping || s.m.goal != closed) {
 		return nil
 	}
 	about := problem.New(problem.Conflict, "session %s went to %s", s.id, went).With("sessionId", s.id).With(movedTo, went)

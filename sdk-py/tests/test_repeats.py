@@ -31,6 +31,7 @@ class Scripted:
         self.socket: Any = None  # on which the client is attached to the session
         self.waits: list[Callable[[], None]] = []  # what is not answered yet
         self.away = self.holds = self.gone = False
+        self.later = False  # the node comes later: the next close is refused
         self.refuses = ""  # to say what became of prompts, "refuses", "refuses once" or "refuses bare once"
         self.log: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # events, and how they are told
         self.runs = ""  # whose turn
@@ -90,6 +91,10 @@ class Scripted:
             self.frames.put_nowait("prompt " + name)
         else:
             self.frames.put_nowait(method.removeprefix("session/"))
+            if self.later and method == "session/close":
+                self.later = False
+                self.says(socket, {"id": m["id"], "error": {"code": -32603, "message": "it is away", "data": {"type": "urn:sandbox-agent:error:node_offline"}}})
+                return
             if method in ("session/close", "session/delete"):
                 for name in list(self.asked):
                     self.drops(name)
@@ -135,6 +140,9 @@ class Scripted:
             self.answers()
             if self.holds:
                 await self.looks.get()
+        elif what == "is back before its node":
+            self.away, self.later = False, True
+            self.answers()
         elif verb == "answers":
             self.holds = False
             self.answers()

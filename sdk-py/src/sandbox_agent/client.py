@@ -325,8 +325,12 @@ class SandboxAgent:
         return self._connection is not None
 
     async def _request(self, method: str, params: Any, repeat: bool = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
-        """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle."""
+        """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
+        and then also while its node comes to the hub that the connection is to now."""
+        later: Backoff | None = None  # once there was no connection
         while True:
+            if repeat and self._state == "reconnecting":
+                later = later or self._backoff()
             wire = await self._connected()
             if (first := behind()) is not None:
                 await first.wait()
@@ -335,6 +339,9 @@ class SandboxAgent:
                 return await wire.request(method, params, answered)
             except ConnectionLostError:
                 if not repeat or not self._goes_on():
+                    raise
+            except RpcError as e:
+                if later is None or not e.node_is_away or not await later.next():
                     raise
 
     async def request(self, method: str, params: Any) -> Any:

@@ -40,6 +40,11 @@ class RpcError(SandboxAgentError):
         return isinstance(self.data, dict) and self.data.get("type") in _PASSING
 
     @property
+    def node_is_away(self) -> bool:
+        """Whether a hub says that the node is not there, which may be about to come."""
+        return isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:node_offline"
+
+    @property
     def oldest_kept(self) -> int | None:
         """The oldest event that a session has, where the error says that those before it are no longer kept."""
         if isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:events_expired":

@@ -4,7 +4,7 @@ import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, mapped, oldestKept, passes } from "./passing.js";
+import { asError, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -357,11 +357,13 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /**
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
-   * connection was lost in the middle. Aborting the signal asks the gateway to cancel it and rejects.
+   * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now. Aborting the signal asks the gateway to cancel it and rejects.
    */
   async #request<T>(method: string, params: unknown, repeat: boolean, { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
+    let later: Backoff | undefined; // once there was no connection
     for (;;) {
       signal?.throwIfAborted();
+      if (repeat && this.#live === undefined) later ??= new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
       const connection = await abortable(this.#connected(), signal);
       const first = behind();
       if (first !== undefined) {
@@ -377,7 +379,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (connection.stream.state === "closed") {
           await connection.stream.closed;
           if (repeat && this.#connection !== undefined && connection.stream.error) continue;
-        }
+        } else if (later !== undefined && nodeIsAway(error) && (await abortable(later.next(), signal))) continue;
         throw mapped(connection.stream.error ?? error);
       }
     }

@@ -8,6 +8,11 @@ export function passes(error: unknown): boolean {
   return passing.has(String(problemOf(error).type));
 }
 
+/** Whether a hub says that the node is not there, which may be about to come. */
+export function nodeIsAway(error: unknown): boolean {
+  return problemOf(error).type === `${prefix}node_offline`;
+}
+
 /** The oldest event that a session has, where an error says that those before it are no longer kept. */
 export function oldestKept(error: unknown): number | undefined {
   const { type, oldestSeq } = problemOf(error);

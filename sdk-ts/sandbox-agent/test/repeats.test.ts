@@ -44,6 +44,7 @@ class Scripted {
   #holds = false;
   #refuses = ""; // to say what became of prompts, always, "once" or "bare once"
   #gone = false;
+  #later = false; // the node comes later: the next close is refused
   #runs = ""; // whose turn
 
   private constructor(private readonly version: 1 | 2) {
@@ -109,6 +110,11 @@ class Scripted {
       this.frames.put(`prompt ${name}`);
     } else {
       this.frames.put(method.replace("session/", ""));
+      if (this.#later && method === "session/close") {
+        this.#later = false;
+        this.#says(socket, { id, error: { code: -32603, message: "it is away", data: { type: "urn:sandbox-agent:error:node_offline" } } });
+        return;
+      }
       if (method === "session/close" || method === "session/delete") {
         for (const name of [...this.#asked.keys()]) this.#drops(name);
         if (this.#runs) this.#ends(this.#runs, "cancelled");
@@ -141,6 +147,9 @@ class Scripted {
       [this.#away, this.#holds, this.#refuses] = [false, how === "holds", how === "refuses" ? often.join(" ") || "always" : ""];
       this.#answers();
       if (this.#holds) await this.#looks.next();
+    } else if (what === "is back before its node") {
+      [this.#away, this.#later] = [false, true];
+      this.#answers();
     } else if (verb === "answers") {
       this.#holds = false;
       this.#answers();

@@ -1,0 +1,150 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// What a node refuses because it lets go of a session is sent once more in the order in which the client asked, with the
+// cancels in between.
+func TestMoved_SentOnceMoreInItsOrder(t *testing.T) {
+	const prompt, cancel = "session/prompt", "session/cancel"
+	moves := func(w *world) { w.g.Owned(stays("a", "b")) }
+	for name, tt := range map[string]struct {
+		before, behind []string // what the client sends before the hub knows of the move, and behind that
+		refuses        []int    // what was before, in the order of the node's answers
+		early          bool     // the node refuses before the hub knows of the move
+		want           []string
+	}{
+		"a prompt that is cancelled":                    {[]string{prompt, cancel}, nil, []int{0}, false, []string{"prompt 0", cancel}},
+		"and the node knows of the move first":          {[]string{prompt, cancel}, nil, []int{0}, true, []string{"prompt 0", cancel}},
+		"a cancel when the hub knows of the move":       {[]string{prompt}, []string{cancel}, []int{0}, false, []string{"prompt 0", cancel}},
+		"a prompt behind a cancel":                      {[]string{prompt, cancel, prompt}, nil, []int{0, 2}, false, []string{"prompt 0", cancel, "prompt 2"}},
+		"the later one is refused first":                {[]string{prompt, cancel, prompt}, nil, []int{2, 0}, false, []string{"prompt 0", cancel, "prompt 2"}},
+		"a prompt waits already":                        {[]string{prompt}, []string{prompt}, []int{0}, false, []string{"prompt 0", "prompt 1"}},
+		"a prompt and a cancel wait already":            {[]string{prompt}, []string{prompt, cancel}, []int{0}, false, []string{"prompt 0", "prompt 1", cancel}},
+		"what was cancelled before is not what comes":   {[]string{cancel, prompt}, nil, []int{1}, false, []string{"prompt 1"}},
+		"what is cancelled twice is cancelled one time": {[]string{prompt, cancel, cancel}, []string{cancel}, []int{0}, false, []string{"prompt 0", cancel}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				id := 0
+				sends := func(methods []string) (taken []*acp.Message) {
+					for _, method := range methods {
+						if method == prompt {
+							e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"number":"prompt %d"}}`, id, id)
+						} else {
+							e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+						}
+						if id++; id <= len(tt.before) || method == cancel { // as it may be at the node that is left
+							taken = append(taken, a.takes(method))
+						}
+					}
+					return taken
+				}
+				asked := sends(tt.before)
+				refuse := func() {
+					for _, i := range tt.refuses {
+						a.refuses(asked[i], "b")
+					}
+				}
+				if tt.early {
+					refuse()
+				}
+				moves(w)
+				synctest.Wait()
+				sends(tt.behind)
+				if !tt.early {
+					refuse()
+				}
+				w.g.Owned(went("a", "b", 0, 0))
+				b := w.dialed("b")
+				b.resumed()
+				var got []string
+				for more := true; more; {
+					synctest.Wait()
+					select {
+					case m := <-b.toNode:
+						if got = append(got, m.Method()); m.Method() == prompt {
+							got[len(got)-1] = rawjson.MemberString(m.Params(), "number")
+							b.answers(&m, `{"stopReason":"end_turn"}`)
+						}
+					default:
+						more = false
+					}
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("the other node was sent %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A session goes on to a third node as the second is sent what has waited for the first move: the rest waits until the
+// third one has opened it.
+func TestMoved_FurtherAsWhatWaitedIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b", "c")
+		e := w.connect(plainHello, acp.OneStream)
+		w.opens(e, "a", "s")
+		w.g.Owned(stays("a", "b"))
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"_sandboxagent/session/set_metadata","params":{"sessionId":"s","metadata":{}}}`)
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		w.g.Owned(went("a", "b", 0, 0))
+		b := w.dialed("b")
+		resume := b.takes("session/resume")
+		looking := make(chan struct{})
+		w.looks(looking)
+		b.answers(resume, `{}`)
+		synctest.Wait() // it looks for the node to which the first of them goes
+		w.looks(nil)
+		third := went("a", "c", 0, 0)
+		third.Term, third.Others = 3, append(third.Others, store.Other{Node: "b", Term: 2})
+		w.g.Owned(third)
+		c := w.dialed("c")
+		resume = c.takes("session/resume")
+		close(looking)
+		c.takesNothing()
+		c.answers(resume, `{}`)
+		c.answers(c.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+		if got := e.got(); !slices.Contains(got, "2 ok") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A node says that a session went on, and the hub never hears where: its client is told to open it anew.
+func TestMoved_NobodySaysWhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		e := w.connect(plainHello, acp.OneStream)
+		w.opens(e, "a", "s")
+		w.found["s"] = "b"
+		w.g.Owned(went("a", "b", 0, 0))
+		b := w.dialed("b")
+		b.refuses(b.takes("session/resume"), "c")
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		if got := e.got(); len(got) > 0 {
+			t.Errorf("before it has waited: %q", got)
+		}
+		time.Sleep(HearFor)
+		if got := e.got(); !slices.Equal(got, []string{"1 node_offline"}) {
+			t.Errorf("%q", got)
+		}
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		b.answers(b.takes("session/load"), `{}`)
+		if got := e.got(); !slices.Equal(got, []string{"2 ok"}) {
+			t.Errorf("opened anew: %q", got)
+		}
+	})
+}
