@@ -4,7 +4,8 @@ import asyncio
 import json
 import pathlib
 import random
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, RpcError, SandboxAgent, Session, TurnInterruptedError
+from sandbox_agent import _wire
 from sandbox_agent._wire import Wire, dial
 
 CUTS = 60
@@ -331,7 +333,7 @@ async def test_without_reconnect_a_lost_connection_is_told_and_ends_what_waits()
 
 
 @asynchronous
-async def test_a_token_that_changes_is_asked_for_again() -> None:
+async def test_a_token_that_changes_is_asked_for_again(tmp_path: pathlib.Path) -> None:
     own = Gateway([], {"SANDBOX_AGENT_TOKEN": "first-token-0123456789"})
     refusals = 0
 
@@ -348,6 +350,12 @@ async def test_a_token_that_changes_is_asked_for_again() -> None:
             await (await client.processes.terminal(process["id"])).close()
             assert len((await client.api.sessions())["sessions"]) == 1
             assert refusals >= 2
+
+            async def pieces() -> AsyncIterator[bytes]:  # which cannot be sent a second time
+                yield b"hi"
+
+            await client.fs.write(f"{tmp_path}/file", pieces())
+            assert (tmp_path / "file").read_bytes() == b"hi"
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token="wrong") as client:
             with pytest.raises(ProblemError) as refused:
                 await client.new_session(cwd="/tmp")
@@ -509,6 +517,51 @@ async def test_a_request_that_is_cancelled_while_the_connection_breaks_is_cancel
     with pytest.raises(asyncio.CancelledError):
         await asked
     wire._reader.cancel()
+
+
+LARGE = "x" * (12 << 20)  # more than a connection takes whose other end reads nothing
+
+
+@asynchronous
+async def test_a_request_that_is_given_up_behind_what_is_not_taken_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wire, "LAST_WORD", 0.05)
+    own = Gateway()
+    try:
+        async with SandboxAgent(own.url, agent="mock") as client:
+            session = await client.new_session(cwd="/tmp")
+            own.process.send_signal(signal.SIGSTOP)
+            turn = session.prompt(LARGE)
+            listing = asyncio.ensure_future(client.request("session/list", {}))
+            await asyncio.wait({listing}, timeout=0.2)
+            listing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await listing
+            assert client.state == "open"
+            own.process.send_signal(signal.SIGCONT)
+            assert (await turn).stop_reason == "end_turn"
+    finally:
+        own.kill()
+        own.stop()
+
+
+@asynchronous
+async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Gateway()
+    monkeypatch.setattr(_wire, "PING_TIMEOUT", 3.0)
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            lost = asyncio.Event()
+            client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+            own.process.send_signal(signal.SIGSTOP)
+            turn = session.prompt(LARGE)
+            await lost.wait()
+            monkeypatch.undo()
+            own.process.send_signal(signal.SIGCONT)
+            assert (await turn).stop_reason == "end_turn"
+    finally:
+        own.kill()
+        own.stop()
 
 
 @asynchronous

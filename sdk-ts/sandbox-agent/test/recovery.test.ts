@@ -486,7 +486,10 @@ test.each([
   const { id } = await c.processes.start({ command: "cat", tty: true });
   await (await c.terminal(id)).close();
   expect((await c.api.sessions()).sessions).toHaveLength(1);
-  expect(refusals).toBeGreaterThan(0);
+  const before = refusals;
+  await c.fs.write(`${own.dir}/streamed`, new Blob(["hi"]).stream()); // which cannot be sent a second time
+  expect(await c.fs.readText(`${own.dir}/streamed`)).toBe("hi");
+  expect(refusals).toBeGreaterThan(before);
   token = "wrong";
   await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
 });
