@@ -201,7 +201,8 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
             session = await client.new_session(cwd="/tmp")
-            await session.prompt("echo hi")
+            await session.prompt("run")
+            assert session.activity is None or len(session.activity.commands) == 1
             lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             client.on_notice(lambda method, params: lost.set_result(params) if method.endswith("events_expired") else None)
             said: asyncio.Queue[str] = asyncio.Queue()
@@ -214,9 +215,31 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
             proxy.refusing = False
             told = await lost
             assert told["sessionId"] == session.id and told["firstSeq"] < told["lastSeq"]
+            assert session.activity is None or not session.activity.commands  # how they ended may be lost
             await theirs.prompt("echo theirs")
             while await said.get() != "theirs":
                 pass
+            assert (await session.prompt("echo mine")).text == "mine"
+    finally:
+        own.stop()
+
+
+@SPOKEN
+@asynchronous
+async def test_a_turn_whose_beginning_is_gone_when_the_client_is_back_has_its_end(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url) as other:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("stream 900 100000")  # more than memory keeps of a session
+            async for _ in turn:
+                break
+            proxy.refusing = True
+            proxy.cut()
+            while (await other.api.session(session.id))["state"] == "running":
+                await asyncio.sleep(0.02)
+            proxy.refusing = False
+            assert (await turn).stop_reason == "end_turn"
             assert (await session.prompt("echo mine")).text == "mine"
     finally:
         own.stop()

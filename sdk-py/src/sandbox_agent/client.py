@@ -278,6 +278,8 @@ class SandboxAgent:
                     raise
             attached.position = self._position(oldest - 1)
             attached.opening = self.acp_version == 2  # the state is told anew
+            if attached.activity is not None:
+                attached.activity._restart()
             for notice in list(self._notices):
                 self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": min(first, oldest - 1), "lastSeq": oldest - 1})
 

@@ -65,6 +65,12 @@ export class Activity {
     return [...this.#commands.values()];
   }
 
+  /** @internal Updates were lost: what has ended in them would be shown for ever. The state is told anew. */
+  restart(): void {
+    this.#subagents.clear();
+    this.#commands.clear();
+  }
+
   /**
    * Takes an update of the session or of a subagent; true when the activity has changed.
    * @internal

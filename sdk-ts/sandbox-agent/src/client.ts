@@ -316,6 +316,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (oldest === undefined || oldest <= after + 1) throw error;
         a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
         a.opening = this.acpVersion === 2; // the state is told anew
+        a.activity?.restart();
         this.#notices[DAMAGED].emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
       }
     }

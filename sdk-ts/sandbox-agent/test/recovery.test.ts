@@ -324,7 +324,8 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
   await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
   const session = await c.newSession({ cwd: "/tmp" });
-  await session.prompt("echo hi");
+  await session.prompt("run");
+  const knew = session.activity?.commands.length;
   const seen: number[] = [];
   const said: string[] = [];
   const lost = later<{ sessionId: string; firstSeq: number; lastSeq: number }>();
@@ -342,6 +343,7 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   proxy.refusing = false;
   const { sessionId, firstSeq, lastSeq } = await lost.promise;
   expect([sessionId, firstSeq < lastSeq]).toEqual([session.id, true]);
+  expect([knew, session.activity?.commands.length]).toEqual(options.acpVersion === 2 ? [1, 0] : [undefined, undefined]); // how it ended may be lost
   await theirs.prompt("echo theirs");
   await expect.poll(() => said).toContain("theirs");
   expect((await session.prompt("echo mine")).text).toBe("mine");
