@@ -245,6 +245,28 @@ async def test_a_turn_whose_beginning_is_gone_when_the_client_is_back_has_its_en
         own.stop()
 
 
+@SPOKEN
+@asynchronous
+async def test_a_prompt_that_is_sent_when_the_client_is_back_has_nothing_of_turns_whose_beginning_is_gone(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
+            session = await client.new_session(cwd="/tmp")
+            theirs = await other.resume_session(session.id)
+            lost = asyncio.Event()
+            client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+            proxy.refusing = True
+            proxy.cut()
+            await lost.wait()
+            for _ in range(9):
+                await theirs.prompt("stream 100 100000")
+            mine = session.prompt("echo mine")
+            proxy.refusing = False
+            assert (await mine).text == "mine"
+    finally:
+        own.stop()
+
+
 @pytest.mark.parametrize("version, lost", [(1, True), (2, True), (2, False)])
 @pytest.mark.parametrize("method", ["load_session", "resume_session"])
 @asynchronous

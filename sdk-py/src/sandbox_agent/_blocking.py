@@ -91,7 +91,8 @@ class Loop:
 
         async def leave() -> None:
             async with busy:
-                await close()
+                if close is not None:
+                    await close()
 
         try:
             while True:
@@ -101,7 +102,7 @@ class Loop:
                     return
         finally:
             self._iterators.discard(iterator)
-            if close is not None and not self._over:
+            if not self._over:
                 with suppress(NotConnectedError):  # it has ended with the loop
                     self.run(leave())
 

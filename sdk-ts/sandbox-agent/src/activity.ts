@@ -65,7 +65,10 @@ export class Activity {
     return [...this.#commands.values()];
   }
 
-  /** @internal Updates were lost: what has ended in them would be shown for ever. The state is told anew. */
+  /**
+   * Forgets what was told of subagents and commands: updates were lost, and what has ended in them would be shown for ever.
+   * @internal
+   */
   restart(): void {
     this.#subagents.clear();
     this.#commands.clear();

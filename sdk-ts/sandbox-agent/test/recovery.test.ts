@@ -350,6 +350,25 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   expect(Math.min(...seen)).toBeGreaterThanOrEqual(lastSeq); // in version 2 the state is told with it
 });
 
+// Over HTTP the old connection may take the prompt.
+test.each(variants.filter(({ transport }) => transport === "websocket"))("a prompt that is sent when the client is back has nothing of turns of others whose beginning is gone: version $acpVersion, $agent", async (options) => {
+  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  onTestFinished(() => own.stop());
+  const proxy = await Proxy.to(own.port);
+  onTestFinished(() => proxy.stop());
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  proxy.refusing = true;
+  proxy.cut();
+  await expect.poll(() => c.state).toBe("reconnecting");
+  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000");
+  const mine = session.prompt("echo mine");
+  proxy.refusing = false;
+  expect((await mine).text).toBe("mine");
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
