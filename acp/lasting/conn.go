@@ -85,6 +85,7 @@ type Conn struct {
 	two      bool                // the connection is of version 2 of the protocol
 	parts    bool                // an event may be several frames: in version 2, and for who knows subagents
 	turns    bool                // the client itself wants to hear how turns end
+	notices  bool                // the client knows the gateway's own notifications
 	queue    []outgoing          // what no connection has taken, in order; bounded by maxWaiting
 	room     chan struct{}       // closed and replaced when the queue is no longer full
 	up       bool                // a connection takes what is in the queue
@@ -234,7 +235,7 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 // greetingLocked returns the client's initialize as it is sent: it asks for what the Conn
 // needs besides.
 func (c *Conn) greetingLocked(m acp.Message) acp.Message {
-	c.turns = false
+	c.turns, c.notices = false, false
 	params := m.Params()
 	places := []string{"clientCapabilities"}
 	if _, two := rawjson.Member(params, "info"); two { // as version 2 says it
@@ -248,6 +249,8 @@ func (c *Conn) greetingLocked(m acp.Message) acp.Message {
 		c.turns = c.turns || rawjson.MemberBool(own, "turns")
 		if len(own) == 0 || rawjson.IsEmptyObject(own) { // it does not know what the gateway says of its own
 			params = rawjson.SetMember(params, []byte("false"), place, "_meta", acp.MetaKey, "notices")
+		} else if no, _ := rawjson.Member(own, "notices"); string(no) != "false" {
+			c.notices = true
 		}
 		for _, want := range []string{"eventIds", "turns"} {
 			params = rawjson.SetMember(params, []byte("true"), place, "_meta", acp.MetaKey, want)

@@ -5,7 +5,8 @@
 //
 // When the connection breaks another one is opened, with the client's own
 // initialize, and attached to the client's sessions right behind the last event
-// that it was given: no event is lost and none comes twice. What was written
+// that it was given: no event is lost and none comes twice. Events that the gateway has let go of by then
+// are told as damaged ones are, and the session goes on behind them. What was written
 // meanwhile is sent then, in its order. A prompt that was under way is found
 // again at the gateway, or sent again if it had not arrived; it never runs twice. A
 // cancel that was sent behind it is sent again if its turn goes on, unless a later prompt

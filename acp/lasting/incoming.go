@@ -13,6 +13,7 @@ const (
 	methodEnded     = "_sandboxagent/session/ended"
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
 	methodPending   = "_sandboxagent/session/pending"
+	methodDamaged   = "_sandboxagent/session/events_damaged"
 	// maxAnswered bounds the answers that are kept of a session, in case they
 	// have not arrived; the oldest leave.
 	maxAnswered = 128

@@ -78,9 +78,8 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 		c.mu.Unlock()
 		return nil
 	}
-	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, c.fromLocked(s, false), 10), "_meta", acp.MetaKey, "after")
 	c.mu.Unlock()
-	resumed, failure, err := c.patientCall(live, acp.MethodSessionResume, params)
+	resumed, failure, err := c.resumed(live, id, s)
 	if err != nil {
 		return err
 	}
@@ -120,6 +119,51 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	c.mu.Unlock()
 	c.giveAll(out)
 	return nil
+}
+
+// resumed attaches to a session right behind what the client was given of it, or with the oldest event that is kept: what lies
+// between is told as lost, and in version 2 the state anew.
+func (c *Conn) resumed(live *link, id string, s *session) (result []byte, failure *acp.Error, err error) {
+	for lost := false; ; lost = true {
+		c.mu.Lock()
+		after := c.fromLocked(s, lost)
+		params := rawjson.SetMember(s.params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after")
+		c.mu.Unlock()
+		result, failure, err = c.patientCall(live, acp.MethodSessionResume, params)
+		oldest := oldestKept(failure)
+		if err != nil || oldest <= after+1 {
+			return result, failure, err
+		}
+		c.order.Lock()
+		c.giveAll(c.loses(id, s, oldest))
+		c.order.Unlock()
+	}
+}
+
+// loses notes that the events of a session before one are gone, and returns what tells the client so, as a gateway says it of
+// those that it has lost itself.
+func (c *Conn) loses(id string, s *session, oldest uint64) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first, last := min(s.after+1, oldest-1), oldest-1
+	s.after = last
+	s.wholeLocked()
+	c.o.Logger.Warn("events of a session were let go of before the client was given them", "session", id, "first", first, "last", last)
+	if !c.notices {
+		return nil
+	}
+	params := rawjson.Object{}.String("sessionId", id).Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
+	return []acp.Message{acp.NewNotification(methodDamaged, params)}
+}
+
+// oldestKept returns the oldest event that a session has, where the error says that those before it are no longer kept; else 0.
+func oldestKept(e *acp.Error) uint64 {
+	if e == nil || problem.Kind(strings.TrimPrefix(rawjson.MemberString(e.Data, "type"), problem.Prefix)) != problem.EventsExpired {
+		return 0
+	}
+	raw, _ := rawjson.Member(e.Data, "oldestSeq")
+	oldest, _ := strconv.ParseUint(string(raw), 10, 64)
+	return oldest
 }
 
 // forPeople are the requests of agents that the gateway lists while they are open.

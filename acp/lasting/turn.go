@@ -86,8 +86,9 @@ type promptFound struct {
 	active bool   // the session works, or waits for an answer
 }
 
-// findPrompt asks what became of a prompt, or of the turn behind an event when it is not known whose.
-func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, failure *acp.Error, err error) {
+// findPrompt asks what became of a prompt, or of the turn behind an event when it is not known whose. It fails when the prompt may be
+// among the events that are no longer kept, unless it is known to have begun.
+func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f promptFound, failure *acp.Error, err error) {
 	about := rawjson.Object{}.String("sessionId", session).End()
 	// The state first: a turn that ends behind it is told of.
 	info, failure, err := c.patientCall(live, "_sandboxagent/session/get", about)
@@ -99,8 +100,13 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 	if f.active && t.name == "" {
 		return f, nil, nil // its end will be told
 	}
+	var expired *acp.Error
 	for after, more := t.after, true; more; {
 		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
+		if oldest := oldestKept(failure); err == nil && oldest > after+1 {
+			expired, after = failure, oldest-1
+			continue
+		}
 		if err != nil || failure != nil {
 			return f, failure, err
 		}
@@ -119,7 +125,10 @@ func (c *Conn) findPrompt(live *link, session string, t turn) (f promptFound, fa
 		}
 		more = rawjson.MemberBool(page, "hasMore")
 	}
-	return f, nil, nil
+	if f.begun == 0 && !begun {
+		failure = expired
+	}
+	return f, failure, nil
 }
 
 // cancelsLocked notes that a cancel is sent behind the prompts of a session.
@@ -189,7 +198,7 @@ func (c *Conn) cancels(r *request) bool {
 
 // recovered is recoverPrompt for one prompt. It reports whether the prompt goes on.
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
-	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after})
+	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after}, false)
 	c.mu.Lock()
 	if !c.two && err == nil && failure == nil {
 		r.told, r.end = f.begun > 0 || f.end != nil, f.end // else it is sent again
@@ -270,7 +279,7 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 		t.after = s.since
 	}
 	c.mu.Unlock()
-	f, failure, err := c.findPrompt(live, id, t)
+	f, failure, err := c.findPrompt(live, id, t, true)
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,7 @@ type turn struct {
 	id    acp.ID // of its request
 	by    int64  // its client
 	echo  int    // blocks of it that follow as [Echo]
+	lost  bool   // one may have begun before the first entry that there is: only those of a log's end are kept
 }
 
 // About is what a log does not say of its session.
@@ -99,7 +100,7 @@ func NewView(a About) *View {
 	return &View{
 		id: a.Session, one: a.One, knows: a.Knows, kids: newChildren(), shells: newKept[shell](maxShells),
 		ids: a.IDs, session: rawjson.AppendQuoted(nil, a.Session), cwd: a.Cwd, options: a.Options, modes: a.Modes,
-		seen: map[uint64]struct{}{}, hash: maphash.MakeSeed(), asks: map[int64]struct{}{}, titles: map[string]string{},
+		turn: turn{lost: true}, seen: map[uint64]struct{}{}, hash: maphash.MakeSeed(), asks: map[int64]struct{}{}, titles: map[string]string{},
 	}
 }
 
@@ -163,6 +164,9 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 		v.stepOne(e, out)
 		return
 	}
+	if e.Seq == 1 {
+		v.turn.lost = false
+	}
 	switch e.Kind {
 	case Echo:
 		if v.turn.echo > 0 {
@@ -198,7 +202,7 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 	case Response:
 		v.response(e, m, history, out)
 	case TurnEnd:
-		if v.turn.open && e.To == 0 {
+		if v.turn.open && e.To == 0 || v.turn.lost && acp.TurnBegan(m.Params()) {
 			result, _ := rawjson.Member(m.Params(), "result")
 			failure, _ := rawjson.Member(m.Params(), "error")
 			v.idle(result, failure, history, out)

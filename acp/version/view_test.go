@@ -246,6 +246,16 @@ func TestView_TurnEnds(t *testing.T) {
 	}
 }
 
+// A log of which only the end is kept may not have the prompt of a turn that goes on. Its end is told, once.
+func TestView_TheTurnsPromptIsNoLongerKept(t *testing.T) {
+	const end = ` {"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","result":{"stopReason":"%s"},"began":%t}}`
+	log := logOf("c1 "+prompt("5", "x"), "t-2"+fmt.Sprintf(end, "cancelled", false), "t"+fmt.Sprintf(end, "max_tokens", true), "t-2"+fmt.Sprintf(end, "end_turn", true))
+	want := []string{`{"sessionUpdate":"state_update","state":"idle","stopReason":"max_tokens"}`}
+	if diff := cmp.Diff(want, updatesOf(read(log[1:], 0))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Any log, read as version 1 says, is the same conversation as read after translation,
 // live or replayed, whole or in two parts. Every frame is a legal one.
 func TestView_SameConversation(t *testing.T) {

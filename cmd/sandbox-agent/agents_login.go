@@ -84,8 +84,8 @@ func (l *login) run(c *cli.Context) error {
 		return err
 	}
 	if words := m.command(); len(words) > 0 {
-		stop() // Ctrl-C is the login's
-		return l.atTerminal(c, words)
+		c.Context = ctx
+		return l.interrupted(ctx, l.atTerminal(c, words))
 	}
 	return l.interrupted(ctx, l.inBrowser(ctx, link, m.ID))
 }
@@ -146,7 +146,10 @@ func (l *login) atTerminal(c *cli.Context, words []string) error {
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}
-	p, err := api.Start(c.Context, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
+	// A signal comes behind the answer: without it nobody knows which process to end.
+	starting, started := context.WithTimeout(context.WithoutCancel(c.Context), standardTimeout)
+	defer started()
+	p, err := api.Start(starting, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
 	if err != nil {
 		return fmt.Errorf("start the login of %s: %w", l.agent, err)
 	}

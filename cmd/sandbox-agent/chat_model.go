@@ -402,6 +402,8 @@ func (m *chatModel) take(f acp.Message) {
 	case !m.ours(f.Session()):
 	case f.IsRequest():
 		m.ask(f)
+	case f.Method() == methodEventsDamaged:
+		m.note(damagedLine(f.Params()))
 	case f.Method() == "_sandboxagent/session/turn_ended":
 		if m.o.acp == acpversion.Two {
 			break // the state says it

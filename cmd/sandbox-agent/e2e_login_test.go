@@ -1,9 +1,15 @@
 package main_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -25,8 +31,9 @@ while read -r line; do
 done
 `
 
-func TestAgentsLogin(t *testing.T) {
-	t.Parallel()
+// lockedGateway has the agent without and with a login in a terminal.
+func lockedGateway(t *testing.T) *gateway {
+	t.Helper()
 	script := filepath.Join(t.TempDir(), "locked")
 	if err := os.WriteFile(script, []byte(lockedAgent), 0o700); err != nil {
 		t.Fatal(err)
@@ -34,6 +41,12 @@ func TestAgentsLogin(t *testing.T) {
 	g := newGateway(t, "--agent-command", "locked="+quoteArg(script), "--agent-command", "terminal=env "+
 		quoteArg(`TERMINAL_LOGIN=,{"id":"login","name":"Login","_meta":{"sandboxagent.dev":{"command":["sh","-c","printf name?; read name; echo welcome $name; exit ${#name}"]}}}`)+" "+quoteArg(script))
 	g.start()
+	return g
+}
+
+func TestAgentsLogin(t *testing.T) {
+	t.Parallel()
+	g := lockedGateway(t)
 	for _, tt := range []struct {
 		args, typed string
 		code        int
@@ -60,5 +73,44 @@ func TestAgentsLogin(t *testing.T) {
 				t.Errorf("%s: %q is missing in\n%s", tt.args, part, out)
 			}
 		}
+	}
+}
+
+// A login that is left while its terminal is being started is not left behind at the gateway.
+func TestAgentsLogin_IsLeftAsItBegins(t *testing.T) {
+	t.Parallel()
+	g := lockedGateway(t)
+	to, err := url.Parse(g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan *exec.Cmd, 1) // the command, until it was left
+	between := httputil.NewSingleHostReverseProxy(to)
+	between.ModifyResponse = func(r *http.Response) error {
+		if r.Request.Method != http.MethodPost || r.Request.URL.Path != "/v2/processes" {
+			return nil
+		}
+		return (<-left).Process.Signal(syscall.SIGINT)
+	}
+	server := httptest.NewServer(between)
+	defer server.Close()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+server.URL)}
+	cmd := c.command(t.Context(), "agents", "login", "terminal")
+	typing, err := cmd.StdinPipe() // nobody types
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer typing.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	left <- cmd
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d", code)
+	}
+	var list struct{ Processes []struct{ Status string } }
+	if g.get("/v2/processes", &list); len(list.Processes) != 0 {
+		t.Errorf("the login goes on: %v", list.Processes)
 	}
 }

@@ -537,6 +537,8 @@ func (t *turn) receive(link *link, m acp.Message) {
 	switch {
 	case m.Method() == "_sandboxagent/session/storage":
 		t.view.note(storageLine(m.Params()))
+	case m.Method() == methodEventsDamaged && own:
+		t.view.note(damagedLine(m.Params()))
 	case m.IsRequest() && !t.attached && t.o.session != "":
 		t.early = append(t.early, m.Clone())
 	case m.IsRequest():
@@ -573,6 +575,15 @@ func storageLine(params json.RawMessage) string {
 		return "the session's log can be written again"
 	}
 	return "the session's log cannot be written, and the turn waits until it can: " + rawjson.MemberString(params, "reason")
+}
+
+const methodEventsDamaged = "_sandboxagent/session/events_damaged"
+
+// damagedLine says which events of a session cannot be shown.
+func damagedLine(params json.RawMessage) string {
+	first, _ := rawjson.Member(params, "firstSeq")
+	last, _ := rawjson.Member(params, "lastSeq")
+	return fmt.Sprintf("the session's events %s to %s are lost, and not shown", first, last)
 }
 
 // asked has a request answered. One of another client's turn is left to it.

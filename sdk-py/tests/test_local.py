@@ -82,6 +82,31 @@ asyncio.run(main())
     assert gone(pid)
 
 
+def test_ctrl_c_at_a_terminal_leaves_the_gateway_to_its_program(tmp_path: pathlib.Path) -> None:
+    script = f"""
+from sandbox_agent.sync import start
+with start(agent="mock", data_dir={str(tmp_path / "terminal")!r}) as client:
+    turn = client.new_session(cwd="/tmp").prompt("slow")
+    for _ in turn:
+        break
+    print(client.pid, flush=True)
+    try:
+        turn.result()
+    except KeyboardInterrupt:
+        turn.cancel()
+        print(turn.result().stop_reason, flush=True)
+"""
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1] / "src")}
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    assert program.stdout is not None
+    pid = int(program.stdout.readline())
+    assert os.getpgid(pid) != program.pid
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does
+    said, _ = program.communicate("\n", timeout=PATIENCE)
+    assert said == "cancelled\n" and program.returncode == 0
+    assert gone(pid)
+
+
 @asynchronous
 async def test_starts_at_the_same_time_have_one_gateway_however_long_it_takes(tmp_path: pathlib.Path) -> None:
     shared = tmp_path / "at once"

@@ -39,6 +39,9 @@ class Gateway:
     def _after(self, session_id: str) -> int | None:
         return 0
 
+    def _newest(self, session_id: str) -> int:
+        return 0
+
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         self.tasks.append(asyncio.ensure_future(work))
         return self.tasks[-1]
@@ -53,6 +56,10 @@ class Gateway:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         await self.asked.put((answered, future))
         return await future
+
+    async def sent(self) -> None:
+        while self.asked.empty():
+            await asyncio.sleep(0)
 
     async def answer(self, result: Any) -> None:
         answered, future = await self.asked.get()
@@ -69,6 +76,7 @@ async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancell
     g.prompts.update("s", BEGINS)
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": False})
     turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    await g.sent()
     g.said("theirs")
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
     g.said("mine")
@@ -81,10 +89,12 @@ async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the
     g = Gateway(1)
     g.prompts.update("s", BEGINS)
     waits = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    await g.sent()
     g.said("theirs")
     await g.answer({"stopReason": "cancelled", "_meta": {"sandboxagent.dev": {"began": False}}})
     assert (await waits).text == ""
     turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    await g.sent()
     g.said("theirs, too")
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
     g.said("mine")

@@ -4,7 +4,8 @@ import asyncio
 import json
 import pathlib
 import random
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import websockets
 
 from conftest import Gateway, Proxy, asynchronous
 from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, RpcError, SandboxAgent, Session, TurnInterruptedError
+from sandbox_agent import _wire
 from sandbox_agent._wire import Wire, dial
 
 CUTS = 60
@@ -199,7 +201,8 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
             session = await client.new_session(cwd="/tmp")
-            await session.prompt("echo hi")
+            await session.prompt("run")
+            assert session.activity is None or len(session.activity.commands) == 1
             lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             client.on_notice(lambda method, params: lost.set_result(params) if method.endswith("events_expired") else None)
             said: asyncio.Queue[str] = asyncio.Queue()
@@ -212,10 +215,54 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
             proxy.refusing = False
             told = await lost
             assert told["sessionId"] == session.id and told["firstSeq"] < told["lastSeq"]
+            assert session.activity is None or not session.activity.commands  # how they ended may be lost
             await theirs.prompt("echo theirs")
             while await said.get() != "theirs":
                 pass
             assert (await session.prompt("echo mine")).text == "mine"
+    finally:
+        own.stop()
+
+
+@SPOKEN
+@asynchronous
+async def test_a_turn_whose_beginning_is_gone_when_the_client_is_back_has_its_end(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url) as other:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("stream 900 100000")  # more than memory keeps of a session
+            async for _ in turn:
+                break
+            proxy.refusing = True
+            proxy.cut()
+            while (await other.api.session(session.id))["state"] == "running":
+                await asyncio.sleep(0.02)
+            proxy.refusing = False
+            assert (await turn).stop_reason == "end_turn"
+            assert (await session.prompt("echo mine")).text == "mine"
+    finally:
+        own.stop()
+
+
+@SPOKEN
+@asynchronous
+async def test_a_prompt_that_is_sent_when_the_client_is_back_has_nothing_of_turns_whose_beginning_is_gone(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
+            session = await client.new_session(cwd="/tmp")
+            theirs = await other.resume_session(session.id)
+            lost = asyncio.Event()
+            client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+            proxy.refusing = True
+            proxy.cut()
+            await lost.wait()
+            for _ in range(9):
+                await theirs.prompt("stream 100 100000")
+            mine = session.prompt("echo mine")
+            proxy.refusing = False
+            assert (await mine).text == "mine"
     finally:
         own.stop()
 
@@ -331,7 +378,7 @@ async def test_without_reconnect_a_lost_connection_is_told_and_ends_what_waits()
 
 
 @asynchronous
-async def test_a_token_that_changes_is_asked_for_again() -> None:
+async def test_a_token_that_changes_is_asked_for_again(tmp_path: pathlib.Path) -> None:
     own = Gateway([], {"SANDBOX_AGENT_TOKEN": "first-token-0123456789"})
     refusals = 0
 
@@ -348,6 +395,12 @@ async def test_a_token_that_changes_is_asked_for_again() -> None:
             await (await client.processes.terminal(process["id"])).close()
             assert len((await client.api.sessions())["sessions"]) == 1
             assert refusals >= 2
+
+            async def pieces() -> AsyncIterator[bytes]:  # which cannot be sent a second time
+                yield b"hi"
+
+            await client.fs.write(f"{tmp_path}/file", pieces())
+            assert (tmp_path / "file").read_bytes() == b"hi"
         async with SandboxAgent(own.url, agent="mock", retry=QUICK, token="wrong") as client:
             with pytest.raises(ProblemError) as refused:
                 await client.new_session(cwd="/tmp")
@@ -509,6 +562,51 @@ async def test_a_request_that_is_cancelled_while_the_connection_breaks_is_cancel
     with pytest.raises(asyncio.CancelledError):
         await asked
     wire._reader.cancel()
+
+
+LARGE = "x" * (12 << 20)  # more than a connection takes whose other end reads nothing
+
+
+@asynchronous
+async def test_a_request_that_is_given_up_behind_what_is_not_taken_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wire, "LAST_WORD", 0.05)
+    own = Gateway()
+    try:
+        async with SandboxAgent(own.url, agent="mock") as client:
+            session = await client.new_session(cwd="/tmp")
+            own.process.send_signal(signal.SIGSTOP)
+            turn = session.prompt(LARGE)
+            listing = asyncio.ensure_future(client.request("session/list", {}))
+            await asyncio.wait({listing}, timeout=0.2)
+            listing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await listing
+            assert client.state == "open"
+            own.process.send_signal(signal.SIGCONT)
+            assert (await turn).stop_reason == "end_turn"
+    finally:
+        own.kill()
+        own.stop()
+
+
+@asynchronous
+async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Gateway()
+    monkeypatch.setattr(_wire, "PING_TIMEOUT", 3.0)
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            lost = asyncio.Event()
+            client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+            own.process.send_signal(signal.SIGSTOP)
+            turn = session.prompt(LARGE)
+            await lost.wait()
+            monkeypatch.undo()
+            own.process.send_signal(signal.SIGCONT)
+            assert (await turn).stop_reason == "end_turn"
+    finally:
+        own.kill()
+        own.stop()
 
 
 @asynchronous

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -179,3 +180,31 @@ def test_a_client_that_is_closed_ends_what_is_iterated_still(gateway: Gateway, m
     del output, updates
     gc.collect()
     assert not failures, [failure.exc_value for failure in failures]
+
+
+def test_ctrl_c_in_a_loop_over_a_stream_is_ctrl_c(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    script = f"""
+import sys
+from sandbox_agent import sync
+said = lambda: print("ready", flush=True)
+client = sync.SandboxAgent({gateway.url!r})
+def wait(stream):
+    try:
+        for _ in stream:
+            pass
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+wait(client.fs.watch({str(tmp_path)!r}, on_ready=said))
+process = client.processes.start("sh", ["-c", "sleep 0.1; echo ready; exec sleep 1000"])
+wait(said() if b"ready" in output.data else None for output in client.processes.follow(process["id"]))
+client.processes.delete(process["id"])
+client.close()
+"""
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1] / "src")}
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    assert program.stdout is not None
+    for _ in range(2):
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.readline() == "interrupted\n"
+    assert program.communicate(timeout=PATIENCE) == ("", "") and program.returncode == 0

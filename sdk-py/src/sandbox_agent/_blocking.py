@@ -83,17 +83,28 @@ class Loop:
         close = getattr(iterator, "aclose", None)
         if close is not None:
             self._iterators.add(iterator)
+        busy = asyncio.Lock()  # a step that Ctrl-C has given up takes a while to end, and cannot be closed before
+
+        async def step() -> T:
+            async with busy:
+                return await iterator.__anext__()
+
+        async def leave() -> None:
+            async with busy:
+                if close is not None:
+                    await close()
+
         try:
             while True:
                 try:
-                    yield self.run(iterator.__anext__())
+                    yield self.run(step())
                 except StopAsyncIteration:
                     return
         finally:
             self._iterators.discard(iterator)
-            if close is not None and not self._over:
+            if not self._over:
                 with suppress(NotConnectedError):  # it has ended with the loop
-                    self.run(close())
+                    self.run(leave())
 
     def feed(self, content: Any) -> Any:
         """Content that is iterated, as the client takes it; text, bytes and what is no content are left alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ class Host(Protocol):
     def _after(self, session_id: str) -> int | None:
         """The newest event of the session so far; None when the client is not attached to it."""
 
+    def _newest(self, session_id: str) -> int:
+        """The newest event that the session had when the client was attached to it last: up to there nothing is of a prompt that is sent now."""
+
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         """Runs something until the client is closed."""
 
@@ -54,6 +58,7 @@ class Prompt:
     sight: Literal["all", "anew", "left", "deleted"] = "all"  # see Prompts
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
     gone: bool = False  # it was sent at least once
+    floor: int = 0  # of version 1: the events up to this one came before it was sent
     cancels: int = 0  # sent behind it
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
@@ -120,10 +125,10 @@ class Prompts:
         self._host._spawn(self._run(prompt))
         return prompt.turn
 
-    def update(self, session_id: str, update: dict[str, Any]) -> None:
+    def update(self, session_id: str, update: dict[str, Any], seq: float = math.inf) -> None:
         """Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway."""
         queue = list(self._order.get(session_id, []))
-        self._give(session_id, queue[0] if queue else None, update)
+        self._give(session_id, queue[0] if queue else None, update, seq)
         if update["sessionUpdate"] == "user_message":
             for prompt in queue:
                 prompt.idle = False
@@ -255,8 +260,8 @@ class Prompts:
                 prompt.turn._push(update)
 
     def attached(self, session_id: str, running: bool) -> None:
-        """The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's."""
-        if running and session_id not in self._order:
+        """The client is attached to the session, where a turn goes on or none does. With a prompt of its own, which was sent, it is taken for that one's."""
+        if running and not any(prompt.gone for prompt in self._order.get(session_id, [])):
             self._others.add(session_id)
         else:
             self._free(session_id)
@@ -286,11 +291,13 @@ class Prompts:
         if queue and self._version == 1:
             queue[0].held = []
 
-    def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any]) -> None:
+    def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any], seq: float) -> None:
         """Gives an update to its turn, when that is one of this client's."""
         if self._version == 1:
             if update["sessionUpdate"] == "user_message_chunk" and meta_of(update).get("prompt") is True and not (prompt and prompt.lost):
                 self._others.add(session_id)
+            if prompt is not None and (not prompt.gone or seq <= prompt.floor):
+                return
             ours = session_id not in self._others
         else:
             ours = prompt is not None and prompt.phase == "begun"
@@ -343,6 +350,7 @@ class Prompts:
                 await first.wait()
                 continue
             prompt.gone = True
+            prompt.floor = self._host._newest(prompt.session_id)
             try:
                 response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=lambda: self._found(prompt))
                 if self._version == 1:

@@ -19,6 +19,7 @@ MAX_MESSAGE = 256 << 20  # bytes of one message, far above what a gateway sends
 OPEN_TIMEOUT = 20.0  # seconds, for the handshake
 BEGINNING = ("initialize", "session/resume", "_sandboxagent/session/pending")  # the methods with which a connection begins, also one that takes the place of another
 PING_TIMEOUT = 45.0  # seconds until a silent gateway is taken for gone
+LAST_WORD = 1.0  # seconds that who gives a request up waits until the gateway is told so; it is told later, too
 
 _MAJOR = int(str(websockets.version.version).split(".", maxsplit=1)[0])
 
@@ -98,7 +99,9 @@ class Wire:
         self.closed = asyncio.Event()
         self.error: Exception | None = None
         self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
+        self._given_up: set[asyncio.Task[None]] = set()  # what tells the gateway of requests; each ends with the connection
         self._reader = asyncio.ensure_future(self._read())
+        self._watcher = asyncio.ensure_future(self._watch())
 
     async def request(self, method: str, params: Any, answered: Callable[[Any], None] | None = None, sent: Callable[[], None] | None = None) -> Any:
         """Sends a request and waits for its answer. `answered` is called in the order of the wire, with the result, or None for an error."""
@@ -115,14 +118,20 @@ class Wire:
             return await future
         except asyncio.CancelledError:
             if number in self._waiting and not self.closed.is_set():
-                with suppress(ConnectionLostError):  # else that would be told instead
-                    await self.notify("$/cancel_request", {"requestId": number})
+                telling = asyncio.ensure_future(self._give_up(number))
+                self._given_up.add(telling)
+                telling.add_done_callback(self._given_up.discard)
+                await asyncio.wait({telling}, timeout=LAST_WORD)
             raise
         finally:
             self._waiting.pop(number, None)
             self._begun.discard(number)
             if future.done() and not future.cancelled():
                 future.exception()  # it is known to whoever asked
+
+    async def _give_up(self, number: int) -> None:
+        with suppress(ConnectionLostError):  # nobody waits for it any more
+            await self.notify("$/cancel_request", {"requestId": number})
 
     async def notify(self, method: str, params: Any) -> None:
         await self.send({"jsonrpc": "2.0", "method": method, "params": params})
@@ -144,7 +153,22 @@ class Wire:
     async def close(self) -> None:
         """Ends the connection. Its sessions live on."""
         await hang_up(self._socket)
-        await asyncio.wait([self._reader])
+        await asyncio.wait([self._reader, self._watcher, *self._given_up])
+
+    async def _watch(self) -> None:
+        """Ends a connection that takes nothing of what waits to be sent. The library's ping waits behind that, and its time has not begun."""
+        before = stuck = 0
+        while not self.closed.is_set():
+            try:
+                await asyncio.wait_for(self.closed.wait(), PING_TIMEOUT / 3)
+                return
+            except asyncio.TimeoutError:
+                pass
+            waits = self._socket.transport.get_write_buffer_size()
+            stuck = stuck + 1 if 0 < before <= waits else 0  # not by the clock: this machine may have been suspended
+            before = waits
+            if stuck == 3:
+                self._socket.transport.abort()
 
     def _lost(self) -> ConnectionLostError:
         return ConnectionLostError(f"the connection has ended: {self.error or 'it was closed'}")

@@ -79,6 +79,11 @@ class Activity:
         """A command of the session, or of the subagent whose session is named."""
         return self._commands.get((session_id or self.session_id, terminal_id))
 
+    def _restart(self) -> None:
+        """Updates were lost: what has ended in them would be shown for ever. The state is told anew."""
+        self._subagents.clear()
+        self._commands.clear()
+
     def _take(self, session_id: str, update: dict[str, Any]) -> bool:
         """Takes an update of the session or of a subagent; True when the activity has changed."""
         kind = update["sessionUpdate"]

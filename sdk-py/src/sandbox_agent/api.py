@@ -210,7 +210,7 @@ class Api:
         once = content is not None and not isinstance(content, (str, bytes))  # it cannot be sent again
         large = once or len(content or "") > LARGE
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT, write=self._silence, read=silence)
-        refused = False
+        refused = once and await self._refuses()
         while True:
             given = {**(await self.headers(refused)), **(headers or {})}
             request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given, timeout=timeout)
@@ -228,6 +228,16 @@ class Api:
                 return
             finally:
                 await response.aclose()
+
+    async def _refuses(self) -> bool:
+        """Whether the gateway refuses a token that can change: content that is sent only once is not begun with such a one."""
+        if not callable(self._token):
+            return False
+        try:
+            answer = await self._heard(self._http.get(f"{self.base_url}/v2/version", headers=await self.headers()))
+        except (_Silent, httpx.RequestError):
+            return False  # what follows says how the network is
+        return answer.status_code == 401
 
     @contextmanager
     def _broken(self, method: str, path: str) -> Iterator[None]:

@@ -42,6 +42,7 @@ class _Attached:
     position: Position
     activity: Activity | None  # in version 2
     turn_at: int = 0  # in version 1: the newest event that said whose turn it is
+    newest: int = 0  # the newest event that there was when the client was attached last
     opening: bool = False  # in version 2: the client has asked to open it, and was not told the state, which ends what was
 
 
@@ -278,6 +279,8 @@ class SandboxAgent:
                     raise
             attached.position = self._position(oldest - 1)
             attached.opening = self.acp_version == 2  # the state is told anew
+            if attached.activity is not None:
+                attached.activity._restart()
             for notice in list(self._notices):
                 self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": min(first, oldest - 1), "lastSeq": oldest - 1})
 
@@ -419,8 +422,10 @@ class SandboxAgent:
     def _attached_to(self, session_id: str, told: Mapping[str, Any]) -> None:
         """Takes what the answer that opens a session says of its turn, unless a newer event came before it."""
         attached, seq = self._attached.get(session_id), told.get("seq")
-        if attached is not None and isinstance(seq, int) and attached.turn_at > seq:
-            return
+        if attached is not None and isinstance(seq, int):
+            attached.newest = seq
+            if attached.turn_at > seq:
+                return
         self._prompts.attached(session_id, told.get("turn") == "running")
 
     async def fork_session(self, session_id: str, *, cwd: str | None = None, meta: Mapping[str, Any] | None = None) -> Session:
@@ -468,6 +473,10 @@ class SandboxAgent:
     def _after(self, session_id: str) -> int | None:
         attached = self._attached.get(session_id)
         return attached.position.after if attached else None
+
+    def _newest(self, session_id: str) -> int:
+        attached = self._attached.get(session_id)
+        return attached.newest if attached else 0
 
     def activity(self, session_id: str) -> Activity | None:
         """What a session is doing, its subagents and its commands: in version 2 of ACP, while the client is attached to it."""
@@ -606,7 +615,7 @@ class SandboxAgent:
         self._note_turn(method, params)
         if method == "session/update":
             if params.get("update"):
-                self._update(str(params.get("sessionId")), params["update"], meta_of(params).get("rootSessionId"))
+                self._update(str(params.get("sessionId")), params["update"], meta_of(params))
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
@@ -622,13 +631,14 @@ class SandboxAgent:
         if self._parts and isinstance(child, str) and isinstance(root, str) and root in self._attached and child not in self._attached and len(self._children) < MAX_CHILDREN:
             self._children[child] = root
 
-    def _update(self, session_id: str, update: dict[str, Any], root: Any) -> None:
-        attached = self._of(session_id, root) if self._parts else None
+    def _update(self, session_id: str, update: dict[str, Any], own: Mapping[str, Any]) -> None:
+        attached = self._of(session_id, own.get("rootSessionId")) if self._parts else None
         if attached is not None and update["sessionUpdate"] == "subagent_update" and "sessionId" in update and len(self._children) < MAX_CHILDREN:
             self._children[str(update["sessionId"])] = self._children.get(session_id, session_id)
         activity = attached.activity if attached else None
         changed = activity is not None and activity._take(session_id, update)
-        self._prompts.update(session_id, update)
+        seq = own.get("seq")
+        self._prompts.update(session_id, update, seq if isinstance(seq, int) else math.inf)
         for listener in list(self._updates):
             self._tell(listener, session_id, update)
         if changed:

@@ -66,6 +66,15 @@ export class Activity {
   }
 
   /**
+   * Forgets what was told of subagents and commands: updates were lost, and what has ended in them would be shown for ever.
+   * @internal
+   */
+  restart(): void {
+    this.#subagents.clear();
+    this.#commands.clear();
+  }
+
+  /**
    * Takes an update of the session or of a subagent; true when the activity has changed.
    * @internal
    */

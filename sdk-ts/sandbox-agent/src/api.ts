@@ -159,20 +159,28 @@ export class Api {
 
   /** The headers of a request now. */
   async headers(refused = false): Promise<Record<string, string>> {
-    const token = await this.#token(refused);
+    return this.#with(await this.#token(refused));
+  }
+
+  #with(token: string | undefined): Record<string, string> {
     return { ...this.#options.headers, ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }) };
   }
 
   /**
    * The subprotocols that carry the token where a WebSocket takes no headers. Such a WebSocket does not tell why it was
-   * refused, so a token that can change is tried with a request first.
+   * refused.
    */
   async protocols({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<string[] | undefined> {
-    let token = await this.#token(false);
-    if (token !== undefined && typeof this.#options.token === "function" && (await this.#refuses(token, signal))) token = await this.#token(true);
+    const token = await this.#tried(signal);
     if (token === undefined) return undefined;
     const base64 = btoa(String.fromCharCode(...new TextEncoder().encode(token)));
     return ["acp.sandboxagent.dev", `bearer.${base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`];
+  }
+
+  /** The token for what cannot be sent a second time: one that can change is tried with a request first. */
+  async #tried(signal: AbortSignal | undefined): Promise<string | undefined> {
+    const token = await this.#token(false);
+    return token !== undefined && typeof this.#options.token === "function" && (await this.#refuses(token, signal)) ? this.#token(true) : token;
   }
 
   /** Whether the gateway refuses a token. One that does not answer soon has refused nothing. */
@@ -228,7 +236,7 @@ export class Api {
     if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
     const streamed = body instanceof ReadableStream;
     for (let refused = false; ; refused = true) {
-      const given = { ...(await this.headers(refused)), ...headers };
+      const given = { ...(streamed ? this.#with(await this.#tried(signal)) : await this.headers(refused)), ...headers };
       const isThere = async (asked: AbortSignal) => (await send(this.url("v2/health"), { signal: asked })).text();
       const answer = await heard(isLarge(body) ? 0 : this.silenceMs, signal, isThere, async (signal) => {
         const response = await send(this.url(path, query), {

@@ -58,6 +58,7 @@ interface Attached {
   position: Position;
   readonly activity: Activity | undefined; // in version 2
   turnAt: number; // in version 1: the newest event that said whose turn it is
+  newest: number; // the newest event that there was when the client was attached last
   opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
 }
 
@@ -316,6 +317,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (oldest === undefined || oldest <= after + 1) throw error;
         a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
         a.opening = this.acpVersion === 2; // the state is told anew
+        a.activity?.restart();
         this.#notices[DAMAGED].emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
       }
     }
@@ -429,7 +431,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Takes what the answer that opens a session says of its turn, unless a newer event came before it. */
   #attachedTo(sessionId: string, { seq, turn }: Record<string, unknown>): void {
-    if (typeof seq === "number" && (this.#attached.get(sessionId)?.turnAt ?? 0) > seq) return;
+    const attached = this.#attached.get(sessionId);
+    if (attached && typeof seq === "number") attached.newest = seq;
+    if (typeof seq === "number" && (attached?.turnAt ?? 0) > seq) return;
     this.#prompts.attached(sessionId, turn === "running");
   }
 
@@ -460,12 +464,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const known = this.#attached.get(sessionId);
     // In version 2 it was noted where the response came, between the updates around it.
     const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, this.#parts, after);
-    this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), turnAt: known?.turnAt ?? 0, opening: known?.opening ?? false });
+    this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), turnAt: known?.turnAt ?? 0, newest: known?.newest ?? 0, opening: known?.opening ?? false });
     return new Session<V>(this, sessionId, result);
   }
 
   #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
-    const attached = { cwd, params, position: new Position(this.acpVersion, this.#parts, after), activity, turnAt: 0, opening: false };
+    const attached = { cwd, params, position: new Position(this.acpVersion, this.#parts, after), activity, turnAt: 0, newest: 0, opening: false };
     this.#note(sessionId, attached);
     return attached;
   }
@@ -542,6 +546,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       oneByOne: this.#options.transport === "inline",
       startAfter: this.#after(rest.sessionId),
       after: () => this.#after(rest.sessionId),
+      newest: () => this.#attached.get(rest.sessionId)?.newest ?? 0,
       reached: (seq) => this.#until(() => this.#after(rest.sessionId) >= seq),
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
@@ -758,7 +763,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (attached && child !== undefined && this.#children.size < maxChildren) this.#children.set(child, this.#children.get(sessionId) ?? sessionId);
     const changed = attached?.activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
     if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#turnsAt(params);
-    this.#prompts.update(sessionId, update);
+    const { seq } = metaOf(params);
+    this.#prompts.update(sessionId, update, typeof seq === "number" ? seq : undefined);
     this.#updates.emit(params);
     if (changed && attached?.activity) this.#activities.emit(attached.activity);
   }

@@ -290,6 +290,8 @@ async function spawnGateway(options: GatewayOptions, how: string, spawned?: (pid
     env: { ...env, SANDBOX_AGENT_TOKEN: token },
     // Its input ends with this process, and the gateway with its input.
     stdio: ["pipe", "ignore", "pipe"],
+    // Not told of the terminal's Ctrl-C, so that this program can still cancel and close what it has there. On Windows it would get a console of its own.
+    detached: process.platform !== "win32",
     windowsHide: true,
   });
   if (child.pid !== undefined) spawned?.(child.pid);

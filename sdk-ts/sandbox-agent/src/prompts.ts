@@ -33,6 +33,8 @@ interface Wire {
   readonly startAfter: number;
   /** The newest event of the session so far. */
   after(): number;
+  /** The newest event that the session had when the client was attached to it last: up to there nothing is of a prompt that is sent now. */
+  newest(): number;
   /** Resolves when the session has come to the event, or cannot come to it on this connection any more. */
   reached(seq: number): Promise<void>;
   /**
@@ -84,6 +86,7 @@ interface Prompt {
   sent: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
   onSent: () => void;
   gone: boolean; // it was sent at least once
+  floor: number; // of version 1: the events up to this one came before it was sent
   cancels: number; // sent behind it
   repeat: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
@@ -117,7 +120,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -168,9 +171,9 @@ export class Prompts {
     for (const update of held) prompt.turn.push(update);
   }
 
-  /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own it is taken for that one's. */
+  /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own, which was sent, it is taken for that one's. */
   attached(sessionId: string, running: boolean): void {
-    if (running && !this.#order.has(sessionId)) this.#others.add(sessionId);
+    if (running && !this.#order.get(sessionId)?.some((p) => p.gone)) this.#others.add(sessionId);
     else this.#free(sessionId);
   }
 
@@ -205,9 +208,10 @@ export class Prompts {
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
-  #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">): void {
+  #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">, seq: number): void {
     if (this.version === 1) {
       if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+      if (prompt && (!prompt.gone || seq <= prompt.floor)) return;
       if (!this.#others.has(sessionId)) {
         if (prompt) prompt.heard = true;
         return prompt?.turn.push(update);
@@ -220,9 +224,9 @@ export class Prompts {
   }
 
   /** Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway. */
-  update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">): void {
+  update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">, seq = Infinity): void {
     const queue = this.#order.get(sessionId) ?? [];
-    this.#give(sessionId, queue[0], update);
+    this.#give(sessionId, queue[0], update, seq);
     if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
     for (const prompt of queue) {
@@ -350,6 +354,7 @@ export class Prompts {
       const first = this.#before(prompt);
       if (first !== undefined) return first;
       prompt.gone = true;
+      prompt.floor = wire.newest();
       this.#found(prompt);
       return undefined;
     };

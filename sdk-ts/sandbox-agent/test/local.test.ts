@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { afterAll, expect, test } from "vitest";
 import { SandboxAgentClient, StartError, findBinary } from "sandbox-agent/local";
 
@@ -142,6 +143,29 @@ test("a start of another process on one data directory attaches, too, and outliv
   expect((await own.api.sessions()).sessions.length).toBe(2);
   await own.stop();
   expect(existsSync(join(dataDir, "started.json"))).toBe(false);
+});
+
+test("Ctrl-C at a terminal leaves the gateway to its program", async () => {
+  const script = join(mkdtempSync(join(dir, "terminal-")), "program.mjs");
+  writeFileSync(script, `
+    import { SandboxAgentClient } from ${JSON.stringify(new URL("../dist/local.js", import.meta.url).href)};
+    const client = await SandboxAgentClient.start({ dataDir: ${JSON.stringify(join(dir, "terminal"))}, agent: "mock" });
+    const turn = (await client.newSession({ cwd: "/tmp" })).prompt("slow");
+    for await (const _ of turn) break;
+    process.once("SIGINT", async () => {
+      await turn.cancel();
+      console.log((await turn).stopReason);
+      await client.stop();
+    });
+    console.log(client.gateway.pid);
+  `);
+  const program = spawn(process.execPath, [script], { stdio: ["ignore", "pipe", "inherit"], detached: true });
+  const lines = createInterface(program.stdout)[Symbol.asyncIterator]();
+  const pid = Number((await lines.next()).value);
+  expect(() => process.kill(-pid, 0)).not.toThrow(); // it is in a group of its own
+  process.kill(-program.pid!, "SIGINT"); // as a terminal does
+  expect((await lines.next()).value).toBe("cancelled");
+  await gone(pid);
 });
 
 test("starts of two processes at the same time have one gateway, however long it takes", async () => {

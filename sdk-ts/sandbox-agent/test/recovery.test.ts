@@ -324,7 +324,8 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
   await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
   const session = await c.newSession({ cwd: "/tmp" });
-  await session.prompt("echo hi");
+  await session.prompt("run");
+  const knew = session.activity?.commands.length;
   const seen: number[] = [];
   const said: string[] = [];
   const lost = later<{ sessionId: string; firstSeq: number; lastSeq: number }>();
@@ -342,10 +343,30 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   proxy.refusing = false;
   const { sessionId, firstSeq, lastSeq } = await lost.promise;
   expect([sessionId, firstSeq < lastSeq]).toEqual([session.id, true]);
+  expect([knew, session.activity?.commands.length]).toEqual(options.acpVersion === 2 ? [1, 0] : [undefined, undefined]); // how it ended may be lost
   await theirs.prompt("echo theirs");
   await expect.poll(() => said).toContain("theirs");
   expect((await session.prompt("echo mine")).text).toBe("mine");
   expect(Math.min(...seen)).toBeGreaterThanOrEqual(lastSeq); // in version 2 the state is told with it
+});
+
+// Over HTTP the old connection may take the prompt.
+test.each(variants.filter(({ transport }) => transport === "websocket"))("a prompt that is sent when the client is back has nothing of turns of others whose beginning is gone: version $acpVersion, $agent", async (options) => {
+  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  onTestFinished(() => own.stop());
+  const proxy = await Proxy.to(own.port);
+  onTestFinished(() => proxy.stop());
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  proxy.refusing = true;
+  proxy.cut();
+  await expect.poll(() => c.state).toBe("reconnecting");
+  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000");
+  const mine = session.prompt("echo mine");
+  proxy.refusing = false;
+  expect((await mine).text).toBe("mine");
 });
 
 /** Every way in which a question can go while a handler thinks about it. */
@@ -486,7 +507,10 @@ test.each([
   const { id } = await c.processes.start({ command: "cat", tty: true });
   await (await c.terminal(id)).close();
   expect((await c.api.sessions()).sessions).toHaveLength(1);
-  expect(refusals).toBeGreaterThan(0);
+  const before = refusals;
+  await c.fs.write(`${own.dir}/streamed`, new Blob(["hi"]).stream()); // which cannot be sent a second time
+  expect(await c.fs.readText(`${own.dir}/streamed`)).toBe("hi");
+  expect(refusals).toBeGreaterThan(before);
   token = "wrong";
   await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
 });
