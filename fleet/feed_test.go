@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -558,7 +559,7 @@ func TestFeed_StoreIsAway(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	dir, port := t.TempDir(), -1
 	start := func() *server.Server {
-		s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true}))
+		s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, JetStreamMaxStore: math.MaxInt64, StoreDir: dir, NoSigs: true, NoLog: true}))
 		s.Start()
 		if !s.ReadyForConnections(patience) {
 			t.Fatal("the NATS server is not ready")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -54,7 +55,7 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 				}
 				return
 			}
-			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open it now: why not") {
+			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open its conversation now: why not") {
 				t.Errorf("the prompt: %s", res.Frame())
 			}
 			id = tc.request("session/prompt", prompt(s, "what?"))
@@ -66,6 +67,52 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 			tc.until(id)
 			if info, err := r.Session(s); err != nil || info.Continuity != ContinuityNative {
+				t.Errorf("continuity is %s, %v", info.Continuity, err)
+			}
+		})
+	}
+}
+
+// Whoever wants to go on without what the agent remembers says so, when the session is made or opened.
+func TestOpen_AgentMayBeginAnew(t *testing.T) {
+	for name, when := range map[string]string{"as it is made": "session/new", "as it is loaded": "session/load", "as it is resumed": "session/resume"} {
+		t.Run(name, func(t *testing.T) {
+			const may = `,"_meta":{"sandboxagent.dev":{"beginAnew":true}}`
+			meta := func(method string) string {
+				if method == when {
+					return may
+				}
+				return ""
+			}
+			dir := t.TempDir()
+			a := &fakeAgent{id: "fake", info: adapters.Info{Kind: adapters.Bridge}, caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+			r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc := connect(t, r, "")
+			_, res := tc.until(tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+meta("session/new")+`}`))
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			id := tc.request("session/prompt", prompt(s, "remember"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r = newRuntime(t, dir, a)
+			tc = connect(t, r, "")
+			if when != "session/new" {
+				tc.until(tc.request(when, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]`+may+`}`))
+			}
+			id = tc.request("session/prompt", prompt(s, "what?"))
+			m := a.nextOf(t, "session/resume")
+			m.to.send(`{"jsonrpc":"2.0","id":` + string(m.m.ID()) + `,"error":{"code":-32603,"message":"why not"}}`)
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("the prompt: %s", res.Frame())
+			}
+			if info, err := r.Session(s); err != nil || info.Continuity != ContinuityFresh {
 				t.Errorf("continuity is %s, %v", info.Continuity, err)
 			}
 		})

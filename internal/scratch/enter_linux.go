@@ -48,17 +48,33 @@ func enter() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// free returns how much memory can be had, in bytes; 0 when nobody says.
+// free returns how much memory can be had, in bytes, 0 when nobody says: of the machine, and of the container.
 func free() int64 {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
 	}
+	machine := int64(0)
 	for line := range strings.Lines(string(b)) {
 		if rest, found := strings.CutPrefix(line, "MemAvailable:"); found {
-			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			return kib << 10
+			machine = number(strings.TrimSuffix(strings.TrimSpace(rest), "kB")) << 10
 		}
 	}
-	return 0
+	for _, of := range []struct{ most, used string }{
+		{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+		{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
+	} {
+		most, err := os.ReadFile(of.most)
+		if err != nil || strings.TrimSpace(string(most)) == "max" {
+			continue
+		}
+		used, _ := os.ReadFile(of.used)
+		machine = min(machine, number(string(most))-number(string(used)))
+	}
+	return machine
+}
+
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64) // 0 for what is none
+	return n
 }

@@ -38,6 +38,7 @@ type goRun struct {
 	packages []string
 	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
 	behind   bool // it has what the others leave of the processors
+	onDisk   bool // its temporary files are on the disk, where they can be links to those of the repository
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -101,7 +102,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		// that these tests open, and would not see what the programs depend on that they start.
 		{name: "end to end", args: []string{"-count=1", "-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
 		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2", "-parallel", "4"}, packages: concurrent, early: true, behind: true},
-		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true},
+		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true, onDisk: true},
 	}, nil
 }
 
@@ -137,8 +138,12 @@ func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 		args = behind(args)
 	}
 	cmd := program(ctx, ".", args[0], args[1:]...)
+	cmd.Env = os.Environ()
 	if slices.Contains(run.args, "-race") {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
+	if run.onDisk {
+		cmd.Env = append(cmd.Env, "TMPDIR=")
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

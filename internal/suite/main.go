@@ -47,34 +47,22 @@ func main() {
 		s.bound = mostOfAPart
 		scratch.Enter()
 	}
-	if *only {
-		fmt.Fprintln(os.Stderr, "suite:", become(flag.Args()))
-		os.Exit(1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go whileParentLives(ctx, cancel)
-	err := s.all(ctx)
+	run := s.all
+	if *only {
+		run = func(ctx context.Context) error { return s.one(ctx, flag.Args()) }
+	}
+	err := run(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 	}
 	if err != nil || len(s.failed) > 0 {
 		os.Exit(1)
 	}
-}
-
-// become runs a command in the place of this program, and returns only when it cannot.
-func become(command []string) error {
-	if len(command) == 0 {
-		return errors.New("no command is given")
-	}
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(path, command, os.Environ())
 }
 
 // markVar tells the processes of a run from all others. No test looks at it: Go
@@ -104,15 +92,11 @@ func (s *suite) all(ctx context.Context) error {
 	if _, err := agentcache.Serve(serving); err != nil {
 		return err
 	}
-	mark := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	if err := os.Setenv(markVar, mark); err != nil {
+	ended, stop, err := endWith(ctx)
+	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	defer context.AfterFunc(ctx, func() {
-		defer close(ended)
-		endAll(markVar+"="+mark, grace)
-	})()
+	defer stop()
 	dir, err := agentcache.Dir()
 	if err != nil {
 		return err
@@ -227,6 +211,38 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
+}
+
+// one runs one command, and ends all that it has started if ctx ends before it.
+func (s *suite) one(ctx context.Context, command []string) error {
+	if len(command) == 0 {
+		return errors.New("-only is followed by no command")
+	}
+	ended, stop, err := endWith(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	_, err = s.command(ctx, ".", nil, command[0], command[1:]...)
+	if ctx.Err() != nil {
+		<-ended
+	}
+	return err
+}
+
+// endWith marks all processes that are started from now on, and ends them with ctx, unless it is stopped before. It
+// closes ended then.
+func endWith(ctx context.Context) (ended chan struct{}, stop func() bool, err error) {
+	mark := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	if err := os.Setenv(markVar, mark); err != nil {
+		return nil, nil, err
+	}
+	ended = make(chan struct{})
+	stop = context.AfterFunc(ctx, func() {
+		defer close(ended)
+		endAll(markVar+"="+mark, grace)
+	})
+	return ended, stop, nil
 }
 
 // compileOnce has all that the run builds, also below its tests, built with the tag that counts

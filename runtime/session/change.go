@@ -32,12 +32,13 @@ type Change struct {
 	credentials *adapters.Credentials
 	title       string
 	options     map[string]string // model, variant and mode, which are the agent's own options
+	edited      bool              // setup differs in what no agent is told
 	missing     []Unsupported
 }
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.fields) == 0 && c.credentials == nil && c.title == "" && len(c.options) == 0 && len(c.missing) == 0
+	return len(c.fields) == 0 && c.credentials == nil && c.title == "" && len(c.options) == 0 && !c.edited && len(c.missing) == 0
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -86,6 +87,9 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		}
 		switch name {
 		case "after":
+			continue
+		case beginAnew:
+			c.setup, c.edited = rawjson.SetMember(c.setup, v, "_meta", acp.MetaKey, name), !sameJSON(was, v)
 			continue
 		case "requestedSessionId", "handover":
 			c.missing = append(c.missing, ofNewSessions(s.id, name, v)...)

@@ -91,8 +91,8 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if l == nil {
 		if refused != nil {
 			s.logger().Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
-			if hasIt(a, refused) && s.hasAnswers() {
-				return nil, &acp.Error{Code: refused.Code, Message: "agent " + rec.Agent + " has the conversation, and cannot open it now: " + refused.Message, Data: refused.Data}
+			if mayHaveIt(a, refused) && !rec.beginsAnew() && s.hasAnswers() {
+				return nil, errNotNow(rec.Agent, refused)
 			}
 		}
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
@@ -190,9 +190,21 @@ func refusedBy(err error) *acp.Error {
 	return nil
 }
 
-// hasIt reports whether an agent that does not open a session may do so later: of one that is not there a bridge says
-// that it is not found. What agents say that speak ACP themselves is not known.
-func hasIt(a *agents.Agent, refused *acp.Error) bool {
+// beginsAnew reports whether an agent may begin anew that cannot open its conversation.
+func (rec *record) beginsAnew() bool {
+	v, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, beginAnew)
+	return string(v) == "true"
+}
+
+// errNotNow is the error of a prompt whose session the agent does not open.
+func errNotNow(agent string, why *acp.Error) *acp.Error {
+	return &acp.Error{Code: why.Code, Message: "agent " + agent + " cannot open its conversation now: " + why.Message +
+		`. Try again, or, to go on without what the agent remembers, load the session with _meta["` + acp.MetaKey + `"].` + beginAnew + " true", Data: why.Data}
+}
+
+// mayHaveIt reports whether an agent that does not open a session may do so later: of a conversation that is known to be gone a
+// bridge says that it is not found. What agents mean that speak ACP themselves is not known.
+func mayHaveIt(a *agents.Agent, refused *acp.Error) bool {
 	return a.Info().Kind == adapters.Bridge && refused.Code != acp.CodeResourceNotFound
 }
 

@@ -34,10 +34,13 @@ var setupFields = []string{
 	"agentVersion", "agentSpecific",
 }
 
+// beginAnew is the field that lets an agent begin anew that cannot open its conversation, whatever the reason is.
+const beginAnew = "beginAnew"
+
 // knownFields are all fields of _meta["sandboxagent.dev"] that a request that sets up a
 // session can have.
 var knownFields = slices.Concat(setupFields, []string{
-	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", "durability", includeRaw,
+	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", "durability", includeRaw, beginAnew,
 })
 
 // unknownFields lists those that there are not, with the nearest that there is.

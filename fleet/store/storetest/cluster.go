@@ -3,6 +3,7 @@ package storetest
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ func NewCluster(t testing.TB, size int) *Cluster {
 	}
 	for i := range size {
 		o := &server.Options{
-			ServerName: fmt.Sprint("nats-", i), Host: "127.0.0.1", Port: freeport.Of(t), JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			ServerName: fmt.Sprint("nats-", i), Host: "127.0.0.1", Port: freeport.Of(t), JetStream: true, JetStreamMaxStore: math.MaxInt64, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 		}
 		if size > 1 {
 			o.Cluster, o.Routes = server.ClusterOpts{Name: "fleet", Host: "127.0.0.1", Port: inner[i]}, routes

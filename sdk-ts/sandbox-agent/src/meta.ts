@@ -35,6 +35,8 @@ export interface SessionMetadata {
   includeRaw?: boolean;
   /** A text about another conversation, which the agent is given with the first prompt: `api.sessionTranscript(id, { format: "handover" })`. */
   handover?: string;
+  /** Lets the agent begin a new conversation if it cannot open the session's. Without it the prompt fails, and can be sent again. */
+  beginAnew?: boolean;
   /** `sync` shows clients an event when the store of the gateway's hub has it, and needs a hub. By default as the gateway was started. */
   durability?: "async" | "sync";
   /** Options of one agent, by its id. */
@@ -44,7 +46,7 @@ export interface SessionMetadata {
 /** The names of {@link SessionMetadata}; everything else of a request is ACP's. */
 const names = new Set<string>([
   "agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "instructions", "appendSystemPrompt",
-  "skills", "mcp", "env", "credentials", "agentVersion", "isolation", "includeRaw", "handover", "durability", "agentSpecific",
+  "skills", "mcp", "env", "credentials", "agentVersion", "isolation", "includeRaw", "handover", "beginAnew", "durability", "agentSpecific",
 ] satisfies (keyof SessionMetadata)[]);
 
 type Meta = Record<string, unknown> | null | undefined;

@@ -155,8 +155,14 @@ export default {
         assert.deepEqual([turn.call("bash").status, turn.text], ["failed", ""]);
       },
       async "one of two permissions is rejected"(w) {
+        let bothAsk;
+        const both = new Promise((resolve) => (bothAsk = resolve));
         const s = await w.borrow({}, async (params) => {
-          if (/bad/.test(params.toolCall.title)) return choose("reject")(params);
+          if (/bad/.test(params.toolCall.title)) {
+            await both;
+            return choose("reject")(params);
+          }
+          bothAsk();
           await new Promise((resolve) => setTimeout(resolve, 700)); // the other is decided first
           return choose("once")(params);
         });
