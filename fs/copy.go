@@ -11,7 +11,7 @@ import (
 
 // copyTo copies what is in a folder to a temporary name beside dst and moves that into place. With moved, where it
 // notes what it copies, that will be removed: the copies keep their times, and lack nothing.
-func (s *Service) copyTo(ctx context.Context, from *os.Root, base, dst, to string, o PlaceOptions, moved map[string]copied) (err error) {
+func (s *Service) copyTo(ctx context.Context, from *os.Root, base, dst, to string, o PlaceOptions, moved *copied) (err error) {
 	dir, _ := split(dst)
 	temp := dir + string(filepath.Separator) + temporaryName()
 	defer func() {
@@ -52,15 +52,15 @@ func ofSource(err error) error {
 
 type copying struct {
 	s     *Service
-	moved map[string]copied // see copyTo; nil when nothing is moved
-	at    string            // what is copied
-	top   os.FileInfo       // of the copy, if it is a folder
+	moved *copied     // see copyTo; nil when nothing is moved
+	at    string      // what is copied
+	top   os.FileInfo // of the copy, if it is a folder
 }
 
 // note notes what is moved, as it was before it was read.
 func (c *copying) note(info os.FileInfo) {
 	if c.moved != nil {
-		c.moved[c.at] = copiedAs(info)
+		c.moved.note(c.at, info)
 	}
 }
 
@@ -72,9 +72,9 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	if err != nil {
 		return ofSource(err)
 	}
-	c.note(info)
 	switch typeOf(info.Mode()) {
 	case Symlink:
+		c.note(info)
 		target, err := from.Readlink(base)
 		if errors.Is(err, syscall.EINVAL) { // it is no link any more
 			return &changedError{err}
@@ -92,6 +92,7 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 		if depth > maxDepth {
 			return failf(TooLarge, "folders are more than %d levels deep", maxDepth)
 		}
+		c.note(info)
 		err = c.folder(ctx, from, base, to, name, info, depth)
 	default:
 		return failf(NotFile, "%s is a device, a pipe or a socket, which is not copied", filepath.Join(from.Name(), base))

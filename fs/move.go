@@ -3,23 +3,48 @@ package fs
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"os"
 	"path/filepath"
-	"time"
 )
 
-// copied is how something was when it was copied, so that it is removed only if it is still that.
+// copied knows of each entry how it was when it was copied, so that it is removed only if it is still that. It keeps a
+// number of eight bytes for each: a folder can have millions.
 type copied struct {
-	kind os.FileMode
-	size int64
-	at   time.Time // of its last change
+	seed maphash.Seed
+	all  map[uint64]struct{}
 }
 
-func copiedAs(info os.FileInfo) copied {
-	if info.IsDir() { // of which each entry is looked at
-		return copied{kind: info.Mode().Type()}
+// note notes how something is, at a path of what is copied.
+func (c *copied) note(path string, info os.FileInfo) {
+	c.all[c.number(path, info, linked(info))] = struct{}{}
+}
+
+// has reports whether what is at a path is what was copied. It may have had more names, which were removed since.
+func (c *copied) has(path string, info os.FileInfo) bool {
+	_, same := c.all[c.number(path, info, false)]
+	if !same {
+		_, same = c.all[c.number(path, info, true)]
 	}
-	return copied{info.Mode().Type(), info.Size(), info.ModTime()}
+	return same
+}
+
+// number stands for an entry as it is. When a file with further names was changed does not count: that changes with each
+// name that is removed.
+func (c *copied) number(path string, info os.FileInfo, linked bool) uint64 {
+	type entry struct {
+		path              string
+		kind              os.FileMode
+		size, at, changed int64
+	}
+	e := entry{path: path, kind: info.Mode().Type()}
+	if !info.IsDir() { // of which each entry is looked at
+		e.size, e.at, e.changed = info.Size(), info.ModTime().UnixNano(), changedAt(info)
+		if linked {
+			e.changed = int64(inode(info))
+		}
+	}
+	return maphash.Comparable(c.seed, e)
 }
 
 // moveAcross moves src to dst in another file system.
@@ -29,7 +54,7 @@ func (s *Service) moveAcross(ctx context.Context, src, dst, from, to string, o P
 		return err
 	}
 	defer in.Close()
-	moved := map[string]copied{}
+	moved := &copied{maphash.MakeSeed(), map[uint64]struct{}{}}
 	if err := s.copyTo(ctx, in, base, dst, to, o, moved); err != nil {
 		return err
 	}
@@ -44,7 +69,7 @@ func (s *Service) moveAcross(ctx context.Context, src, dst, from, to string, o P
 
 // removeMoved removes what was copied, at a path of it. It returns the path of something that stays, because it
 // came or was changed since; "" for nothing.
-func (s *Service) removeMoved(in *os.Root, name, path string, moved map[string]copied) (left string, err error) {
+func (s *Service) removeMoved(in *os.Root, name, path string, moved *copied) (left string, err error) {
 	info, err := in.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -52,8 +77,7 @@ func (s *Service) removeMoved(in *os.Root, name, path string, moved map[string]c
 	if err != nil {
 		return "", err
 	}
-	was, known := moved[path]
-	if now := copiedAs(info); !known || was.kind != now.kind || was.size != now.size || !was.at.Equal(now.at) {
+	if !moved.has(path, info) {
 		return path, nil
 	}
 	if info.IsDir() {

@@ -16,3 +16,17 @@ func renameAt(file string, dir *os.File, name string) error {
 	}
 	return err
 }
+
+// changedAt returns when a file was changed in any way, which nobody can set.
+func changedAt(info os.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ctim.Nano()
+	}
+	return 0
+}
+
+// linked reports whether a file has more than one name.
+func linked(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1
+}

@@ -163,6 +163,58 @@ func TestRetention_LetsEventsGo(t *testing.T) {
 	}
 }
 
+// What a gateway was killed in is ended before its begin is let go: who comes is told of that.
+func TestRetention_BehindAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+		open := func(dir string, bound Retention) *Runtime {
+			r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: bound})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		dir, after := t.TempDir(), t.TempDir()
+		r := open(dir, Retention{})
+		tc := connect(t, r, "")
+		tc.newWith(`{"requestedSessionId":"s"}`)
+		id := tc.request("session/prompt", prompt("s", "something"))
+		m := a.nextOf(t, "session/prompt")
+		native := rawjson.MemberString(m.m.Params(), "sessionId")
+		m.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"tool_call","toolCallId":"b","title":"B","status":"in_progress"}}}`)
+		for i := range 100 {
+			m.to.chunk(native, incompressible(i))
+		}
+		synctest.Wait()
+		copyDir(t, after, dir)
+		a.answer(m, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.close()
+
+		next := open(after, Retention{SessionBytes: 64 << 10})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		i, err := next.Session("s")
+		if err != nil || i.OldestSeq < 10 {
+			t.Errorf("events are there from %d on, %v", i.OldestSeq, err)
+		}
+		events, _, err := next.Events(t.Context(), "s", i.OldestSeq-1, 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"toolCallId":"b","status":"failed"`, `session/turn_ended`} {
+			if !slices.ContainsFunc(events, func(e Event) bool { return strings.Contains(string(e.Message), want) }) {
+				t.Errorf("no %s in the events from %d on", want, i.OldestSeq)
+			}
+		}
+		for _, one := range []*Runtime{r, next} {
+			if err := one.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // A session that is never idle lets go of what was before all that goes on in it, and of no more.
 func TestRetention_WhileItWorks(t *testing.T) {
 	for name, begin := range map[string]func(c *fakeConn, native string){

@@ -39,6 +39,17 @@ func NewCatalog(in *install.Installer) *Catalog {
 	return c
 }
 
+// Tidy has what killed installers left removed in the background, until Close. The versions that they were about to replace
+// are there again when it returns.
+func (c *Catalog) Tidy() {
+	c.in.PutBack()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		c.work.Go(func() { c.in.Tidy(c.ctx) })
+	}
+}
+
 // Close ends what the catalog does in the background.
 func (c *Catalog) Close() {
 	c.mu.Lock()

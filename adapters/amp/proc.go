@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/pattern"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -25,6 +26,9 @@ var startBound = 60 * time.Second
 // the first, it would wait for ever for an end: then it is told by SIGTERM, which
 // has the same effect.
 var ladder = process.Ladder{EOF: 4 * time.Second, Term: 3 * time.Second}
+
+// noThread is what the program says of a thread that is neither here nor at Amp's server.
+var noThread = pattern.New(`Thread \S+ does not exist`)
 
 // proc is a process of a session.
 type proc struct {
@@ -138,7 +142,7 @@ func (s *session) startError(p *proc) error {
 	switch {
 	case p.login || asksLogin(words):
 		return authRequired("amp asks for a login")
-	case strings.Contains(words, "does not exist"):
+	case noThread.MatchString(words):
 		return acp.Errorf(acp.CodeResourceNotFound, "amp does not know this thread, nor does its server: %s; go on in a new session", strings.TrimSpace(words))
 	case unauthorized.MatchString(words):
 		return authRequired(strings.TrimSpace(words))

@@ -167,15 +167,17 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	native := known.newest(string(id))
 	file, err := a.files.find(native, from.Cwd)
 	args := []string{"--resume", native}
-	switch {
+	switch here := made && known.Made && bridge.SameDir(known.Cwd, from.Cwd); {
 	case err == nil:
-	case made && known.Made && bridge.SameDir(known.Cwd, from.Cwd) && known.Fork != "":
+	case !here || !bridge.IsNotFound(err):
+		return nil, nil, nil, err
+	case known.Fork != "":
 		// Nothing was said since it was forked.
 		if file, err = a.files.find(known.Fork, from.Cwd); err != nil {
 			return nil, nil, nil, err
 		}
 		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
-	case made && known.Made && bridge.SameDir(known.Cwd, from.Cwd) && native == string(id):
+	case native == string(id):
 		args, file, l.anew = []string{"--session-id", native}, "", true // nothing was said yet, or it is lost
 	default:
 		return nil, nil, nil, err

@@ -139,3 +139,21 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 		t.Error("a file that is not there was replayed")
 	}
 }
+
+// A conversation that was held in another folder is there: nothing is begun in its place.
+func TestReopen_HeldElsewhere(t *testing.T) {
+	for name, fork := range map[string]string{"made": "", "forked": "00000000-0000-4000-8000-00000000000b"} {
+		w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
+		const id = "00000000-0000-4000-8000-00000000000a"
+		for _, one := range []string{id, fork} {
+			w.Write(filepath.Join(".claude", "projects", "-elsewhere", one+".jsonl"), `{"type":"user","uuid":"u","cwd":"/elsewhere","message":{"role":"user","content":"hello"}}`+"\n", 0o600)
+		}
+		if err := newStore(w.State).made(id, w.Cwd, fork); err != nil {
+			t.Fatal(err)
+		}
+		_, e := w.Open(schema.ClientCapabilities{}, nil).Call(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, id+" was held in /elsewhere") {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+}

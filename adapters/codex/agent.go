@@ -223,11 +223,12 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 	return nil, a.store.Forget(id)
 }
 
-// unknownThread reports whether codex refused because it has no such thread. One
-// that nobody has prompted is not kept.
+// unknownThread reports whether codex refused because it has no such thread, or nothing
+// in its file. One that nobody has prompted is not kept. Words about something else that is
+// not found, such as a provider, are not meant: the thread is there.
 func unknownThread(err error) bool {
 	said := refused(err)
-	for _, s := range []string{"no rollout found", "thread not found", "not materialized", "invalid session id", "not found"} {
+	for _, s := range []string{"no rollout found", "thread not found", "not materialized", "invalid session id", "empty session file", "failed to parse thread ID from rollout"} {
 		if strings.Contains(said, s) {
 			return true
 		}

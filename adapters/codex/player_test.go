@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -73,6 +74,8 @@ func play(what string, in io.Reader, out io.Writer) {
 		switch rawjson.MemberString(line, "method") {
 		case "thread/start":
 			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
+		case "thread/resume":
+			send(`{"id":%s,"error":{"code":-32600,"message":%q}}`, id, what)
 		case "turn/start":
 			turn = "turn " + string(id)
 			switch what {
@@ -187,5 +190,28 @@ func TestTurn_CancelOfAProcessThatHangs(t *testing.T) {
 				t.Errorf("the connection ended with %v", c.Ended())
 			}
 		})
+	}
+}
+
+// A conversation is begun anew when codex does not have it, and not when codex cannot open it now.
+func TestReopen_BeginsAnewOnlyWhatIsGone(t *testing.T) {
+	for said, gone := range map[string]bool{
+		"no rollout found for thread id 01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c":      true,
+		"thread not found: 01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c":                   true,
+		"failed to load rollout /r.jsonl: empty session file":                      true,
+		"failed to load configuration: Model provider `scripted` not found":        false,
+		"failed to load rollout /r.jsonl: Permission denied (os error 13)":         false,
+		"thread 01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c already has an active writer": false,
+	} {
+		c := played(t, said)
+		id := c.New("")
+		c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
+		r, e := c.Call(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: c.W.Cwd})
+		switch {
+		case gone && (e != nil || !strings.Contains(string(r), bridge.Fresh)):
+			t.Errorf("%s: %s, %v, want a new thread", said, r, e)
+		case !gone && (e == nil || e.Code == acp.CodeResourceNotFound || !strings.Contains(e.Message, said)):
+			t.Errorf("%s: %s, %v, want what codex says", said, r, e)
+		}
 	}
 }

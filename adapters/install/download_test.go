@@ -146,7 +146,7 @@ func TestDownload_ContinuedByTheNextCall(t *testing.T) {
 	if err := os.Chtimes(parts()[0], old, old); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.tidy("claude"); err != nil || len(parts()) != 0 {
+	if err := in.tidy(t.Context(), "claude"); err != nil || len(parts()) != 0 {
 		t.Errorf("parts %q, %v", parts(), err)
 	}
 }

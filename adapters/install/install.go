@@ -225,7 +225,7 @@ func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer unlock()
-	if err := in.tidy(req.Agent); err != nil {
+	if err := in.tidy(ctx, req.Agent); err != nil {
 		return Result{}, fmt.Errorf("remove what an earlier installation left: %w", err)
 	}
 	if i, ok := j.present(); ok {

@@ -213,27 +213,39 @@ func (in *Installer) replace(agent, version, stage string) error {
 	return os.RemoveAll(old)
 }
 
-// tidy removes what an installer that died left, and finishes a replacement
-// that it had begun. The lock is held.
-func (in *Installer) tidy(agent string) error {
+// putBack finishes a replacement that an installer that died had begun: a version whose new one had not landed gets its
+// name again. The lock is held.
+func (in *Installer) putBack(agent string) error {
 	entries, err := os.ReadDir(filepath.Join(in.root, agent))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
-		name := in.dir(agent, e.Name())
 		if version, ok := strings.CutPrefix(e.Name(), ".old-"); ok {
-			if os.Rename(name, in.dir(agent, version)) == nil {
-				continue // the new one had not landed
-			}
+			_ = os.Rename(in.dir(agent, e.Name()), in.dir(agent, version)) // it fails where the new one is
 		}
+	}
+	return nil
+}
+
+// tidy removes what an installer that died left, and finishes a replacement
+// that it had begun. The lock is held.
+func (in *Installer) tidy(ctx context.Context, agent string) error {
+	if err := in.putBack(agent); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(filepath.Join(in.root, agent))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), partPrefix) {
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) < partAge {
 				continue
 			}
 		}
 		if strings.HasPrefix(e.Name(), ".") {
-			if err := os.RemoveAll(name); err != nil {
+			if err := removeAll(ctx, in.dir(agent, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -241,9 +253,40 @@ func (in *Installer) tidy(agent string) error {
 	return nil
 }
 
+// removeAll is [os.RemoveAll] that ends with ctx.
+func removeAll(ctx context.Context, name string) error {
+	_ = filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && ctx.Err() == nil {
+			err = os.Remove(path)
+		}
+		return cmp.Or(ctx.Err(), err)
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return os.RemoveAll(name) // the folders, and what says why something stays
+}
+
+// PutBack gives the versions their names again that killed installers were about to replace, of agents that nobody
+// installs at this moment. It is quick: do it before anybody looks for a program.
+func (in *Installer) PutBack() {
+	in.eachLeft(func(agent string) error { return in.putBack(agent) })
+}
+
 // Tidy removes what installers have left that were killed, of agents that nobody installs at this moment: a program can
-// have half a gigabyte, and nobody may install it again. What cannot be removed now is by the next installation.
-func (in *Installer) Tidy() {
+// have half a gigabyte, and nobody may install it again. It ends with ctx. What is not removed then is by the next one, or
+// by the next installation.
+func (in *Installer) Tidy(ctx context.Context) {
+	in.eachLeft(func(agent string) error {
+		if err := in.tidy(ctx, agent); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+}
+
+// eachLeft calls f for each agent that nobody installs, with its lock.
+func (in *Installer) eachLeft(f func(agent string) error) {
 	agents, _ := os.ReadDir(in.root) // nothing was installed where it is not there
 	now, cancel := context.WithCancel(context.Background())
 	cancel() // it waits for nobody
@@ -255,7 +298,7 @@ func (in *Installer) Tidy() {
 		if err != nil {
 			continue
 		}
-		if err := in.tidy(a.Name()); err != nil {
+		if err := f(a.Name()); err != nil {
 			in.log.Warn("what an earlier installation left cannot be removed", "agent", a.Name(), "err", err)
 		}
 		unlock()

@@ -135,7 +135,7 @@ func TestTidy(t *testing.T) {
 	m := newMaker(t)
 	m.putClaude("1.0.0", program("1.0.0"))
 	in := m.installer(t, Options{Sources: []Source{Vendor}})
-	in.Tidy() // of nothing
+	in.Tidy(t.Context()) // of nothing
 	r := mustInstall(t, in, Request{Agent: "claude"})
 	stage := filepath.Join(in.root, "claude", ".stage-1")
 	if err := errors.Join(os.Mkdir(stage, 0o755), os.Rename(r.Dir, filepath.Join(in.root, "claude", ".old-1.0.0"))); err != nil {
@@ -145,14 +145,24 @@ func TestTidy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.Tidy()
+	in.Tidy(t.Context())
 	if _, err := os.Stat(stage); err != nil {
 		t.Errorf("while somebody installs: %v", err)
 	}
 	unlock()
-	in.Tidy()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	in.Tidy(ended)
+	in.PutBack()
 	if _, there := in.Find("claude"); !there {
 		t.Error("the version that was about to be replaced was not put back")
+	}
+	if _, err := os.Stat(stage); err != nil {
+		t.Errorf("what takes long was done although it was to end: %v", err)
+	}
+	in.Tidy(t.Context())
+	if _, there := in.Find("claude"); !there {
+		t.Error("the version that was put back is gone")
 	}
 	wantOnly(t, in, r.Installation)
 }

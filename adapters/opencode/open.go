@@ -222,7 +222,7 @@ func (s *server) find(ctx context.Context, id schema.SessionID) (*info, error) {
 	}
 	var i info
 	if err := s.call(ctx, "GET", "/session/"+url.PathEscape(string(id)), nil, &i); err != nil {
-		if r := refused(err); r != nil && r.Status < 500 {
+		if unknown(err) {
 			return nil, bridge.NotFound(id)
 		}
 		return nil, err

@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,17 +86,25 @@ func (c conversations) find(id, cwd string) (string, error) {
 	if !idForm.MatchString(id) {
 		return "", bridge.NotFound(schema.SessionID(id))
 	}
+	missing := error(bridge.NotFound(schema.SessionID(id)))
 	for _, f := range c.glob("*_" + id + ".jsonl") {
-		if head, err := header(f); err == nil && head.ID == id {
+		head, err := header(f)
+		switch {
+		case err == nil && head.ID == id:
 			return f, c.check(f, schema.SessionID(id), cwd)
+		case err != nil && !errors.Is(err, errNone):
+			missing = err // it may be this one
 		}
 	}
-	return "", bridge.NotFound(schema.SessionID(id))
+	return "", missing
 }
 
 // check refuses to continue a conversation in another directory.
 func (c conversations) check(file string, id schema.SessionID, cwd string) error {
 	head, err := header(file)
+	if errors.Is(err, errNone) {
+		return bridge.NotFound(id)
+	}
 	if err != nil {
 		return err
 	}
@@ -105,20 +115,26 @@ func (c conversations) check(file string, id schema.SessionID, cwd string) error
 		WithData(map[string]string{"cwd": head.Cwd})
 }
 
+// errNone is the error of a file that is no conversation of Pi: it is gone, empty or damaged.
+var errNone = errors.New("there is no conversation of pi in it")
+
 // header reads the first line of a file.
 func header(file string) (*entry, error) {
 	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read %s: %w", file, errNone)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read a conversation: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	line, err := bridge.NewLines(io.LimitReader(f, maxHead), 0).Next()
-	if err != nil {
+	if _, broken := errors.AsType[*fs.PathError](err); broken {
 		return nil, fmt.Errorf("read a conversation: %w", err)
 	}
 	e := new(entry)
-	if err := bridge.Lenient(line, e); err != nil || e.Type != "session" {
-		return nil, fmt.Errorf("%s is no conversation of pi", file)
+	if err != nil || bridge.Lenient(line, e) != nil || e.Type != "session" {
+		return nil, fmt.Errorf("read %s: %w", file, errNone)
 	}
 	return e, nil
 }

@@ -102,15 +102,16 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		l.mode = known.Mode
 	}
 	file := known.File
-	if !exists(file) {
-		if file, err = a.files.find(string(id), from.Cwd); err != nil {
-			if !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
-				return nil, err
-			}
-			file, l.anew = "", true // nothing was said yet, or it is lost
+	if exists(file) {
+		err = a.files.check(file, id, from.Cwd)
+	} else {
+		file, err = a.files.find(string(id), from.Cwd)
+	}
+	if err != nil {
+		if !bridge.IsNotFound(err) || !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
+			return nil, err
 		}
-	} else if err := a.files.check(file, id, from.Cwd); err != nil {
-		return nil, err
+		file, l.anew = "", true // nothing was said yet, or it is lost
 	}
 	var args []string
 	if file != "" {
@@ -164,7 +165,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	file := known.File
 	var args []string
 	if !exists(file) {
-		if file, err = a.files.find(string(r.SessionID), ""); err != nil && !made {
+		if file, err = a.files.find(string(r.SessionID), ""); err != nil && (!made || !bridge.IsNotFound(err)) {
 			return nil, err
 		}
 	}

@@ -215,13 +215,24 @@ func holderOf(dataDir string) (pid int, held bool) {
 	return pid, true
 }
 
-// write replaces a file at once: a disk that is full, and a kill, leave what it was.
+// write replaces a file at once: a disk that is full, a kill and a power cut leave what it was.
 func (d *daemon) write(name, line string) error {
 	next := d.file(name + ".next")
-	if err := os.WriteFile(next, []byte(line+"\n"), 0o600); err != nil {
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, d.file(name))
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	return os.Rename(next, d.file(name))
+	return nil
 }
 
 func (d *daemon) save(s *daemonState) error {
@@ -433,6 +444,9 @@ func (d *daemon) lastArgs() (args []string, err error) {
 		err = json.Unmarshal(b, &args)
 	}
 	if err != nil {
+		if s, _ := d.stored(); s != nil { // of one that was killed; the error is that of the flags
+			return s.Args, nil
+		}
 		return nil, &advice{fmt.Errorf("read the flags of the last start: %w", err), "name the flags, as in: sandbox-agent daemon start -- --port " + defaultPort}
 	}
 	return args, nil

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -401,6 +402,26 @@ func TestDaemon_LostItsFlags(t *testing.T) {
 	}
 	if code, _, errOut := c.run("daemon", "restart"); code != 0 {
 		t.Errorf("and without, then: exit %d, %s", code, errOut)
+	}
+	// The state of one that was killed has them, too.
+	var s struct{ PID int }
+	_, out, _ := c.run("daemon", "status", "--json")
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	killed, err := os.FindProcess(s.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(killed.Kill(), os.WriteFile(flags, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
+	if code, _, errOut := c.run("daemon", "start"); code != 0 {
+		t.Errorf("when it was killed: exit %d, %s", code, errOut)
+	}
+	if kept, err := os.ReadFile(flags); err != nil || !strings.Contains(string(kept), "--port") {
+		t.Errorf("the flags are %q, %v", kept, err)
 	}
 }
 

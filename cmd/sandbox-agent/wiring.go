@@ -70,8 +70,8 @@ func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log 
 	o := cfg.install
 	o.Logger, o.Temp = log, temp
 	installer := install.New(o)
-	installer.Tidy()
 	catalog := all.NewCatalog(installer)
+	catalog.Tidy()
 	var tools *control.HostTools
 	var hostTools runtime.HostTools // an interface without a value, unless wanted
 	if cfg.hostTools {

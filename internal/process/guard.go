@@ -17,14 +17,16 @@ const GuardArg = "process-guard"
 var guard struct {
 	sync.Mutex
 	program string         // "" when no guard is wanted
-	pipe    io.WriteCloser // held open as long as the gateway lives; nil without a guard
+	pipe    io.WriteCloser // held open as long as the gateway lives
 	process *os.Process
-	ended   chan struct{} // closed when the guard has ended, and was waited for
+	stop    chan struct{} // closed by StopGuard; nil without a guard
+	ended   chan struct{} // closed when the guard has ended behind that, and was waited for
 }
 
-// UseGuard makes each start of a process also start program with
-// [GuardArg], unless that runs: it waits until this process is gone and then ends everything
-// that carries its mark. program's main function must call [RunGuard].
+// UseGuard makes the first start of a process also start program with
+// [GuardArg]: it waits until this process is gone and then ends everything
+// that carries its mark. program's main function must call [RunGuard]. A guard that
+// ends is started again, until StopGuard.
 func UseGuard(program string) {
 	guard.Lock()
 	defer guard.Unlock()
@@ -34,36 +36,66 @@ func UseGuard(program string) {
 func startGuard() {
 	guard.Lock()
 	defer guard.Unlock()
-	if guard.program == "" {
+	if guard.program == "" || guard.stop != nil {
 		return
 	}
-	if guard.pipe != nil {
-		select {
-		case <-guard.ended: // somebody has killed it
-			_ = guard.pipe.Close()
-			guard.pipe = nil
-		default:
-			return
-		}
+	cmd := launchGuardLocked()
+	if cmd == nil {
+		return // ending children at our own death then rests on the death signal
 	}
+	guard.stop, guard.ended = make(chan struct{}), make(chan struct{})
+	go keepGuard(cmd, guard.stop, guard.ended)
+}
+
+// launchGuardLocked starts the guard's process; nil when that fails.
+func launchGuardLocked() *exec.Cmd {
 	cmd := guardCommand(guard.program)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = apart()
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		return
-	}
-	if cmd.Start() != nil {
-		return // ending children at our own death then rests on the death signal
+	if err != nil || cmd.Start() != nil {
+		return nil
 	}
 	claim(cmd.Process.Pid)
-	ended := make(chan struct{})
-	guard.pipe, guard.process, guard.ended = in, cmd.Process, ended
-	go func() { // until the guard ends, which StopGuard sees to
-		defer close(ended)
-		_ = cmd.Wait()
-		forget(cmd.Process.Pid)
-	}()
+	guard.pipe, guard.process = in, cmd.Process
+	return cmd
+}
+
+// A guard that ended sooner than guardSteady is started again after a pause, which grows up to guardPause.
+const (
+	guardSteady = 10 * time.Second
+	guardPause  = time.Minute
+)
+
+// keepGuard waits for the guard, and starts it again when somebody has killed it, until stop is closed.
+func keepGuard(cmd *exec.Cmd, stop <-chan struct{}, ended chan<- struct{}) {
+	defer close(ended)
+	var pause time.Duration
+	for {
+		began := time.Now()
+		if cmd != nil {
+			_ = cmd.Wait()
+			forget(cmd.Process.Pid)
+		}
+		if time.Since(began) >= guardSteady {
+			pause = 0
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(pause):
+		}
+		pause = min(max(2*pause, 100*time.Millisecond), guardPause)
+		guard.Lock()
+		select {
+		case <-stop:
+			guard.Unlock()
+			return
+		default:
+			cmd = launchGuardLocked()
+		}
+		guard.Unlock()
+	}
 }
 
 // guardScript does what RunGuard does in a tenth of the memory, where there is a
@@ -99,16 +131,19 @@ const guardEnds = 3 * time.Second
 // StopGuard ends the guard. Call it when every process was stopped.
 func StopGuard() {
 	guard.Lock()
-	defer guard.Unlock()
-	if guard.pipe == nil {
+	stop, ended, process := guard.stop, guard.ended, guard.process
+	if stop != nil {
+		close(stop)
+		_ = guard.pipe.Close()
+		guard.stop = nil
+	}
+	guard.Unlock()
+	if stop == nil {
 		return
 	}
-	process := guard.process
-	_ = guard.pipe.Close()
 	late := time.AfterFunc(guardEnds, func() { _ = process.Kill() })
-	<-guard.ended
+	<-ended
 	late.Stop()
-	guard.pipe = nil
 }
 
 // RunGuard is the guard's whole program: it returns when the process that

@@ -58,22 +58,34 @@ func TestMain(m *testing.M) {
 		} else {
 			UseGuard(os.Args[0])
 		}
-		if os.Getenv("TEST_GUARD") == "killed" {
-			startGuard()
-			if err := guard.process.Kill(); err != nil {
-				panic(err)
-			}
-			<-guard.ended
-		}
 		p, err := Start(context.Background(), Spec{Path: os.Args[0], Env: append(os.Environ(), "TEST_CHILD=family")})
 		if err != nil {
 			panic(err)
 		}
 		line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+		if os.Getenv("TEST_GUARD") == "killed" {
+			killGuard()
+		}
 		fmt.Printf("%d %s", p.PID(), line)
 		time.Sleep(time.Hour)
 	}
 	os.Exit(0)
+}
+
+// killGuard kills the guard, and waits until there is another one.
+func killGuard() {
+	guarded := func() *os.Process {
+		guard.Lock()
+		defer guard.Unlock()
+		return guard.process
+	}
+	first := guarded()
+	if err := first.Kill(); err != nil {
+		panic(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); guarded() == first && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // there is no event for it
+	}
 }
 
 func start(t *testing.T, child string) (*Process, *bufio.Reader) {
@@ -161,7 +173,7 @@ func TestCrash_EndsDescendantsToo(t *testing.T) {
 }
 
 // TestKilledGateway_LeavesNothing kills the program that started processes,
-// with both kinds of guard, and with one that was killed before.
+// with both kinds of guard, and with one that was killed when all of them ran.
 func TestKilledGateway_LeavesNothing(t *testing.T) {
 	for _, guarded := range []string{"TEST_GUARD=", "PATH=/nonexistent", "TEST_GUARD=killed"} { // without PATH there is no shell
 		cmd := exec.Command(os.Args[0])

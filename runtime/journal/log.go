@@ -145,6 +145,7 @@ type Log struct {
 	retrying bool
 	stop     chan struct{} // closed by Close
 	mended   chan struct{} // closed when the file takes entries again; nil when it does
+	trimming chan struct{} // closed when the Trim has ended that runs; nil without one
 
 	wroteOut int64          // bytes of the file that were handed to WriteOut
 	writing  bool           // a range is being written out

@@ -432,12 +432,17 @@ func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
 	if err != nil {
 		return errors.Join(err, f.Close(), l.o.disk.Remove(temp))
 	}
+	return l.useLocked(f, out.off)
+}
+
+// useLocked uses another file of a size, which has got the name of the one that there is.
+func (l *Log) useLocked(f file, size int64) error {
 	_ = l.file.Close()
 	if reopened, err := l.o.disk.Open(l.path); err == nil { // by its own name
 		_ = f.Close()
 		f = reopened
 	}
-	l.file, l.start, l.size, l.synced, l.wroteOut = f, int64(len(versionLine)), out.off, out.off, out.off&^4095
+	l.file, l.start, l.size, l.synced, l.wroteOut = f, int64(len(versionLine)), size, size, size&^4095
 	l.cut, l.redo, l.loose, l.folder = false, false, 0, true
 	l.version++
 	if err := l.o.disk.SyncFolder(l.path); err != nil {
@@ -484,7 +489,7 @@ func (l *Log) Pack() {
 func (l *Log) Release(idle time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.path == "" || l.closed || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
+	if l.path == "" || l.closed || l.trimming != nil || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
 		return
 	}
 	if l.file != nil {
@@ -504,7 +509,7 @@ func (l *Log) Release(idle time.Duration) {
 // Move has move put the file elsewhere, and reads it there from then on; move returns its new path. The log has no
 // file open meanwhile, for some systems move no folder in which one is: a reader that has just taken it fails once.
 func (l *Log) Move(move func() (path string, err error)) error {
-	l.mu.Lock()
+	l.lockAlone()
 	defer l.mu.Unlock()
 	if l.file != nil {
 		_ = l.flushLocked() // what the file does not take stays in memory
@@ -521,7 +526,7 @@ func (l *Log) Move(move func() (path string, err error)) error {
 // Close flushes, syncs and closes the log. Entries that are still in memory can
 // be read; nothing can be appended that would be seen.
 func (l *Log) Close() error {
-	l.mu.Lock()
+	l.lockAlone()
 	err := l.flushLocked()
 	if !l.closed {
 		if err == nil && l.o.Sync != SyncNever {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,14 +15,22 @@ type Keep struct {
 	After uint64    // entries behind it, in any case
 }
 
+// trimRest is how many bytes may come while a file is written anew, so that the rest is copied while who appends waits.
+// Where more comes each time, that is done after trimRounds.
+const (
+	trimRest   = 1 << 20
+	trimRounds = 8
+)
+
 // Trim lets the oldest entries go that are not to be kept, and returns by how many bytes
 // [Log.Size] is less for it. Readers who ask for them are told with [ErrTruncated]. The rest of
-// a file is written anew, and who appends waits for that. While entries are not flushed nothing goes:
-// whoever appended them shows them.
+// a file is written anew; who appends waits only for what came meanwhile. While entries are not
+// flushed, another Trim runs, or something else replaces the file, nothing is done: sessions try it
+// again a minute later.
 func (l *Log) Trim(k Keep) (freed int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.fresh > 0 || l.saveErr != nil {
+	if l.closed || l.fresh > 0 || l.saveErr != nil || l.trimming != nil {
 		return 0, nil
 	}
 	if l.path == "" {
@@ -35,21 +44,93 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 	if err := l.openLocked(false); err != nil {
 		return 0, err
 	}
-	cut, err := l.cutLocked(k)
-	if err != nil || cut.upTo <= l.expired {
-		return 0, err
-	}
-	was := l.size
-	if err := l.rewriteLocked(true, func(out *writer) error { return out.trimmed(l, cut) }); err != nil {
+	l.trimming = make(chan struct{})
+	defer func() {
+		close(l.trimming)
+		l.trimming = nil
+	}()
+	if freed, err = l.trimFileLocked(k); err != nil {
 		return 0, fmt.Errorf("trim journal: %w", err)
 	}
-	l.expired, l.reserved = cut.upTo, false // the numbers that were reserved are not in the file any more
-	for _, b := range l.blocks {
-		b.retire()
+	return freed, nil
+}
+
+// trimFileLocked is Trim for a log with a file, which is open. What the file has does not change: the lock is not held
+// while that is read and written.
+func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
+	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, total: l.total, boot: l.o.disk.Boot()}
+	version := l.version
+	var at cut
+	l.apartLocked(func() { at, err = old.cut(k) })
+	if l.version != version || err == nil && at.upTo <= l.expired {
+		return 0, nil
 	}
-	l.blocks = nil
-	l.holdLocked(-l.held)
-	return was - l.size, nil
+	if err != nil {
+		return 0, err
+	}
+	temp := tempPath(l.path + ".trim") // what else writes the file anew has another one
+	f, err := l.o.disk.Create(temp)
+	if err != nil {
+		return 0, err
+	}
+	out := &writer{f: f, pack: true}
+	more := func(upTo int64) error {
+		err := out.parts(&walk{f: old.f, off: old.end, end: upTo}, nil)
+		if old.end = upTo; err == nil {
+			err = f.Sync()
+		}
+		return err
+	}
+	l.apartLocked(func() {
+		if err = out.trimmed(l.o.about(), old, at); err == nil {
+			err = f.Sync()
+		}
+	})
+	for round := 0; round < trimRounds && err == nil && l.version == version && l.size-old.end > trimRest; round++ {
+		size := l.size
+		l.apartLocked(func() { err = more(size) })
+	}
+	drop := func(why error) error { return errors.Join(why, f.Close(), l.o.disk.Remove(temp)) }
+	if l.version != version || l.saveErr != nil {
+		return 0, drop(nil) // it may have failed because its file was closed
+	}
+	if err == nil {
+		err = more(l.size)
+	}
+	if err == nil {
+		err = l.o.disk.Rename(temp, l.path)
+	}
+	if err != nil {
+		return 0, drop(err)
+	}
+	was := l.size
+	l.expired = at.upTo
+	l.reserved = l.reserved && l.saved > old.last // else the numbers that were reserved are not in the file any more
+	if l.fresh == 0 {                             // else memory has what the file does not
+		for _, b := range l.blocks {
+			b.retire()
+		}
+		l.blocks = nil
+		l.holdLocked(-l.held)
+	}
+	err = l.useLocked(f, out.off)
+	return was - l.size, err
+}
+
+// apartLocked runs f without the lock.
+func (l *Log) apartLocked(f func()) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	f()
+}
+
+// lockAlone takes the lock when no Trim runs.
+func (l *Log) lockAlone() {
+	for l.mu.Lock(); l.trimming != nil; l.mu.Lock() {
+		over := l.trimming
+		l.mu.Unlock()
+		<-over
+	}
 }
 
 // trimMemoryLocked is Trim for a log without a file, which lets go of whole blocks.
@@ -68,10 +149,18 @@ type cut struct {
 	off     int64  // of the first part of which something stays; the file's end if there is none
 }
 
-// cutLocked returns where the file is to be cut. How old the entries are that cannot be read is not known: they go with
+// trimmed is the file of a log that is cut, as it is when that begins.
+type trimmed struct {
+	f           file
+	start, end  int64 // of its blocks
+	last, total uint64
+	boot        uint32
+}
+
+// cut returns where the file is to be cut. How old the entries are that cannot be read is not known: they go with
 // what is behind them.
-func (l *Log) cutLocked(k Keep) (cut, error) {
-	w := &walk{f: l.file, off: l.start, end: l.size}
+func (t *trimmed) cut(k Keep) (cut, error) {
+	w := &walk{f: t.f, off: t.start, end: t.end}
 	var gone header     // of the newest block of which all goes
 	unread := int64(-1) // where what cannot be read begins, behind it; -1 for none
 	behind := func(off int64) cut {
@@ -83,14 +172,14 @@ func (l *Log) cutLocked(k Keep) (cut, error) {
 		case err == io.EOF && unread >= 0:
 			return behind(unread), nil
 		case err == io.EOF:
-			return cut{upTo: l.appended, skipped: l.appended - l.total, boot: l.o.disk.Boot(), off: l.size}, nil
+			return cut{upTo: t.last, skipped: t.last - t.total, boot: t.boot, off: t.end}, nil
 		case err != nil:
 			return cut{}, err
 		}
 		if p.known && p.kind != entries && p.kind != lost { // those without entries
 			continue
 		}
-		large := k.Bytes != 0 && l.size-p.off > k.Bytes // all of it goes
+		large := k.Bytes != 0 && t.end-p.off > k.Bytes // all of it goes
 		if p.known && large && p.last() <= k.After {
 			gone, unread = p.header, -1
 			continue
@@ -140,9 +229,12 @@ func goesUpTo(lines []byte, first uint64, goes func(e Entry) bool) uint64 {
 	return upTo
 }
 
-// trimmed writes what is left of a log that is cut.
-func (w *writer) trimmed(l *Log, c cut) error {
-	if about := l.o.about(); about != nil {
+// trimmed writes what is left of a file that is cut.
+func (w *writer) trimmed(about []byte, t trimmed, c cut) error {
+	if err := w.beginning(); err != nil {
+		return err
+	}
+	if about != nil {
 		if err := w.block(header{kind: aboutBlock, first: 1, boot: c.boot}, about); err != nil {
 			return err
 		}
@@ -150,8 +242,8 @@ func (w *writer) trimmed(l *Log, c cut) error {
 	if err := w.block(header{kind: expired, first: 1, bound: c.upTo, skipped: c.skipped, boot: c.boot}, nil); err != nil {
 		return err
 	}
-	from := &walk{f: l.file, off: c.off, end: l.size}
-	if c.off < l.size {
+	from := &walk{f: t.f, off: c.off, end: t.end}
+	if c.off < t.end {
 		p, err := from.next()
 		if err != nil {
 			return err

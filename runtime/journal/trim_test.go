@@ -222,6 +222,132 @@ func TestTrim_ReadersAreTold(t *testing.T) {
 	}
 }
 
+// meddled is a disk on which something happens while a log is written anew.
+type meddled struct {
+	osDisk
+	meddle func() // once
+}
+
+func (d *meddled) Create(path string) (file, error) {
+	f, err := d.osDisk.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return meddledFile{f, d}, nil
+}
+
+type meddledFile struct {
+	file
+	d *meddled
+}
+
+func (f meddledFile) Sync() error {
+	if meddle := f.d.meddle; meddle != nil {
+		f.d.meddle = nil
+		meddle()
+	}
+	return f.file.Sync()
+}
+
+// Who appends does not wait for the file that is written anew, and what comes meanwhile is in it.
+func TestTrim_WhileItIsUsed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meddle func(t *testing.T, l *Log, add func(n, size int))
+		last   uint64
+		kept   bool // nothing is let go this time
+	}{
+		"entries come":     {func(_ *testing.T, _ *Log, add func(n, size int)) { add(10, 10) }, 410, false},
+		"many come":        {func(_ *testing.T, _ *Log, add func(n, size int)) { add(100, 40<<10) }, 500, false},
+		"it is given back": {func(_ *testing.T, l *Log, _ func(n, size int)) { l.Release(0) }, 400, false},
+		"another one": {func(t *testing.T, l *Log, _ func(n, size int)) {
+			if freed, err := l.Trim(Keep{Bytes: -1, After: 300}); freed != 0 || err != nil {
+				t.Errorf("it has freed %d, %v", freed, err)
+			}
+		}, 400, false},
+		"one is not flushed": {func(_ *testing.T, l *Log, _ func(n, size int)) { l.Append(Update, Everyone, []byte(`{}`)) }, 401, false},
+		"the file goes": {func(t *testing.T, l *Log, add func(n, size int)) {
+			add(1, 10)
+			if err := errors.Join(os.Remove(l.path), l.Sync()); err != nil {
+				t.Error(err)
+			}
+		}, 401, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, d := filepath.Join(t.TempDir(), "log"), &meddled{}
+			l := openTrimmed(t, path, Options{disk: d})
+			add := func(n, size int) {
+				for range n {
+					if _, err := l.AppendFlush(Update, Everyone, []byte(`{"x":"`+strings.Repeat("x", size)+`"}`)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			add(400, 100)
+			d.meddle = func() {
+				if !l.mu.TryLock() {
+					t.Error("who appends waits for the disk")
+					return
+				}
+				l.mu.Unlock()
+				tt.meddle(t, l, add)
+			}
+			freed, err := l.Trim(Keep{Bytes: -1, After: 200})
+			if err != nil || (freed == 0) != tt.kept || d.meddle != nil {
+				t.Errorf("it has freed %d, %v", freed, err)
+			}
+			if err := l.Flush(); err != nil {
+				t.Error(err)
+			}
+			oldest := uint64(201)
+			if tt.kept {
+				oldest = 1
+			}
+			for range 2 {
+				checkTrimmed(t, l, oldest, tt.last)
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				l = openTrimmed(t, path, Options{})
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+				t.Errorf("there are %v, %v", files, err)
+			}
+		})
+	}
+}
+
+// Who closes a log, or moves its file, does that behind a Trim.
+func TestTrim_ThenClosed(t *testing.T) {
+	path, d := filepath.Join(t.TempDir(), "log"), &meddled{}
+	l := openTrimmed(t, path, Options{disk: d})
+	for range 400 {
+		if _, err := l.AppendFlush(Update, Everyone, []byte(`{"x":1}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := make(chan error, 2)
+	d.meddle = func() {
+		go func() { ends <- l.Move(func() (string, error) { return path + "2", os.Rename(path, path+"2") }) }()
+		go func() { ends <- l.Close() }()
+	}
+	if freed, err := l.Trim(Keep{Bytes: -1, After: 200}); freed == 0 || err != nil {
+		t.Errorf("it has freed %d, %v", freed, err)
+	}
+	for range 2 {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+	l = openTrimmed(t, path+"2", Options{})
+	checkTrimmed(t, l, 201, 400)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // blocksOf returns the blocks of a prompt.
 func blocksOf(frame []byte) []json.RawMessage {
 	var m struct {

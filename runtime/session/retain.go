@@ -119,6 +119,7 @@ func (s *Session) trim(keep journal.Keep) int64 {
 	if s.catchUp(everything); s.behind.Load() {
 		return 0 // what the record does not know would be gone
 	}
+	s.EndLostCalls() // that they began would be gone
 	if !s.whole.TryLock() {
 		return 0 // they go when nobody reads them
 	}

@@ -150,6 +150,13 @@ func NotFound(id schema.SessionID) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"type": adapters.ErrorType("session_not_found"), "uri": "session:" + string(id)})
 }
 
+// IsNotFound reports whether err says that there is no such session. Any other error may
+// pass, and the conversation is there.
+func IsNotFound(err error) bool {
+	e, ok := errors.AsType[*acp.Error](err)
+	return ok && e.Code == acp.CodeResourceNotFound
+}
+
 // Notice shows what an agent reports beside the conversation. Clients that do not know
 // notices get the important ones in words, see package acp/version.
 func Notice(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
