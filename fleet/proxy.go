@@ -246,7 +246,7 @@ func (h *Hub) proxyFailed(l *link) func(http.ResponseWriter, *http.Request, erro
 			return // the client is gone
 		default:
 			h.log.Debug("a node did not answer", "node", l.name, "err", err)
-			p = problem.New(problem.NodeOffline, "the connection to %s broke before it answered; whether it has done what was asked is not known", l.name)
+			p = problem.New(problem.NodeOffline, "the connection to %s broke before it answered; whether it has done what was asked is not known", l.name).DoneUnknown()
 		}
 		problem.Write(w, p)
 	}

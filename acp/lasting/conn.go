@@ -88,6 +88,11 @@ type Conn struct {
 	notices  bool                // the client knows the gateway's own notifications
 	queue    []outgoing          // what no connection has taken, in order; bounded by maxWaiting
 	room     chan struct{}       // closed and replaced when the queue is no longer full
+	crowded  bool                // a Write waits for that
+	later    []outgoing          // what waits for nodes that are away: requests that were refused, in order, and what is behind them. It counts as the queue does
+	soon     *time.Timer         // has the sender ask for these nodes again
+	paused   time.Duration       // how long it waited before that last, 0 on a new connection
+	pausing  bool                // it is about to
 	up       bool                // a connection takes what is in the queue
 	live     *link               // that connection, while its sender runs
 	busy     bool                // somebody sends what is in the queue
@@ -111,17 +116,17 @@ type request struct {
 	id       acp.ID
 	frame    acp.Message
 	method   string
-	session  string        // that it is about
-	n        int           // grows with each
-	sent     bool          // to some connection, perhaps in vain
-	again    int           // how often it was sent anew. Of restore
-	early    bool          // it was sent anew, or written while there was no connection
-	pause    time.Duration // before it was sent once more to a node that was away; 0 when it was not
-	attached bool          // to a session that the client was attached to before
-	name     string        // of a prompt
-	after    uint64        // of a prompt: the session's newest event before it
-	cancel   bool          // of a prompt: a cancel was sent behind it, perhaps in vain
-	told     bool          // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
+	session  string // that it is about
+	n        int    // grows with each
+	sent     bool   // to some connection, perhaps in vain
+	again    int    // how often it was sent anew. Of restore
+	early    bool   // it is older than the connection
+	asks     bool   // it is the one of those in later that was sent, to find out whether their node has come
+	attached bool   // to a session that the client was attached to before
+	name     string // of a prompt
+	after    uint64 // of a prompt: the session's newest event before it
+	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
+	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
@@ -170,7 +175,9 @@ func New(o Options) *Conn {
 	c := &Conn{
 		o: o, unread: make(chan acp.Message, maxUnread), wake: make(chan struct{}, 1), room: make(chan struct{}), drained: make(chan struct{}),
 		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, children: map[string]string{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(), now: awake.Now,
+		soon: time.NewTimer(0),
 	}
+	c.soon.Stop()
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
@@ -212,6 +219,7 @@ func (c *Conn) given(m acp.Message) acp.Message {
 func (c *Conn) Close() error {
 	c.mu.Lock() // a Write that starts the first connection does so before or never
 	c.cancel(io.EOF)
+	c.soon.Stop()
 	c.mu.Unlock()
 	c.work.Wait()
 	return nil

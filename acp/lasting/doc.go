@@ -15,6 +15,8 @@
 // Other requests are sent again where that does no harm, and are failed with an
 // error that says so where it might. A request of the agent that is still open is
 // not shown again; the answer finds its way.
+// The connection may be to another hub then, to which nodes come later. Such requests are sent again for a while
+// when a hub refuses them because their node is away, and what is written later about their session waits behind them.
 // In version 2 of the protocol the answer to a prompt says only that its turn has
 // begun: a turn that the gateway knows nothing more of is ended with an error.
 // When a client deletes a session, this one or another, what was still to be told

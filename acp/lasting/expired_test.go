@@ -88,6 +88,32 @@ func TestRestore_EventsAreNoLongerKept(t *testing.T) {
 	})
 }
 
+// In version 2 the answer to a prompt names the event that began its turn. Where that is gone nobody can give it.
+func TestRestore_TheBeginningIsNoLongerKept(t *testing.T) {
+	for name, tt := range map[string]struct{ end, want string }{
+		"the turn has ended":       {`"result":{"stopReason":"end_turn"}`, "no longer kept"},
+		"the turn never began":     {`"began":false,"error":{"code":-32800,"message":"cancelled"}`, errCancelled.Message},
+		"an older gateway says it": {`"error":{"code":-32800,"message":"cancelled"}`, errCancelled.Message},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withPairTwo(t, func(t *testing.T, p pair) {
+				p.sends(prompt)
+				p.one.takes(t, acp.MethodSessionPrompt)
+				p.one.breakRead()
+				p.one.breakWrite()
+				p.two.welcomeTwo(t)
+				p.resumesBehindWhatIsLost(0)
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+				p.refusesEvents()
+				p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":41,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine",`+tt.end+`}}}]}`)
+				if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || m.Err() == nil || m.Err().Message != tt.want {
+					t.Errorf("it was answered %s, %v", m.Frame(), err)
+				}
+			})
+		})
+	}
+}
+
 // In version 2 the state is told anew behind what is lost, and a turn that was known to have begun goes on.
 func TestRestore_EventsAreNoLongerKeptInVersionTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

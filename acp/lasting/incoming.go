@@ -140,6 +140,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	if c.onceMoreLocked(r, m.Err()) {
 		return nil
 	}
+	c.answeredLocked(r)
 	delete(c.requests, r.id)
 	if m.Err() != nil {
 		if r.opens() && !r.attached {

@@ -109,7 +109,7 @@ func (c *Conn) fail(err error) {
 	c.mu.Unlock()
 	if c.ctx.Err() == nil {
 		for _, r := range open {
-			c.give(acp.NewError(r.id, ended(err)))
+			c.give(acp.NewError(r.id, notAnswered(r, err)))
 		}
 		for _, id := range ids {
 			c.giveAll(c.Interrupt(id, ended(err)))
@@ -129,6 +129,15 @@ func ended(err error) *acp.Error {
 	}
 	if errors.Is(err, errGivenUp) || errors.Is(err, ErrSilent) {
 		return e.WithData(problem.New(problem.Unavailable, "%v", err))
+	}
+	return e
+}
+
+// notAnswered is ended for one request. Whether one that was sent was done is not known.
+func notAnswered(r *request, err error) *acp.Error {
+	e := ended(err)
+	if p, ok := errors.AsType[*problem.Error](err); ok && r.sent && p.Kind == problem.NodeOffline {
+		return e.WithData(p.DoneUnknown())
 	}
 	return e
 }

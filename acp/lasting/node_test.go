@@ -9,11 +9,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-// away refuses the next message, a request for a session of a node that is away.
-func (w *wire) away(t *testing.T) {
+// away refuses the next message, a request to a node that is away.
+func (w *wire) away(t *testing.T, method string, why *problem.Error) acp.Message {
 	t.Helper()
-	m := w.takes(t, acp.MethodSessionResume)
-	w.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
+	m := w.takes(t, method)
+	w.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(why))
+	return m
 }
 
 // The connection is to another hub now, to which the node comes a moment later.
@@ -23,7 +24,7 @@ func TestConn_TheNodeComesLater(t *testing.T) {
 		p.one.takes(t, acp.MethodSessionClose)
 		p.breaks()
 		for range 3 {
-			p.two.away(t)
+			p.two.away(t, acp.MethodSessionResume, problem.New(problem.NodeOffline, "away"))
 		}
 		p.two.reattached(t, `[]`)
 		p.two.replies(t, acp.MethodSessionClose, `{}`)
@@ -66,10 +67,7 @@ func TestConn_TheNodeDoesNotCome(t *testing.T) {
 // is sent on one connection at a time.
 func TestConn_TheNodeComesLater_ForRequests(t *testing.T) {
 	const load = `{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"other","cwd":"/"}}`
-	away := func(w *wire, method string) {
-		m := w.takes(t, method)
-		w.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
-	}
+	away := func(w *wire, method string) { w.away(t, method, problem.New(problem.NodeOffline, "away")) }
 	for name, before := range map[string]bool{"it was under way": true, "it is written during the outage": false} {
 		t.Run(name, func(t *testing.T) {
 			withPair(t, func(t *testing.T, p pair) {
@@ -145,4 +143,114 @@ func TestConn_TheNodeComesLater_ForRequests(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What waits for a node keeps its order, with what is written meanwhile about the same session.
+func TestConn_TheNodeComesLater_InOrder(t *testing.T) {
+	const (
+		mode  = `{"jsonrpc":"2.0","id":%d,"method":"session/set_mode","params":{"sessionId":"s","modeId":"m"}}`
+		other = `{"jsonrpc":"2.0","id":9,"method":"session/close","params":{"sessionId":"other"}}`
+	)
+	offline := problem.New(problem.NodeOffline, "away")
+	// waiting has the requests 3 and 4 of the session refused, and a prompt, its cancel and a close wait behind them.
+	waiting := func(t *testing.T, p pair) {
+		p.sends(mode, 3)
+		p.one.takes(t, acp.MethodSessionSetMode)
+		p.sends(mode, 4)
+		p.one.takes(t, acp.MethodSessionSetMode)
+		p.breaks()
+		p.two.reattached(t, `[]`)
+		for range 2 {
+			p.two.away(t, acp.MethodSessionSetMode, offline)
+		}
+		synctest.Wait()
+		p.sends(`{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		p.sends(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+		p.sends(`{"jsonrpc":"2.0","id":6,"method":"session/close","params":{"sessionId":"s"}}`)
+		p.sends(other)
+		p.two.replies(t, acp.MethodSessionClose, `{}`)
+		p.got(`{"jsonrpc":"2.0","id":9,"result":{}}`)
+	}
+	// goesOn answers what a connection is sent from request 4 on.
+	goesOn := func(t *testing.T, p pair, w *wire) {
+		if m := w.replies(t, acp.MethodSessionSetMode, `{}`); m.ID() != "4" {
+			t.Errorf("%s was sent", m.Frame())
+		}
+		p.got(`{"jsonrpc":"2.0","id":4,"result":{}}`)
+		prompt := w.takes(t, acp.MethodSessionPrompt)
+		w.takes(t, acp.MethodSessionCancel)
+		w.toClient <- acp.NewResult(prompt.ID(), []byte(`{"stopReason":"cancelled"}`))
+		p.got(`{"jsonrpc":"2.0","id":5,"result":{"stopReason":"cancelled"}}`)
+		w.replies(t, acp.MethodSessionClose, `{}`)
+		p.got(`{"jsonrpc":"2.0","id":6,"result":{}}`)
+		p.quiet(w)
+	}
+	t.Run("the node comes", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			waiting(t, p)
+			if m := p.two.away(t, acp.MethodSessionSetMode, offline); m.ID() != "3" {
+				t.Errorf("%s was sent", m.Frame())
+			}
+			p.two.replies(t, acp.MethodSessionSetMode, `{}`)
+			p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+			goesOn(t, p, p.two)
+		})
+	})
+	t.Run("the first is taken back", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			waiting(t, p)
+			p.sends(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":3}}`)
+			if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
+				t.Errorf("it was answered %s, %v", m.Frame(), err)
+			}
+			goesOn(t, p, p.two)
+		})
+	})
+	for name, asked := range map[string]bool{"before they are sent once more": false, "as the first of them is": true} {
+		t.Run("the connection breaks, "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one, two, three := newWire(), newWire(), newWire()
+				p := pair{t: t, c: New(Options{Dial: dials(one, two, three)}), one: one, two: two}
+				attached(t, p.c, one)
+				waiting(t, p)
+				if asked {
+					two.takes(t, acp.MethodSessionSetMode)
+				}
+				two.breakRead()
+				two.breakWrite()
+				three.welcome(t)
+				three.reattached(t, `[]`)
+				three.replies(t, acp.MethodSessionSetMode, `{}`)
+				p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+				goesOn(t, p, three)
+				_ = p.c.Close()
+			})
+		})
+	}
+}
+
+// What makes a session is not sent once more where nobody knows whether it was done.
+func TestConn_TheNodeComesLater_ToMakeASession(t *testing.T) {
+	for _, method := range []string{acp.MethodSessionNew, acp.MethodSessionFork} {
+		for name, why := range map[string]*problem.Error{
+			"the node is away":          problem.New(problem.NodeOffline, "away"),
+			"the node may have made it": problem.New(problem.NodeOffline, "away").DoneUnknown(),
+		} {
+			t.Run(method+", "+name, func(t *testing.T) {
+				withPair(t, func(t *testing.T, p pair) {
+					p.sends(`{"jsonrpc":"2.0","id":3,"method":%q,"params":{"sessionId":"other","cwd":"/"}}`, method)
+					p.one.takes(t, method)
+					p.breaks()
+					p.two.reattached(t, `[]`)
+					p.two.away(t, method, why)
+					if why.Extensions == nil {
+						p.two.replies(t, method, `{"sessionId":"made"}`)
+					}
+					if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || (m.Err() == nil) != (why.Extensions == nil) {
+						t.Errorf("it was answered %s, %v", m.Frame(), err)
+					}
+				})
+			})
+		}
+	}
 }

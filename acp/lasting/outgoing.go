@@ -44,8 +44,9 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 			}
 			return nil
 		}
-		if len(c.queue) >= maxWaiting {
+		if len(c.queue)+len(c.later) >= maxWaiting {
 			room := c.room
+			c.crowded = true
 			c.mu.Unlock()
 			select {
 			case <-room:
@@ -56,8 +57,15 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 				return context.Cause(c.ctx)
 			}
 		}
+		if m.Method() == acp.MethodCancelRequest {
+			if answer, ok := c.takenBackLocked(m); ok {
+				c.mu.Unlock()
+				c.giveAll(answer)
+				return nil
+			}
+		}
 		out, ok := c.outgoingLocked(m.Clone())
-		if !ok {
+		if !ok || c.waitsLocked(out) {
 			c.mu.Unlock()
 			return nil
 		}
@@ -106,6 +114,10 @@ func (c *Conn) send(live *link) {
 	for c.sendAll(live) {
 		select {
 		case <-c.wake:
+		case <-c.soon.C:
+			c.mu.Lock()
+			c.askAgainLocked()
+			c.mu.Unlock()
 		case <-live.ctx.Done():
 			return
 		}
@@ -168,10 +180,7 @@ func (c *Conn) next() (outgoing, bool) {
 		out := c.queue[0]
 		c.queue[0] = outgoing{}
 		c.queue = c.queue[1:]
-		if len(c.queue) == maxWaiting-1 {
-			close(c.room)
-			c.room = make(chan struct{})
-		}
+		c.roomLocked()
 		switch {
 		case out.request != nil:
 			out.request.sent = true
@@ -188,6 +197,15 @@ func (c *Conn) next() (outgoing, bool) {
 		return out, true
 	}
 	return outgoing{}, false
+}
+
+// roomLocked lets the Writes go on that wait for room, when there is some.
+func (c *Conn) roomLocked() {
+	if c.crowded && len(c.queue)+len(c.later) < maxWaiting {
+		c.crowded = false
+		close(c.room)
+		c.room = make(chan struct{})
+	}
 }
 
 // done lets the Write go on that brought the message.

@@ -34,6 +34,7 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	live.since = c.now()
 	c.mu.Lock()
 	c.restored, c.since = c.restored+1, live.since
+	c.nothingWaitsLocked()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	opening := map[string]bool{} // sessions that a request attaches to anyway
 	for _, r := range lost {
@@ -66,7 +67,20 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 			return err
 		}
 	}
-	return last.cancelAgain(live)
+	return last.cancelAgain(c, live)
+}
+
+// nothingWaitsLocked ends what was begun for nodes that were away on the connection before: what was sent is recovered, the
+// rest is sent behind that. All requests are older than the next connection.
+func (c *Conn) nothingWaitsLocked() {
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.request != nil && o.request.asks }) // it is among the others
+	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool { return o.request != nil && o.request.sent })
+	c.queue = append(c.later, c.queue...)
+	c.later, c.paused, c.pausing = nil, 0, false
+	for _, r := range c.requests {
+		r.early, r.asks = true, false
+	}
+	c.soon.Stop()
 }
 
 // reattach attaches to a session right behind what the client was given of it. A
@@ -212,6 +226,7 @@ func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) 
 			continue
 		}
 		delete(c.requests, rid)
+		c.answeredLocked(r)
 		if r.end != nil {
 			out = append(out, outcome(rid, r.end))
 		} else {
@@ -288,31 +303,117 @@ func (c *Conn) again(live *link, r *request, frame acp.Message) (sent bool, err 
 		return false, nil
 	}
 	c.mu.Lock()
-	r.early, r.frame, r.pause = true, frame, 0
+	r.frame = frame
 	c.mu.Unlock()
-	return true, live.Write(live.ctx, frame)
+	return true, c.behind(live, outgoing{m: frame, request: r})
 }
 
 // onceMoreLocked reports whether a request is sent once more that was refused because its node is away: the node may be
-// coming to the hub that the connection is to now. It is one that this connection was not made for.
+// coming to the hub that the connection is to now. Only requests that are older than the connection. What may have
+// been done is not done once more where that makes another session.
 func (c *Conn) onceMoreLocked(r *request, e *acp.Error) bool {
 	if e == nil || !r.early || !repeatable[r.method] || rawjson.MemberString(e.Data, "type") != problem.NodeOffline.Type() {
 		return false
 	}
-	r.pause = max(firstPause, min(2*r.pause, longestPause))
-	if c.restored == 0 || time.Duration(c.now()-c.since)+r.pause > nodeBound {
+	if makes := r.method == acp.MethodSessionNew || r.method == acp.MethodSessionFork; makes && rawjson.MemberString(e.Data, "done") == problem.Unknown {
 		return false
 	}
-	now := c.restored
-	time.AfterFunc(r.pause, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.requests[r.id] == r && c.restored == now { // else the next connection has brought it along
-			r.sent = false
-			c.queueLocked(outgoing{m: r.frame, request: r})
+	if !c.pausing {
+		pause := max(firstPause, min(2*c.paused, longestPause))
+		if c.restored == 0 || time.Duration(c.now()-c.since)+pause > nodeBound {
+			return false
 		}
-	})
+		c.paused, c.pausing = pause, true
+		c.soon.Reset(pause)
+	}
+	r.asks = false
+	c.laterLocked(r)
 	return true
+}
+
+// laterLocked has a request wait that was refused, before what was written later about its session.
+func (c *Conn) laterLocked(r *request) {
+	i := slices.IndexFunc(c.later, func(o outgoing) bool {
+		return o.m.Session() == r.session && (o.request == nil || o.request.n >= r.n)
+	})
+	if i < 0 {
+		i = len(c.later)
+	} else if c.later[i].request == r {
+		return
+	}
+	c.later = slices.Insert(c.later, i, outgoing{m: r.frame, request: r})
+}
+
+// behind sends a message of a restore, or has it wait as waitsLocked does.
+func (c *Conn) behind(live *link, out outgoing) error {
+	c.mu.Lock()
+	waits := c.waitsLocked(out)
+	c.mu.Unlock()
+	if waits {
+		return nil
+	}
+	return live.Write(live.ctx, out.m)
+}
+
+// waitsLocked has a message wait behind those of its session that wait for their node. It reports whether there are any.
+func (c *Conn) waitsLocked(out outgoing) bool {
+	id := out.m.Session()
+	if out.ask != nil || id == "" || !slices.ContainsFunc(c.later, func(o outgoing) bool { return o.m.Session() == id }) {
+		return false
+	}
+	c.later = append(c.later, out)
+	return true
+}
+
+// askAgainLocked sends the first request of each session that waits for its node. What is behind it waits for its answer.
+func (c *Conn) askAgainLocked() {
+	c.pausing = false
+	seen := map[string]bool{}
+	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool {
+		id := o.m.Session()
+		first := id == "" || !seen[id]
+		if first && o.request == nil { // what it was behind was taken back
+			c.queueLocked(o)
+			return true
+		}
+		seen[id] = true
+		if first && !o.request.asks {
+			o.request.asks, o.request.sent = true, false
+			c.queueLocked(o)
+		}
+		return false
+	})
+}
+
+// answeredLocked takes a request that has its answer from those that wait for their node. If it was asked again, what
+// is behind it goes on.
+func (c *Conn) answeredLocked(r *request) {
+	i := slices.IndexFunc(c.later, func(o outgoing) bool { return o.request == r })
+	if i < 0 {
+		return
+	}
+	c.later = slices.Delete(c.later, i, i+1)
+	c.roomLocked()
+	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool {
+		if !r.asks || r.session == "" || o.m.Session() != r.session {
+			return false
+		}
+		if o.request != nil {
+			o.request.sent = false
+		}
+		c.queueLocked(o)
+		return true
+	})
+}
+
+// takenBackLocked takes a $/cancel_request of the client: what waits for its node is answered as cancelled.
+func (c *Conn) takenBackLocked(m acp.Message) (answer []acp.Message, ok bool) {
+	id, _ := rawjson.Member(m.Params(), "requestId")
+	r := c.requests[acp.ID(id)]
+	if r == nil || r.asks || !slices.ContainsFunc(c.later, func(o outgoing) bool { return o.request == r }) {
+		return nil, false
+	}
+	return c.respondedLocked(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the request was cancelled before its node came"))), true
 }
 
 // answer gives the client a response in the gateway's place.

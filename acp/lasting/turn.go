@@ -1,6 +1,7 @@
 package lasting
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -78,12 +79,17 @@ var errAnew = acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gatewa
 // errCancelled is how a prompt of version 2 ends that was cancelled and has not begun.
 var errCancelled = acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")
 
+// errNoBeginning is how a prompt of version 2 ends whose turn has ended, and whose beginning cannot be found.
+var errNoBeginning = acp.Errorf(acp.CodeInternal, "the turn has ended, and the event that began it is lost")
+
 // promptFound is what a gateway knows of a prompt.
 type promptFound struct {
 	begun  uint64 // the event that it is, 0 for none
 	end    []byte // what tells how its turn ended, nil while that goes on
 	ended  uint64 // the event that end is
 	active bool   // the session works, or waits for an answer
+
+	expired *acp.Error // says that the prompt may be among the events that are no longer kept; nil when they all are
 }
 
 // findPrompt asks what became of a prompt, or of the turn behind an event when it is not known whose. It fails when the prompt may be
@@ -100,11 +106,10 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 	if f.active && t.name == "" {
 		return f, nil, nil // its end will be told
 	}
-	var expired *acp.Error
 	for after, more := t.after, true; more; {
 		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
 		if oldest := oldestKept(failure); err == nil && oldest > after+1 {
-			expired, after = failure, oldest-1
+			f.expired, after = failure, oldest-1
 			continue
 		}
 		if err != nil || failure != nil {
@@ -126,7 +131,7 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 		more = rawjson.MemberBool(page, "hasMore")
 	}
 	if f.begun == 0 && !begun {
-		failure = expired
+		failure = f.expired
 	}
 	return f, failure, nil
 }
@@ -158,12 +163,12 @@ func (l lastPrompts) note(session string, n int, cancel bool) {
 
 // cancelAgain sends the cancels that may have gone with a connection, when all prompts are on their way again. One
 // that is not behind the last of its session would end that, too, and is lost.
-func (l lastPrompts) cancelAgain(live *link) error {
+func (l lastPrompts) cancelAgain(c *Conn, live *link) error {
 	for _, id := range slices.Sorted(maps.Keys(l)) {
 		if !l[id].cancel {
 			continue
 		}
-		if err := live.Write(live.ctx, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", id).End())); err != nil {
+		if err := c.behind(live, outgoing{m: acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", id).End())}); err != nil {
 			return err
 		}
 	}
@@ -220,6 +225,8 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		c.order.Lock()
 		defer c.order.Unlock()
 		c.hasBegun(r, f)
+	case c.isTwo() && f.end != nil && acp.TurnBegan(f.end): // its beginning, which the answer names, is kept no longer
+		c.answer(acp.NewError(r.id, cmp.Or(f.expired, errNoBeginning)))
 	case c.isTwo() && f.end != nil:
 		c.answer(acp.NewError(r.id, errCancelled))
 	case f.end != nil:

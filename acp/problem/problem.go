@@ -162,6 +162,12 @@ func (e *Error) With(name string, value any) *Error {
 	return &c
 }
 
+// Unknown is the member "done" of a problem that says so, see [Error.DoneUnknown].
+const Unknown = "unknown"
+
+// DoneUnknown returns a copy of e that says that it is not known whether what was asked was done.
+func (e *Error) DoneUnknown() *Error { return e.With("done", Unknown) }
+
 // Error returns the title and the detail.
 func (e *Error) Error() string {
 	if e.Detail == "" {

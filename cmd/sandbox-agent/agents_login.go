@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -63,6 +65,7 @@ type login struct {
 func (l *login) run(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(c.Context, leaving...)
 	defer stop()
+	defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })() // a second Ctrl-C ends the program at once
 	link, err := dialLink(ctx, l.target, l.receive)
 	if err != nil {
 		return l.interrupted(ctx, err)
@@ -140,17 +143,24 @@ func (l *login) choose(c *cli.Context, all []loginMethod) (*loginMethod, error) 
 	return nil, cmdline.Usagef(c, "agent %s has several ways to log in, name one:%s", l.agent, text.String())
 }
 
+// beginPatience is how long who leaves waits to hear of the terminal that is being started.
+const beginPatience = 5 * time.Second
+
 // atTerminal runs the agent's own login at the gateway and shows it here.
 func (l *login) atTerminal(c *cli.Context, words []string) error {
 	api, err := l.target.client()
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}
-	// A signal comes behind the answer: without it nobody knows which process to end.
+	// A signal comes behind the answer, which has some seconds then: without it nobody knows which process to end.
 	starting, started := context.WithTimeout(context.WithoutCancel(c.Context), standardTimeout)
 	defer started()
+	defer context.AfterFunc(c.Context, func() { time.AfterFunc(beginPatience, started) })()
 	p, err := api.Start(starting, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
 	if err != nil {
+		if starting.Err() != nil {
+			note(l.std, "the gateway has not answered: the login may begin there, and would be among its processes")
+		}
 		return fmt.Errorf("start the login of %s: %w", l.agent, err)
 	}
 	err = attachTo(c, l.std, p.ID, 0)

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // lockedAgent is an agent that wants a login: in a terminal, in a browser that somebody uses
@@ -112,5 +114,70 @@ func TestAgentsLogin_IsLeftAsItBegins(t *testing.T) {
 	var list struct{ Processes []struct{ Status string } }
 	if g.get("/v2/processes", &list); len(list.Processes) != 0 {
 		t.Errorf("the login goes on: %v", list.Processes)
+	}
+}
+
+// A gateway that does not say that it has started the terminal holds nobody for long who leaves, nor at all who insists.
+func TestAgentsLogin_IsLeftAndTheGatewayIsSilent(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		insists bool
+		code    int
+		says    string
+	}{"leaves": {false, 130, "the gateway has not answered"}, "insists": {true, -1, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := lockedGateway(t)
+			to, err := url.Parse(g.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked, silent := make(chan struct{}), make(chan struct{})
+			between := httputil.NewSingleHostReverseProxy(to)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost || r.URL.Path != "/v2/processes" {
+					between.ServeHTTP(w, r)
+					return
+				}
+				close(asked)
+				<-silent
+			}))
+			defer server.Close()
+			defer close(silent)
+			c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+server.URL)}
+			cmd := c.command(t.Context(), "agents", "login", "terminal")
+			var said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &said, &said
+			typing, err := cmd.StdinPipe() // nobody types
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer typing.Close()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = cmd.Wait()
+			}()
+			<-asked
+			_ = cmd.Process.Signal(syscall.SIGINT)
+			again := time.NewTicker(50 * time.Millisecond)
+			defer again.Stop()
+			for goes := true; goes; {
+				select {
+				case <-ended:
+					goes = false
+				case <-again.C:
+					if tt.insists {
+						_ = cmd.Process.Signal(syscall.SIGINT)
+					}
+				}
+			}
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(said.String(), tt.says) {
+				t.Errorf("exit code %d, want %d\n%s", code, tt.code, said.String())
+			}
+		})
 	}
 }

@@ -398,7 +398,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		answered(&res)
 		q.Fail(nil, err)
 	}
-	if err := c.whenOpen(s, again, func(place uint64, refused *acp.Message) error {
+	if err := c.whenOpen(s, again, m, func(place uint64, refused *acp.Message) error {
 		if refused != nil { // it is the connection's no more
 			answered(refused)
 			if err := c.openSession(q, m); err != nil {
@@ -522,26 +522,26 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 // would be of what is left there.
 func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	own := m.Clone() // of those that wait
-	return c.whenSettled(q, m.Session(), 0, func(place uint64) error {
+	return c.whenSettled(q, &own, place{}, func(at place) error {
 		l, err := c.lineOf(&own)
 		if err != nil {
 			return err
 		}
-		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, place, res) })
+		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, at, res) })
 	})
 }
 
 // changed takes the answer to what changes a session. If a move has begun before it came to the node, that has changed
 // what it is about to let go of, or what is left there: it is done once more, where the session is when the
 // move is over, unless that is still the same node.
-func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, place uint64, res *acp.Message) {
+func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, res *acp.Message) {
 	id := m.Session()
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
 	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
 		at.answered(q, id, res)
 		return
 	}
-	if err := c.whenSettled(q, id, place, func(uint64) error {
+	if err := c.whenSettled(q, m, before, func(place) error {
 		if !again() {
 			at.answered(q, id, res)
 			return nil
@@ -554,30 +554,6 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, place uint
 	}); err != nil {
 		q.Fail(nil, err)
 	}
-}
-
-// whenSettled calls f when the session with the id is on its way to no other node, as whenOpen does if it is one of the
-// connection's. An error of f that comes later is the answer to the request.
-func (c *Client) whenSettled(q *viewer.Request, id string, at uint64, f func(at uint64) error) error {
-	c.mu.Lock()
-	open := c.sessions[id]
-	c.mu.Unlock()
-	failed := func(err error) { q.Fail(nil, err) }
-	switch {
-	case open != nil:
-		return c.whenOpen(open, at, func(at uint64, _ *acp.Message) error { return f(at) }, failed)
-	case c.moveOf(id) == "":
-		return f(at)
-	}
-	if !c.begin(func() {
-		c.g.fleet.Settle(c.ctx, c.token, id)
-		if err := f(at); err != nil {
-			failed(err)
-		}
-	}) {
-		return errEnded
-	}
-	return nil
 }
 
 // nodeOf returns the node that has a session, that of the connection's if it is one of those; "" if that is not known.
@@ -596,12 +572,17 @@ func (c *Client) nodeOf(id string) string {
 // a move had begun is sent once more, to where the session is then: again is its place then, else 0.
 func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64) error {
 	failed := func(err error) { q.Fail(nil, err) }
-	return c.whenOpen(s, again, func(place uint64, refused *acp.Message) error {
+	return c.whenOpen(s, again, m, func(place uint64, refused *acp.Message) error {
 		if refused != nil {
 			q.Forward(nil, refused)
 			return nil
 		}
-		at := s.at() // where it is now: it may have been moved meanwhile
+		at, passed := c.sends(s, place)
+		if passed && m.Method() == acp.MethodSessionPrompt {
+			never := c.neverBegan()
+			q.Forward(nil, &never)
+			return nil
+		}
 		return at.call(q, m, func(res *acp.Message) {
 			if again == 0 && c.hasLeft(s, at, res) {
 				if err := c.ask(q, s, m, place); err != nil {
@@ -702,12 +683,19 @@ func (c *Client) attach(l *line, m *acp.Message) (_ *session, fresh bool, err er
 	s.moving = moveUnheard
 	c.sessions[id] = s
 	before, wasLost := c.lost[id]
+	if wasLost {
+		before.s.over = c.lostLocked(before.s)
+	}
 	delete(c.lost, id)
 	c.mu.Unlock()
 	if wasLost {
 		c.Detach(before.s)
 	}
 	c.AttachFrom(s, 0)
+	if wasLost {
+		res := acp.NewError("0", viewer.ErrorOf(before.s.over))
+		c.refuse(before.s, &res)
+	}
 	return s, true, nil
 }
 

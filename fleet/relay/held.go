@@ -15,6 +15,7 @@ import (
 type held struct {
 	kind  heldKind
 	place uint64                                 // among what the client has asked of the session: it is sent in that order
+	bytes int                                    // of a request
 	send  func(by *sender, refused *acp.Message) // with why the session cannot be reached, if it cannot
 }
 
@@ -30,7 +31,10 @@ const (
 )
 
 const (
-	maxHeld = 64 // requests that wait for a session to be opened; more are refused
+	// Requests that wait for a session to be opened, and their bytes, or one request. More are refused, but
+	// not those that are asked once more: they were there before.
+	maxHeld      = 64
+	maxHeldBytes = maxOutBytes / 2
 
 	// What session.moving says beside the id of a move.
 	moveUnheard = "not heard yet"    // the hub is about to be asked whether the session is moved
@@ -74,12 +78,20 @@ func (c *Client) release(s *session, by *sender, refused *acp.Message) {
 		}
 		h := s.held[0]
 		s.held = s.held[1:] // who comes meanwhile comes behind
+		passed := h.kind == heldCancel && h.place < s.sent
+		if h.kind == heldRequest && answer == nil {
+			s.sent = max(s.sent, h.place)
+		}
 		c.mu.Unlock()
+		if passed { // it would end what comes behind it
+			continue
+		}
 		h.send(by, answer)
 		switch h.kind {
 		case heldRequest:
 			c.mu.Lock()
 			s.waiting--
+			s.bytes -= h.bytes
 			c.mu.Unlock()
 		case heldOpening:
 			if answer == nil {
@@ -103,32 +115,99 @@ func (c *Client) releaseUnlessOpening(s *session) {
 
 // whenOpen calls f when the session is open, with why it cannot be reached if it cannot. At is the place of what is asked,
 // 0 for behind all that was asked before; f is given it. An error of f that comes later goes to failed.
-func (c *Client) whenOpen(s *session, at uint64, f func(at uint64, refused *acp.Message) error, failed func(error)) error {
+func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint64, refused *acp.Message) error, failed func(error)) error {
 	c.mu.Lock()
-	if at == 0 {
+	again, bytes := at != 0, len(m.Frame())
+	if !again {
 		s.place++
 		at = s.place
 	}
-	if s.sender == nil && !s.awaitsLocked() && len(s.held) == 0 {
+	free := s.sender == nil && !s.awaitsLocked() && len(s.held) == 0
+	cancelled := s.cancelled > at // what is asked once more is still cancelled
+	if free && (!cancelled || s.passedLocked(at)) {
 		err := c.lostLocked(s)
+		if err == nil {
+			s.sent = max(s.sent, at)
+		}
 		c.mu.Unlock()
 		if err != nil {
 			return err
 		}
 		return f(at, nil)
 	}
-	defer c.mu.Unlock()
-	if s.waiting >= maxHeld {
-		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.at().node)
+	if !again && (s.waiting >= maxHeld || s.bytes > 0 && s.bytes+bytes > maxHeldBytes) {
+		c.mu.Unlock()
+		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", s.waiting, s.id, s.at().node)
 	}
 	s.waiting++
-	s.holdLocked(held{heldRequest, at, func(_ *sender, refused *acp.Message) {
+	s.bytes += bytes
+	s.holdLocked(held{heldRequest, at, bytes, func(_ *sender, refused *acp.Message) {
 		if err := f(at, refused); err != nil {
 			failed(err)
 		}
 	}})
-	if s.cancelled > at { // what is asked once more is still cancelled
+	if cancelled {
 		c.holdCancelLocked(s, s.cancelled, acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", s.id).End()))
+	}
+	c.mu.Unlock()
+	if free {
+		c.releaseUnlessOpening(s)
+	}
+	return nil
+}
+
+// passedLocked reports whether what was asked at a place was cancelled, and its node was sent what was asked behind the
+// cancel: one more would end that. Client.mu is held.
+func (s *session) passedLocked(at uint64) bool { return at < s.cancelled && s.cancelled < s.sent }
+
+// sends notes that what was asked at a place is sent, and returns to which node: where the session is now, which may have been
+// moved meanwhile. A prompt is not sent that was passed.
+func (c *Client) sends(s *session, at uint64) (to *line, passed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	passed = s.passedLocked(at)
+	s.sent = max(s.sent, at)
+	return s.at(), passed
+}
+
+// neverBegan is the answer to a prompt that was cancelled before its node has taken it.
+func (c *Client) neverBegan() acp.Message {
+	if c.two {
+		return acp.NewError("0", acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
+	}
+	return acp.NewResult("0", rawjson.Object{}.String("stopReason", "cancelled").Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, []byte(`{"began":false}`)).End()).End())
+}
+
+// place is one among what the client has asked of a session.
+type place struct {
+	s *session
+	n uint64
+}
+
+// whenSettled calls f when the session that a message names is on its way to no other node, as whenOpen does if it is one of
+// the connection's. An error of f that comes later is the answer to the request.
+func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, f func(at place) error) error {
+	id := m.Session()
+	c.mu.Lock()
+	open := c.sessions[id]
+	c.mu.Unlock()
+	if at.s != open { // the client has left the session, and perhaps opened it anew: it is asked behind that
+		at = place{s: open}
+	}
+	failed := func(err error) { q.Fail(nil, err) }
+	switch {
+	case open != nil:
+		return c.whenOpen(open, at.n, m, func(n uint64, _ *acp.Message) error { return f(place{open, n}) }, failed)
+	case c.moveOf(id) == "":
+		return f(at)
+	}
+	if !c.begin(func() {
+		c.g.fleet.Settle(c.ctx, c.token, id)
+		if err := f(at); err != nil {
+			failed(err)
+		}
+	}) {
+		return errEnded
 	}
 	return nil
 }
@@ -163,7 +242,7 @@ func (c *Client) cancelHeld(m acp.Message) {
 
 // holdCancelLocked has a cancel wait at a place. Client.mu is held.
 func (c *Client) holdCancelLocked(s *session, at uint64, m acp.Message) {
-	s.holdLocked(held{heldCancel, at, func(_ *sender, refused *acp.Message) {
+	s.holdLocked(held{heldCancel, at, 0, func(_ *sender, refused *acp.Message) {
 		if refused == nil {
 			s.at().tellNode(m)
 		}
@@ -318,7 +397,7 @@ func (c *Client) join(s *session, first bool) {
 		}
 	}
 	c.mu.Lock()
-	s.held = slices.Insert(s.held, 0, held{heldOpening, 0, send})
+	s.held = slices.Insert(s.held, 0, held{heldOpening, 0, 0, send})
 	by := s.sendsLocked()
 	c.mu.Unlock()
 	c.release(s, by, nil)

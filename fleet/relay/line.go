@@ -578,6 +578,9 @@ func (c *Client) loseLocked(s *session, why string) {
 // lostLocked says why what is asked of a session cannot be sent: the connection has not got all of it. It is nil for one
 // that it has. Client.mu is held.
 func (c *Client) lostLocked(s *session) error {
+	if s.over != nil {
+		return s.over
+	}
 	gone, is := c.lost[s.id]
 	if !is || gone.s != s {
 		return nil
@@ -645,7 +648,7 @@ func errOf(node string, err error) error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
 	}
-	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke, and whether it has done what was asked is not known", node)
+	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke, and whether it has done what was asked is not known", node).DoneUnknown()
 }
 
 func errText(err error) string {

@@ -144,7 +144,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	c.mu.Lock()
 	had := c.sessions[s.id]
 	switch {
-	case had != nil && had != s:
+	case had != nil && had != s, s.over != nil:
 		c.mu.Unlock()
 		return true // the client has opened it anew
 	case s.asking > 0:
@@ -157,6 +157,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		return true
 	}
 	s.line.Store(to)
+	s.sent = 0
 	if !s.open {
 		c.mu.Unlock()
 		return true
@@ -268,7 +269,7 @@ func (l *line) forsake(s *session) {
 	for _, n := range asks {
 		s.show(l.ctx, s.at(), withdrawal(n))
 	}
-	lost := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id)
+	lost := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id).DoneUnknown()
 	for _, open := range calls {
 		res := acp.NewError("0", viewer.ErrorOf(lost))
 		open.done(&res)

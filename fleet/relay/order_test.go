@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,4 +149,141 @@ func TestMoved_NobodySaysWhere(t *testing.T) {
 			t.Errorf("opened anew: %q", got)
 		}
 	})
+}
+
+// A node refuses a prompt that was cancelled when the session has arrived elsewhere. It is cancelled there, unless that would
+// end what the client has asked since: then it has not begun.
+func TestMoved_CancelledAndRefusedLate(t *testing.T) {
+	for name, later := range map[string]bool{"nothing was asked since": false, "a prompt was": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				cancelled := a.takes("session/prompt")
+				e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+				a.takes("session/cancel")
+				w.g.Owned(went("a", "b", 0, 0))
+				a.takes(methodDetach)
+				b := w.dialed("b")
+				b.resumed()
+				var on *acp.Message
+				if later {
+					e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+					on = b.takes("session/prompt")
+				}
+				e.got()
+				a.refuses(cancelled, "b")
+				if later {
+					wants(t, e, "1 ok")
+					b.takesNothing()
+					b.answers(on, `{"stopReason":"end_turn"}`)
+					wants(t, e, "2 ok")
+					return
+				}
+				again := b.takes("session/prompt")
+				b.takes("session/cancel")
+				b.answers(again, `{"stopReason":"cancelled"}`)
+				wants(t, e, "1 ok")
+			})
+		})
+	}
+}
+
+// What is done once more has its place in the session as it was opened then. A client that has opened it anew asks behind that.
+func TestMoved_OnceMoreWhereItIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"] = "a"
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		ask := func(id int, method string) {
+			e.send(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"sessionId":"s","prompt":[],"cwd":"/","mcpServers":[]}}`, id, method)
+		}
+		for id := range 5 {
+			ask(id, "session/prompt")
+			a.answers(a.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+		}
+		ask(5, "_sandboxagent/session/set_metadata")
+		changed := a.takes("_sandboxagent/session/set_metadata")
+		ask(6, methodDetach)
+		a.answers(a.takes(methodDetach), `{}`)
+		e.got()
+		ask(7, "session/load")
+		a.answers(a.takes("session/load"), `{}`)
+		w.g.Owned(stays("a", "b"))
+		e.got()
+		a.refuses(changed, "b")
+		ask(8, "session/prompt")
+		w.found["s"] = "b"
+		w.g.Owned(went("a", "b", 0, 0))
+		b := w.dialed("b")
+		b.resumed()
+		b.answers(b.takes("_sandboxagent/session/set_metadata"), `{}`)
+		b.takes("session/prompt")
+	})
+}
+
+// What waits for a session that the client opens anew, since the connection has not got all of it, goes to no node: it was
+// asked of what the client had.
+func TestMoved_WaitsAndIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.found["s"] = "a"
+		e := w.connect(plainHello, acp.OneStream)
+		one := w.opens(e, "a", "s")
+		w.g.Owned(stays("a", "b"))
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		synctest.Wait()
+		_ = one.Close()
+		a := w.dialed("a")
+		resume := a.takes("session/resume")
+		a.hub <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeInternal, "events are no longer kept"))
+		wants(t, e, "a offline", "a online")
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		wants(t, e, "1 node_offline")
+		a.answers(a.takes("session/load"), `{}`)
+		wants(t, e, "2 ok")
+		time.Sleep(HoldFor)
+		a.takesNothing()
+	})
+}
+
+// What waits for a session is bounded, also in bytes. What is asked once more has its place before that.
+func TestMoved_TooMuchWaits(t *testing.T) {
+	const prompt = `{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"text":"%s"}}`
+	for name, tt := range map[string]struct {
+		many int
+		text string
+	}{
+		"too many requests": {maxHeld, ""},
+		"too many bytes":    {1, strings.Repeat("x", maxHeldBytes-1<<10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.send(prompt, 0, strings.Repeat("y", 2<<10))
+				first := a.takes("session/prompt")
+				w.g.Owned(stays("a", "b"))
+				for id := range tt.many {
+					e.send(prompt, 1+id, tt.text)
+				}
+				e.send(prompt, 1+tt.many, strings.Repeat("z", 2<<10))
+				wants(t, e, fmt.Sprint(1+tt.many)+" too_many_requests")
+				a.refuses(first, "b")
+				w.g.Owned(went("a", "b", 0, 0))
+				b := w.dialed("b")
+				b.resumed()
+				for range 1 + tt.many {
+					b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				}
+				if got := e.got(); len(got) != 2+tt.many || !slices.Contains(got, "0 ok") {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
 }

@@ -48,8 +48,11 @@ type session struct {
 	next      *store.Owner // who has it now, while this connection is still to follow it there
 	held      []held       // what waits for all that, by its place
 	waiting   int          // requests among them, also those that are being sent; bounded by maxHeld
+	bytes     int          // of these; bounded by maxHeldBytes
 	place     uint64       // of the newest that the client has asked of it
 	cancelled uint64       // place of the newest cancel
+	sent      uint64       // place of the newest that was sent to the node that it is at, 0 for none
+	over      error        // why nothing more can be asked of it, when the client has opened the session anew; else nil
 
 	following sync.Mutex // held while it is followed; not with Client.mu
 
@@ -58,7 +61,7 @@ type session struct {
 	shown    uint64     // newest that was put on its way by its number since the client asked to open the session
 	told     uint64     // turns that ended up to this event were told of before the session moved
 	ahead    []part     // of the log, oldest first, that may not be written yet
-	bytes    int        // of them
+	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
 }
 
@@ -141,14 +144,14 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	}
 	c, frame := s.c, m.Frame()
 	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
-	s.bytes += len(frame)
+	s.size += len(frame)
 	if n := len(s.ahead); n > 0 && s.ahead[n-1].bytes < window/8 {
 		s.ahead[n-1] = part{at, s.ahead[n-1].bytes + len(frame)}
 		return
 	}
 	s.ahead = append(s.ahead, part{at, len(frame)})
 	reached := s.forgetWritten()
-	for len(s.ahead) > 1 && (s.ahead[0].last <= reached || s.bytes > window) {
+	for len(s.ahead) > 1 && (s.ahead[0].last <= reached || s.size > window) {
 		if oldest := s.ahead[0].last; oldest > reached {
 			patience := stall
 			if s.deserted {
@@ -159,7 +162,7 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 			s.deserted = time.Since(began) >= patience
 			s.log.Forget(oldest, kept)
 		}
-		s.bytes -= s.ahead[0].bytes
+		s.size -= s.ahead[0].bytes
 		s.ahead = s.ahead[1:]
 	}
 }

@@ -89,8 +89,8 @@ with start(agent="mock", data_dir={str(tmp_path / "terminal")!r}) as client:
     turn = client.new_session(cwd="/tmp").prompt("slow")
     for _ in turn:
         break
-    print(client.pid, flush=True)
     try:
+        print(client.pid, flush=True)
         turn.result()
     except KeyboardInterrupt:
         turn.cancel()

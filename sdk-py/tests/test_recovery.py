@@ -610,6 +610,46 @@ async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up(monkey
 
 
 @asynchronous
+async def test_a_connection_that_is_slow_and_always_busy_is_kept_until_it_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wire, "PING_TIMEOUT", 0.03)
+    looks, given_up = 0, asyncio.Event()
+
+    class Slow:
+        """As much comes to what waits as is taken of it, for a while."""
+
+        transport: Any
+
+        def __init__(self) -> None:
+            self.transport = self
+
+        def get_write_buffer_size(self) -> int:
+            nonlocal looks
+            looks += 1
+            if looks < 10:
+                asyncio.ensure_future(wire.notify("session/cancel", {}))
+            return 1000
+
+        def abort(self) -> None:
+            given_up.set()
+
+        async def send(self, _: str) -> None:
+            pass
+
+        async def close(self) -> None:
+            given_up.set()
+
+        async def __aiter__(self) -> Any:
+            await given_up.wait()
+            for nothing in ():
+                yield nothing
+
+    wire = Wire(Slow(), lambda *_: None, lambda _: None)
+    await given_up.wait()
+    assert looks >= 12
+    await wire.close()
+
+
+@asynchronous
 async def test_a_connection_whose_other_end_is_gone_is_closed_in_silence() -> None:
     ended = asyncio.Event()
 

@@ -78,6 +78,12 @@ async def hang_up(socket: Any) -> None:
         await socket.close()
 
 
+def _unsent(transport: Any) -> int:
+    """The bytes that wait to be sent. With TLS those of asyncio's own transport that are encrypted wait in the one below it, which it does not count."""
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return int(transport.get_write_buffer_size()) + (int(below.get_write_buffer_size()) if below is not None else 0)
+
+
 class Wire:
     """A connection that lives or has ended; it is never opened again.
 
@@ -98,6 +104,7 @@ class Wire:
         """Whether anything came that is not of its beginning."""
         self.closed = asyncio.Event()
         self.error: Exception | None = None
+        self._given = 0  # bytes of all that was to be sent
         self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
         self._given_up: set[asyncio.Task[None]] = set()  # what tells the gateway of requests; each ends with the connection
         self._reader = asyncio.ensure_future(self._read())
@@ -139,12 +146,14 @@ class Wire:
     async def send(self, message: dict[str, Any]) -> None:
         text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
-            text.encode()
+            size = len(text.encode())
         except UnicodeEncodeError:  # half a character, which a frame carries only in its escaped form
             text = json.dumps(message, allow_nan=False, separators=(",", ":"))
+            size = len(text)
         async with self._outgoing:
             if self.closed.is_set():
                 raise self._lost()
+            self._given += size
             try:
                 await self._socket.send(text)
             except (ConnectionClosed, OSError) as e:
@@ -157,16 +166,17 @@ class Wire:
 
     async def _watch(self) -> None:
         """Ends a connection that takes nothing of what waits to be sent. The library's ping waits behind that, and its time has not begun."""
-        before = stuck = 0
+        before = stuck = 0  # bytes that were taken by the last look
         while not self.closed.is_set():
             try:
                 await asyncio.wait_for(self.closed.wait(), PING_TIMEOUT / 3)
                 return
             except asyncio.TimeoutError:
                 pass
-            waits = self._socket.transport.get_write_buffer_size()
-            stuck = stuck + 1 if 0 < before <= waits else 0  # not by the clock: this machine may have been suspended
-            before = waits
+            waits = _unsent(self._socket.transport)
+            taken = self._given - waits
+            stuck = stuck + 1 if waits > 0 and taken <= before else 0  # not by the clock: this machine may have been suspended
+            before = taken
             if stuck == 3:
                 self._socket.transport.abort()
 

@@ -26,6 +26,7 @@ from .session import META, Session, meta_of
 from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
+NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
 MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
@@ -86,6 +87,7 @@ class SandboxAgent:
         self._state: State = "idle"
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
+        self._replacing: asyncio.Future[Wire] | None = None  # the connection, while it takes the place of a lost one and is attached to the sessions again
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
         self._hello: dict[str, Any] = {}
@@ -114,7 +116,7 @@ class SandboxAgent:
     async def disconnect(self) -> None:
         """Ends the connection. Sessions live on; the next use opens another."""
         connection, live = self._connection, self._live
-        self._connection = self._live = None
+        self._connection = self._live = self._replacing = None
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
         self._asks.leave(lambda _: True)
@@ -170,6 +172,8 @@ class SandboxAgent:
         self._connection = connection
 
         def done(connection: asyncio.Future[Wire]) -> None:
+            if self._replacing is connection:
+                self._replacing = None
             error = None if connection.cancelled() else connection.exception()
             if error is not None and self._connection is connection:
                 self._gave_up(error)
@@ -219,6 +223,7 @@ class SandboxAgent:
             return
         self._set_state("reconnecting")
         self._connect(self._reopen(wire))
+        self._replacing = self._connection
 
     async def _reopen(self, lost: Wire) -> Wire:
         """A new connection, attached to the sessions of the old one right where that ended."""
@@ -327,13 +332,13 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
+    async def _request(self, method: str, params: Any, repeat: bool | Literal["node"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
         """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
-        and then also while its node comes to the hub that the connection is to now."""
-        later: Backoff | None = None  # once there was no connection
+        and then also while its node comes to the hub that the connection is to now; with "node" only that."""
+        later: Backoff | None = None  # once a lost connection was being replaced
         while True:
-            if repeat and self._state == "reconnecting":
-                later = later or self._backoff()
+            if repeat and self._replacing is not None:
+                later = later or Backoff(replace(self._retry, give_up=min(self._retry.give_up, NODE_BOUND)))
             wire = await self._connected()
             if (first := behind()) is not None:
                 await first.wait()
@@ -341,10 +346,10 @@ class SandboxAgent:
             try:
                 return await wire.request(method, params, answered)
             except ConnectionLostError:
-                if not repeat or not self._goes_on():
+                if repeat is not True or not self._goes_on():
                     raise
             except RpcError as e:
-                if later is None or not e.node_is_away or not await later.next():
+                if later is None or not e.node_is_away or not await _next(later, wire) or not self._goes_on():
                     raise
 
     async def request(self, method: str, params: Any) -> Any:
@@ -397,7 +402,7 @@ class SandboxAgent:
             elif known is not None:
                 attached.activity = known.activity
         try:
-            result = await self._request(method, params)
+            result = await self._request(method, params, repeat="node")
         except BaseException:
             if known is None:
                 self._left(session_id)
@@ -679,6 +684,16 @@ class SandboxAgent:
             attached.opening = False
             attached.position.whole()
         return True
+
+
+async def _next(backoff: Backoff, wire: Wire) -> bool:
+    """Waits for the next try, at most until the connection ends."""
+    waiting, ended = asyncio.ensure_future(backoff.next()), asyncio.ensure_future(wire.closed.wait())
+    try:
+        await asyncio.wait({waiting, ended}, return_when=asyncio.FIRST_COMPLETED)
+        return not waiting.done() or waiting.result()
+    finally:
+        await end(waiting, ended)
 
 
 def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], None]:

@@ -219,9 +219,10 @@ async def spawn(
     environment = {**env, "SANDBOX_AGENT_TOKEN": token}  # arguments can be read by everybody
     try:
         # Its input ends with this process, and the gateway with its input. In a session of its own it is not told of the
-        # terminal's Ctrl-C, so that this program can still cancel and close what it has there.
+        # terminal's Ctrl-C, so that this program can still cancel and close what it has there. On Windows a group of its own does that.
         process = await asyncio.create_subprocess_exec(
             program, *line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
     except OSError as e:
         raise StartError(f"{program} cannot be started: {e}") from e

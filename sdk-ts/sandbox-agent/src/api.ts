@@ -168,7 +168,7 @@ export class Api {
 
   /**
    * The subprotocols that carry the token where a WebSocket takes no headers. Such a WebSocket does not tell why it was
-   * refused.
+   * refused, so a token that can change is tried first.
    */
   async protocols({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<string[] | undefined> {
     const token = await this.#tried(signal);

@@ -4,7 +4,7 @@ import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
+import { asError, forNode, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -100,6 +100,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
   #live: Connection<V> | undefined;
+  #replacing: Promise<Connection<V>> | undefined; // the connection, while it takes the place of a lost one and is attached to the sessions again
   #lastError: Error | undefined;
   #arrivals: (() => void)[] = []; // of who waits for an event
   #attempts = new AbortController(); // aborted by disconnect
@@ -181,7 +182,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Ends the connection. Sessions live on; `connect()` opens another. */
   async disconnect(): Promise<void> {
     const live = this.#live;
-    this.#connection = undefined;
+    this.#connection = this.#replacing = undefined;
     this.#live = undefined;
     this.#setState("idle");
     this.#prompts.failAll(new NotConnectedError());
@@ -276,8 +277,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       return;
     }
     this.#setState("reconnecting");
-    const next = (this.#connection = this.#reopen(connection));
-    next.catch((failure: unknown) => this.#failed(next, asError(failure)));
+    const next = (this.#connection = this.#replacing = this.#reopen(connection));
+    next.catch((failure: unknown) => this.#failed(next, asError(failure))).finally(() => {
+      if (this.#replacing === next) this.#replacing = undefined;
+    });
   }
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
@@ -359,13 +362,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /**
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
-   * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now. Aborting the signal asks the gateway to cancel it and rejects.
+   * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now; with `"node"` only
+   * that. Aborting the signal asks the gateway to cancel it and rejects.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean, { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
-    let later: Backoff | undefined; // once there was no connection
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
+    let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
-      if (repeat && this.#live === undefined) later ??= new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
+      if (repeat && this.#replacing) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
       const connection = await abortable(this.#connected(), signal);
       const first = behind();
       if (first !== undefined) {
@@ -380,7 +384,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         signal?.throwIfAborted();
         if (connection.stream.state === "closed") {
           await connection.stream.closed;
-          if (repeat && this.#connection !== undefined && connection.stream.error) continue;
+          if (repeat === true && this.#connection !== undefined && connection.stream.error) continue;
         } else if (later !== undefined && nodeIsAway(error) && (await abortable(later.next(), signal))) continue;
         throw mapped(connection.stream.error ?? error);
       }
@@ -414,7 +418,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const attached = this.#attach(params.sessionId, cwd, kept(rest), after ?? 0, load ? undefined : known?.activity);
     attached.opening = this.acpVersion === 2;
     try {
-      const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
+      const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, "node", options);
       const { seq, replayedSeq } = metaOf(result);
       if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
       else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);

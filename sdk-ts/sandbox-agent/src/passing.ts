@@ -1,4 +1,4 @@
-import { AcpRpcError, ProblemError } from "acp-http-client";
+import { AcpRpcError, ProblemError, type RetryOptions } from "acp-http-client";
 
 const prefix = "urn:sandbox-agent:error:";
 const passing = new Set(["unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout"].map((kind) => prefix + kind));
@@ -11,6 +11,11 @@ export function passes(error: unknown): boolean {
 /** Whether a hub says that the node is not there, which may be about to come. */
 export function nodeIsAway(error: unknown): boolean {
   return problemOf(error).type === `${prefix}node_offline`;
+}
+
+/** How a node is waited for that is about to come to the next hub: as `nodeBound` of `acp/lasting` says, if not shorter. */
+export function forNode(retry: RetryOptions = {}): RetryOptions {
+  return { ...retry, giveUpAfterMs: Math.min(retry.giveUpAfterMs ?? Infinity, 30_000) };
 }
 
 /** The oldest event that a session has, where an error says that those before it are no longer kept. */

@@ -1,0 +1,130 @@
+"""A node that comes to the next hub a moment after its clients: what waits for it, and what is told at once that it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import websockets
+
+from conftest import asynchronous
+from sandbox_agent import Retry, RpcError, SandboxAgent
+from sandbox_agent import client as client_module
+
+QUICK = Retry(first=0.001, longest=0.02)
+
+
+class Hub:
+    """A hub whose node is away for some of the requests with a method."""
+
+    def __init__(self, method: str, times: float = 1) -> None:
+        self.method, self.times = method, times
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.opens = asyncio.Event()  # session s is to be opened again
+        self.may = asyncio.Event()
+        self.may.set()
+        self.sockets: set[Any] = set()
+
+    async def serve(self, socket: Any, *_: Any) -> None:
+        self.sockets.add(socket)
+        with contextlib.suppress(websockets.exceptions.ConnectionClosed):
+            async for frame in socket:
+                request = json.loads(frame)
+                await socket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], **await self.answer(request["method"], request.get("params") or {})}))
+        self.sockets.discard(socket)
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "initialize":
+            return {"result": {"protocolVersion": 1}}
+        if method == "session/new":
+            return {"result": {"sessionId": "s"}}
+        if method == "session/resume" and params["sessionId"] == "s":
+            self.opens.set()
+            await self.may.wait()
+        elif method == self.method:
+            self.asked.put_nowait(method)
+            if self.times > 0:
+                self.times -= 1
+                return {"error": {"code": -32603, "message": "it is away", "data": {"type": "urn:sandbox-agent:error:node_offline"}}}
+        return {"result": {}}
+
+    @contextlib.asynccontextmanager
+    async def client(self, retry: Retry = QUICK) -> AsyncIterator[SandboxAgent]:
+        async with getattr(websockets, "serve")(self.serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+            async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=retry) as client:
+                yield client
+
+    async def attaching(self, client: SandboxAgent) -> None:
+        """Cuts the connection, and has the client wait for its session on the next one."""
+        await client.new_session(cwd="/")
+        self.may.clear()
+        await self.cut(client)
+        await self.opens.wait()
+
+    async def cut(self, client: SandboxAgent) -> None:
+        lost = asyncio.Event()
+        client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+        for socket in self.sockets:
+            socket.transport.abort()
+        await lost.wait()
+
+
+@asynchronous
+async def test_a_client_that_connects_for_the_first_time_is_told_at_once() -> None:
+    async with Hub("session/close").client() as client:
+        with pytest.raises(RpcError, match="away"):
+            await client.close_session("s")
+
+
+@asynchronous
+async def test_what_is_asked_while_the_sessions_are_attached_again_waits_for_the_node() -> None:
+    hub = Hub("session/close")
+    async with hub.client() as client:
+        await hub.attaching(client)
+        closing = asyncio.ensure_future(client.close_session("s"))
+        await asyncio.sleep(0)  # it begins
+        hub.may.set()
+        await closing
+        assert hub.asked.qsize() == 2
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+@asynchronous
+async def test_a_session_is_opened_when_its_node_comes(method: str) -> None:
+    hub = Hub(method)
+    async with hub.client() as client:
+        await hub.attaching(client)
+        opening = asyncio.ensure_future((client.load_session if method == "session/load" else client.resume_session)("other", cwd="/"))
+        await asyncio.sleep(0)  # it begins
+        hub.may.set()
+        await opening
+        assert hub.asked.qsize() == 2
+
+
+@asynchronous
+async def test_a_node_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "NODE_BOUND", 0.1)
+    hub = Hub("session/close", math.inf)
+    async with hub.client(Retry(first=0.001, longest=0.02, give_up=math.inf)) as client:
+        await client.new_session(cwd="/")
+        await hub.cut(client)
+        with pytest.raises(RpcError, match="away"):
+            await client.close_session("s")
+
+
+@asynchronous
+async def test_the_wait_for_a_node_ends_with_the_client() -> None:
+    hub = Hub("session/close", math.inf)
+    async with hub.client(Retry(first=60, longest=60)) as client:
+        await client.new_session(cwd="/")
+        await hub.cut(client)
+        closing = asyncio.ensure_future(client.close_session("s"))
+        await hub.asked.get()
+        await client.request("session/list", {})  # it was refused before
+    with pytest.raises(RpcError, match="away"):  # and not that it asked again
+        await closing

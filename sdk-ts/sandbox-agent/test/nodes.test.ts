@@ -1,0 +1,95 @@
+// A node that comes to the next hub a moment after its clients: what waits for it, and what is told at once that it is away.
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { SandboxAgentClient, type ConnectionState } from "sandbox-agent";
+import { expect, onTestFinished, test } from "vitest";
+import { WebSocket, WebSocketServer } from "ws";
+import { forNode } from "../src/passing.js";
+
+interface Message { id?: number; method: string; params?: { sessionId?: string } }
+
+/** A hub whose node is away for the next request with a method. */
+async function hub(method: string) {
+  const asked: string[] = [];
+  const opened = { was: () => {}, may: Promise.resolve() }; // of session s, again
+  let away = method;
+  const answer = async ({ id, method, params }: Message): Promise<object> => {
+    if (method === "initialize") return { id, result: { protocolVersion: 1, agentCapabilities: {} } };
+    asked.push(method);
+    if (method === "session/new") return { id, result: { sessionId: "s" } };
+    if (method === "session/resume" && params?.sessionId === "s") {
+      opened.was();
+      await opened.may;
+    } else if (method === away) {
+      away = "";
+      return { id, error: { code: -32603, message: "it is away", data: { type: "urn:sandbox-agent:error:node_offline" } } };
+    }
+    return { id, result: {} };
+  };
+  const server = createServer((_, response) => response.writeHead(404).end());
+  const sockets = new WebSocketServer({ server });
+  sockets.on("connection", (socket) => socket.on("message", (data: Buffer) => {
+    void answer(JSON.parse(data.toString()) as Message).then((said) => socket.send(JSON.stringify({ jsonrpc: "2.0", ...said })));
+  }));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new SandboxAgentClient({ baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, transport: "websocket", WebSocket: WebSocket as never, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  onTestFinished(async () => {
+    await client[Symbol.asyncDispose]();
+    server.close();
+  });
+  const cut = async () => {
+    const lost = new Promise<void>((resolve) => client.onState((state: ConnectionState) => state === "reconnecting" && resolve()));
+    for (const socket of sockets.clients) socket.terminate();
+    await lost;
+  };
+  /** Cuts the connection, and has the client wait for its session on the next one until what is returned is called. */
+  const attaching = async () => {
+    await client.newSession({ cwd: "/" });
+    const again = new Promise<void>((resolve) => (opened.was = resolve));
+    let go = () => {};
+    opened.may = new Promise<void>((resolve) => (go = resolve));
+    await cut();
+    await again;
+    return go;
+  };
+  return { client, asked, attaching, cut };
+}
+
+const away = { data: { type: "urn:sandbox-agent:error:node_offline" } };
+
+test("a client that connects for the first time is told at once", async () => {
+  const { client } = await hub("session/close");
+  await expect(client.closeSession("s")).rejects.toMatchObject(away);
+});
+
+test("so is one whose connection is there again", async () => {
+  const { client, cut } = await hub("session/close");
+  await client.newSession({ cwd: "/" });
+  await cut();
+  await client.listSessions();
+  await expect(client.closeSession("s")).rejects.toMatchObject(away);
+});
+
+test("what is asked while the sessions are attached again waits for the node", async () => {
+  const { client, asked, attaching } = await hub("session/close");
+  const go = await attaching();
+  const closing = client.closeSession("s");
+  go();
+  await closing;
+  expect(asked.filter((method) => method === "session/close")).toHaveLength(2);
+});
+
+test.each(["session/load", "session/resume"] as const)("%s waits for the node", async (method) => {
+  const { client, asked, attaching } = await hub(method);
+  const go = await attaching();
+  const before = asked.length;
+  const params = { sessionId: "other", cwd: "/" };
+  const opening = method === "session/load" ? client.loadSession(params) : client.resumeSession(params);
+  go();
+  await opening;
+  expect(asked.slice(before)).toEqual([method, method]);
+});
+
+test("a node is waited for no longer than half a minute", () => {
+  expect([forNode({ giveUpAfterMs: Infinity }), forNode(), forNode({ giveUpAfterMs: 5 })].map((retry) => retry.giveUpAfterMs)).toEqual([30_000, 30_000, 5]);
+});
