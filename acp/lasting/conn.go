@@ -121,7 +121,7 @@ type request struct {
 	sent     bool   // to some connection, perhaps in vain
 	again    int    // how often it was sent anew. Of restore
 	early    bool   // it is older than the connection
-	asks     bool   // it is the one of those in later that was sent, to find out whether their node has come
+	asks     bool   // it is sent once more, perhaps to find out whether its node has come, and what is behind it in later waits for the answer
 	attached bool   // to a session that the client was attached to before
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it

@@ -318,6 +318,7 @@ func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 			continue
 		}
 		delete(c.requests, id)
+		c.answeredLocked(r)
 		return []acp.Message{outcome(id, params)}
 	}
 	if c.turns {

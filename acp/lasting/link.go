@@ -327,6 +327,7 @@ func (c *Conn) down() {
 		}
 	}
 	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.ask != nil })
+	c.roomLocked()
 	clear(c.own)
 }
 

@@ -206,6 +206,42 @@ func TestConn_TheNodeComesLater_InOrder(t *testing.T) {
 			goesOn(t, p, p.two)
 		})
 	})
+	t.Run("all are taken back before a prompt", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			waiting(t, p)
+			for _, id := range []string{"4", "3"} {
+				p.sends(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, id)
+				if m, err := p.c.Read(t.Context()); err != nil || string(m.ID()) != id || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
+					t.Errorf("it was answered %s, %v", m.Frame(), err)
+				}
+			}
+			prompt := p.two.takes(t, acp.MethodSessionPrompt)
+			p.two.takes(t, acp.MethodSessionCancel) // it does not wait for the turn's end
+			p.two.toClient <- acp.NewResult(prompt.ID(), []byte(`{"stopReason":"cancelled"}`))
+			p.got(`{"jsonrpc":"2.0","id":5,"result":{"stopReason":"cancelled"}}`)
+			p.two.replies(t, acp.MethodSessionClose, `{}`)
+			p.got(`{"jsonrpc":"2.0","id":6,"result":{}}`)
+		})
+	})
+	t.Run("the node is away on the next connection, too", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			one, two, three := newWire(), newWire(), newWire()
+			p := pair{t: t, c: New(Options{Dial: dials(one, two, three)}), one: one, two: two}
+			attached(t, p.c, one)
+			waiting(t, p)
+			two.breakRead()
+			two.breakWrite()
+			three.welcome(t)
+			three.reattached(t, `[]`)
+			for range 2 {
+				three.away(t, acp.MethodSessionSetMode, offline)
+			}
+			three.replies(t, acp.MethodSessionSetMode, `{}`)
+			p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+			goesOn(t, p, three)
+			_ = p.c.Close()
+		})
+	})
 	for name, asked := range map[string]bool{"before they are sent once more": false, "as the first of them is": true} {
 		t.Run("the connection breaks, "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ type outgoing struct {
 
 // Write sends a message, now or with the next connection. ctx bounds the wait for
 // room among what waits; what has found room is sent, also when ctx ends. Write does not
-// return before that then, unless ctx can end.
+// return before that then, unless ctx can end, or the message waits behind a request whose node is away.
 func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 	for {
 		c.mu.Lock()
@@ -57,12 +57,11 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 				return context.Cause(c.ctx)
 			}
 		}
-		if m.Method() == acp.MethodCancelRequest {
-			if answer, ok := c.takenBackLocked(m); ok {
-				c.mu.Unlock()
-				c.giveAll(answer)
-				return nil
-			}
+		if c.namesWaitingLocked(m) != nil {
+			own := m.Clone()
+			c.work.Go(func() { c.takeBack(own) }) // the client may be the one that reads
+			c.mu.Unlock()
+			return nil
 		}
 		out, ok := c.outgoingLocked(m.Clone())
 		if !ok || c.waitsLocked(out) {

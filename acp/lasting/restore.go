@@ -81,6 +81,7 @@ func (c *Conn) nothingWaitsLocked() {
 		r.early, r.asks = true, false
 	}
 	c.soon.Stop()
+	c.roomLocked()
 }
 
 // reattach attaches to a session right behind what the client was given of it. A
@@ -304,9 +305,23 @@ func (c *Conn) again(live *link, r *request, frame acp.Message) (sent bool, err 
 	}
 	c.mu.Lock()
 	r.frame = frame
+	if r.session == "" || !r.mayAsk() {
+		c.mu.Unlock()
+		return true, c.behind(live, outgoing{m: frame, request: r})
+	}
+	waits := c.waitLocked(r.session)
+	c.laterLocked(r)
+	r.asks = !waits
 	c.mu.Unlock()
-	return true, c.behind(live, outgoing{m: frame, request: r})
+	if waits {
+		return true, nil
+	}
+	return true, live.Write(live.ctx, frame)
 }
+
+// mayAsk reports whether the request finds out whether its node has come: it is sent until it is answered otherwise, and what is
+// behind it waits for that.
+func (r *request) mayAsk() bool { return r.early && repeatable[r.method] }
 
 // onceMoreLocked reports whether a request is sent once more that was refused because its node is away: the node may be
 // coming to the hub that the connection is to now. Only requests that are older than the connection. What may have
@@ -331,8 +346,17 @@ func (c *Conn) onceMoreLocked(r *request, e *acp.Error) bool {
 	return true
 }
 
-// laterLocked has a request wait that was refused, before what was written later about its session.
+// laterLocked has a request wait, before what was written later about its session, of which some may be about to be sent.
 func (c *Conn) laterLocked(r *request) {
+	defer func() {
+		c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool {
+			if o.request != nil && o.request.asks || !c.waitsLocked(o) {
+				return false
+			}
+			o.done()
+			return true
+		})
+	}()
 	i := slices.IndexFunc(c.later, func(o outgoing) bool {
 		return o.m.Session() == r.session && (o.request == nil || o.request.n >= r.n)
 	})
@@ -357,70 +381,94 @@ func (c *Conn) behind(live *link, out outgoing) error {
 
 // waitsLocked has a message wait behind those of its session that wait for their node. It reports whether there are any.
 func (c *Conn) waitsLocked(out outgoing) bool {
-	id := out.m.Session()
-	if out.ask != nil || id == "" || !slices.ContainsFunc(c.later, func(o outgoing) bool { return o.m.Session() == id }) {
+	if out.ask != nil || !c.waitLocked(out.m.Session()) {
 		return false
 	}
 	c.later = append(c.later, out)
 	return true
 }
 
-// askAgainLocked sends the first request of each session that waits for its node. What is behind it waits for its answer.
+// waitLocked reports whether something about a session waits for its node.
+func (c *Conn) waitLocked(id string) bool {
+	return id != "" && slices.ContainsFunc(c.later, func(o outgoing) bool { return o.m.Session() == id })
+}
+
+// askAgainLocked sends what waits for nodes, as goOnLocked does.
 func (c *Conn) askAgainLocked() {
 	c.pausing = false
-	seen := map[string]bool{}
+	c.goOnLocked(func(string) bool { return true })
+}
+
+// goOnLocked sends what waits in sessions, up to the first request of each that may ask. What is behind that waits for its answer.
+func (c *Conn) goOnLocked(in func(session string) bool) {
+	asked := map[string]bool{}
 	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool {
 		id := o.m.Session()
-		first := id == "" || !seen[id]
-		if first && o.request == nil { // what it was behind was taken back
+		switch {
+		case !in(id) || asked[id]:
+			return false
+		case o.request == nil || !o.request.mayAsk():
 			c.queueLocked(o)
 			return true
-		}
-		seen[id] = true
-		if first && !o.request.asks {
+		case !o.request.asks:
 			o.request.asks, o.request.sent = true, false
 			c.queueLocked(o)
 		}
+		asked[id] = id != ""
 		return false
 	})
 }
 
-// answeredLocked takes a request that has its answer from those that wait for their node. If it was asked again, what
-// is behind it goes on.
+// answeredLocked takes a request that has its answer from those that wait for their node. If it was sent, what is behind it
+// goes on.
 func (c *Conn) answeredLocked(r *request) {
+	defer c.roomLocked()
 	i := slices.IndexFunc(c.later, func(o outgoing) bool { return o.request == r })
 	if i < 0 {
 		return
 	}
 	c.later = slices.Delete(c.later, i, i+1)
-	c.roomLocked()
-	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool {
-		if !r.asks || r.session == "" || o.m.Session() != r.session {
-			return false
-		}
-		if o.request != nil {
-			o.request.sent = false
-		}
-		c.queueLocked(o)
-		return true
-	})
+	if r.asks && r.session != "" {
+		c.goOnLocked(func(id string) bool { return id == r.session })
+	}
 }
 
-// takenBackLocked takes a $/cancel_request of the client: what waits for its node is answered as cancelled.
-func (c *Conn) takenBackLocked(m acp.Message) (answer []acp.Message, ok bool) {
+// namesWaitingLocked returns the request that a $/cancel_request names, nil unless it waits for its node.
+func (c *Conn) namesWaitingLocked(m acp.Message) *request {
+	if m.Method() != acp.MethodCancelRequest {
+		return nil
+	}
 	id, _ := rawjson.Member(m.Params(), "requestId")
 	r := c.requests[acp.ID(id)]
 	if r == nil || r.asks || !slices.ContainsFunc(c.later, func(o outgoing) bool { return o.request == r }) {
-		return nil, false
+		return nil
 	}
-	return c.respondedLocked(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the request was cancelled before its node came"))), true
+	return r
+}
+
+// takeBack answers the request that a $/cancel_request names as cancelled, if that still waits for its node.
+func (c *Conn) takeBack(m acp.Message) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	var answer []acp.Message
+	c.mu.Lock()
+	if r := c.namesWaitingLocked(m); r != nil {
+		answer = slices.Clone(c.respondedLocked(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the request was cancelled before its node came"))))
+	} else {
+		c.queueLocked(outgoing{m: m})
+	}
+	c.mu.Unlock()
+	c.giveAll(answer)
 }
 
 // answer gives the client a response in the gateway's place.
 func (c *Conn) answer(m acp.Message) {
 	c.mu.Lock()
-	_, open := c.requests[m.ID()]
-	delete(c.requests, m.ID())
+	r, open := c.requests[m.ID()]
+	if open {
+		delete(c.requests, m.ID())
+		c.answeredLocked(r)
+	}
 	c.mu.Unlock()
 	if open {
 		c.give(m)
