@@ -682,21 +682,34 @@ func (c *Client) attach(l *line, m *acp.Message) (_ *session, fresh bool, err er
 	s := newSession(c, l, id)
 	s.moving = moveUnheard
 	c.sessions[id] = s
-	before, wasLost := c.lost[id]
-	if wasLost {
-		before.s.over = c.lostLocked(before.s)
-	}
-	delete(c.lost, id)
+	before := c.overLocked(id)
 	c.mu.Unlock()
-	if wasLost {
-		c.Detach(before.s)
+	c.attachInPlaceOf(before, s)
+	return s, true, nil
+}
+
+// overLocked takes the session with the id from those that are lost, for the client opens it anew. It is nil if it is none of
+// those. Client.mu is held.
+func (c *Client) overLocked(id string) *session {
+	lost, is := c.lost[id]
+	if !is {
+		return nil
+	}
+	lost.s.over = c.lostLocked(lost.s)
+	delete(c.lost, id)
+	return lost.s
+}
+
+// attachInPlaceOf attaches the client to a session in the place of a lost one, if there is one; what waits there is refused.
+func (c *Client) attachInPlaceOf(before, s *session) {
+	if before != nil {
+		c.Detach(before)
 	}
 	c.AttachFrom(s, 0)
-	if wasLost {
-		res := acp.NewError("0", viewer.ErrorOf(before.s.over))
-		c.refuse(before.s, &res)
+	if before != nil {
+		res := acp.NewError("0", viewer.ErrorOf(before.over))
+		c.refuse(before, &res)
 	}
-	return s, true, nil
 }
 
 // detach takes a session from the connection.

@@ -47,13 +47,10 @@ func (c *Client) loadCopy(q *viewer.Request, m *acp.Message, why error) error {
 		c.mu.Unlock()
 		return why
 	}
-	before, had := c.lost[id]
+	before := c.overLocked(id)
 	c.lost[id] = lost{s, "it was loaded from the hub's copy while its node was away"}
 	c.mu.Unlock()
-	if had {
-		c.Detach(before.s)
-	}
-	c.AttachFrom(s, 0)
+	c.attachInPlaceOf(before, s)
 	if !c.begin(func() {
 		for m, err := range from.Updates {
 			if err != nil {

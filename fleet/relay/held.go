@@ -123,7 +123,7 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 		at = s.place
 	}
 	free := s.sender == nil && !s.awaitsLocked() && len(s.held) == 0
-	cancelled := s.cancelled > at // what is asked once more is still cancelled
+	cancelled := m.Method() == acp.MethodSessionPrompt && s.cancelled > at // one that is sent once more is still cancelled
 	if free && (!cancelled || s.passedLocked(at)) {
 		err := c.lostLocked(s)
 		if err == nil {
@@ -136,8 +136,9 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 		return f(at, nil)
 	}
 	if !again && (s.waiting >= maxHeld || s.bytes > 0 && s.bytes+bytes > maxHeldBytes) {
+		n, size := s.waiting, s.bytes
 		c.mu.Unlock()
-		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", s.waiting, s.id, s.at().node)
+		return problem.New(problem.TooManyRequests, "requests wait for session %q to be opened at %s, %d with %d bytes: try again when some of them were answered", s.id, s.at().node, n, size)
 	}
 	s.waiting++
 	s.bytes += bytes
