@@ -40,7 +40,7 @@ func otherSystem(t *testing.T, dir string) string {
 			}
 		}
 	}
-	t.Fatal("all folders are in one file system")
+	t.Fatal("this test needs a folder in another file system: /dev/shm, /tmp, /var/tmp or that of the repository")
 	return ""
 }
 

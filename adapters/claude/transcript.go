@@ -82,6 +82,9 @@ func (t transcripts) find(id, cwd string) (string, error) {
 		}
 	}
 	if elsewhere == "" {
+		if err := bridge.CanList(t.projects); err != nil {
+			return "", err
+		}
 		return "", bridge.NotFound(schema.SessionID(id))
 	}
 	there := summarize(elsewhere).cwd

@@ -87,6 +87,9 @@ func (c conversations) find(id, cwd string) (string, error) {
 		return "", bridge.NotFound(schema.SessionID(id))
 	}
 	missing := error(bridge.NotFound(schema.SessionID(id)))
+	if err := bridge.CanList(c.dir); err != nil {
+		missing = err
+	}
 	for _, f := range c.glob("*_" + id + ".jsonl") {
 		head, err := header(f)
 		switch {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -325,7 +326,7 @@ func exists(file string) bool {
 		return false
 	}
 	_, err := os.Stat(file)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist) // else it says itself why it cannot be read
 }
 
 func (s *session) unparsed(line []byte, reason error) {

@@ -170,6 +170,7 @@ func (s *Session) EndLostCalls() {
 			batch, err := cur.Next(nil, 256<<10)
 			if err != nil {
 				s.logger().Error("look for open calls in the log", "err", err)
+				s.unread.Store(true)
 				return
 			}
 			if len(batch) == 0 {

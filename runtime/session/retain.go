@@ -119,7 +119,9 @@ func (s *Session) trim(keep journal.Keep) int64 {
 	if s.catchUp(everything); s.behind.Load() {
 		return 0 // what the record does not know would be gone
 	}
-	s.EndLostCalls() // that they began would be gone
+	if s.EndLostCalls(); s.unread.Load() { // that they began would be gone
+		return 0
+	}
 	if !s.whole.TryLock() {
 		return 0 // they go when nobody reads them
 	}

@@ -40,6 +40,7 @@ type Session struct {
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
 	lostCalls sync.Once              // of EndLostCalls
+	unread    atomic.Bool            // it could not read the log
 	whole     sync.RWMutex           // read by who needs all events that there are, written while some are let go
 	catching  sync.Mutex             // held by catchUp
 	behind    atomic.Bool            // the log may say what the record does not know

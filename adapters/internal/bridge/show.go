@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -155,6 +157,22 @@ func NotFound(id schema.SessionID) *acp.Error {
 func IsNotFound(err error) bool {
 	e, ok := errors.AsType[*acp.Error](err)
 	return ok && e.Code == acp.CodeResourceNotFound
+}
+
+// CanList returns why a folder cannot be looked through, in which a conversation may be; nil also where there is none.
+func CanList(dir string) error {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for a conversation: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Readdirnames(1); err != nil && err != io.EOF {
+		return fmt.Errorf("look for a conversation: %w", err)
+	}
+	return nil
 }
 
 // Notice shows what an agent reports beside the conversation. Clients that do not know
