@@ -6,6 +6,8 @@ import { RowView, type PromptActions } from "./RowView.js";
 
 /** How near to its end a list is at its end. */
 const near = 48;
+/** How long the browser moves the list for one key, at most, in milliseconds. */
+const step = 400;
 
 /** How often it is looked whether the end is reached, behind the last change. */
 const maxTries = 8;
@@ -40,6 +42,7 @@ function estimate(row: Row | undefined): number {
 export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked, prompts }: { prompts?: PromptActions | undefined; rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
+  const leaves = useRef(0); // until when a key moves the list up
   const placed = useRef({ top: 0, height: 0 }); // where the list itself has scrolled to, and how high it was
   const aim = useRef<string>(undefined); // the key of the row that was asked for, until a person moves the list
   const [away, setAway] = useState(false);
@@ -63,7 +66,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   const look = useCallback((element: HTMLElement) => {
     const { scrollTop: top, clientHeight: height } = element;
     const rest = element.scrollHeight - top - height;
-    if (rest <= near) stuck.current ||= aim.current === undefined; // not on the way from there to a row
+    if (rest <= near) stuck.current ||= aim.current === undefined && performance.now() > leaves.current; // not on the way from there to a row, or up
     else if (stuck.current && top < placed.current.top - 2 && height === placed.current.height) {
       stuck.current = false;
       virtual.cancelScroll();
@@ -87,6 +90,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   const toEnd = useCallback(() => {
     const element = scroller.current;
     stuck.current = true;
+    leaves.current = 0;
     if (element) placed.current = { top: element.scrollTop, height: element.clientHeight }; // wherever it was; it may be at its end already
     aim.current = undefined;
     setAway(false);
@@ -147,6 +151,16 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     const element = scroller.current;
     if (!element) return;
     const onScroll = () => look(element);
+    let looks: ReturnType<typeof setTimeout> | undefined;
+    // The browser moves it upwards in steps, of which the first ones are as near to the end as it was.
+    const onUp = (event: KeyboardEvent) => {
+      if (event.target !== element || event.altKey || event.ctrlKey || event.metaKey || !(event.key === "PageUp" || event.key === "ArrowUp" || event.key === " " && event.shiftKey)) return;
+      stuck.current = false;
+      leaves.current = performance.now() + step;
+      virtual.cancelScroll();
+      clearTimeout(looks);
+      looks = setTimeout(() => look(element), step + 50); // there may be nowhere to go
+    };
     // The browser goes there in steps, to where the ends were when it began: rows that come into sight on the way move them.
     const onKey = (event: KeyboardEvent) => {
       if (event.target !== element || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || (event.key !== "Home" && event.key !== "End")) return;
@@ -161,6 +175,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     const moves = ["wheel", "touchmove", "keydown", "pointerdown"] as const;
     element.addEventListener("scroll", onScroll, { passive: true });
     element.addEventListener("keydown", onKey);
+    element.addEventListener("keydown", onUp);
     for (const type of moves) element.addEventListener(type, onMove, { passive: true });
     // The window got smaller or larger, the keyboard of a phone came up.
     const sizes = new ResizeObserver(() => stuck.current && toEnd());
@@ -168,6 +183,8 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     return () => {
       element.removeEventListener("scroll", onScroll);
       element.removeEventListener("keydown", onKey);
+      element.removeEventListener("keydown", onUp);
+      clearTimeout(looks);
       for (const type of moves) element.removeEventListener(type, onMove);
       sizes.disconnect();
     };
