@@ -17,6 +17,18 @@ func (w *wire) away(t *testing.T, method string, why *problem.Error) acp.Message
 	return m
 }
 
+// staysAway refuses all messages like that, until the connection ends.
+func (w *wire) staysAway() {
+	for {
+		select {
+		case m := <-w.toGateway:
+			w.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
+		case <-w.closing:
+			return
+		}
+	}
+}
+
 // The connection is to another hub now, to which the node comes a moment later.
 func TestConn_TheNodeComesLater(t *testing.T) {
 	withPair(t, func(t *testing.T, p pair) {
@@ -41,16 +53,7 @@ func TestConn_TheNodeDoesNotCome(t *testing.T) {
 		p.one.takes(t, acp.MethodSessionPrompt)
 		p.breaks()
 		began := time.Now()
-		go func() {
-			for {
-				select {
-				case m := <-p.two.toGateway:
-					p.two.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
-				case <-p.two.closing:
-					return
-				}
-			}
-		}()
+		go p.two.staysAway()
 		if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || m.Err() == nil {
 			t.Errorf("the prompt was answered %s, %v", m.Frame(), err)
 		}
@@ -125,16 +128,7 @@ func TestConn_TheNodeComesLater_ForRequests(t *testing.T) {
 			p.breaks()
 			p.two.reattached(t, `[]`)
 			began := time.Now()
-			go func() {
-				for {
-					select {
-					case m := <-p.two.toGateway:
-						p.two.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
-					case <-p.two.closing:
-						return
-					}
-				}
-			}()
+			go p.two.staysAway()
 			if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || m.Err() == nil {
 				t.Errorf("it was answered %s, %v", m.Frame(), err)
 			}

@@ -17,15 +17,23 @@ import (
 	"testing"
 )
 
+// newDaemon returns a command line for a daemon of the test's own, with its data directory, and what ends it.
+func newDaemon(t *testing.T) (c *commandLine, dir string, end func()) {
+	t.Helper()
+	dir = t.TempDir()
+	mark := "daemon-" + t.Name()
+	c = &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"="+mark)}
+	return c, dir, func() {
+		c.run("daemon", "stop")
+		(&gateway{t: t}).awaitNoProcess(mark)
+	}
+}
+
 func TestDaemon(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
+	c, dir, end := newDaemon(t)
+	defer end()
 	g := &gateway{t: t}
-	defer func() {
-		c.run("daemon", "stop")
-		g.awaitNoProcess("daemon-" + t.Name())
-	}()
 	type state struct {
 		PID     int
 		URL     string
@@ -328,11 +336,8 @@ func interrupted(t *testing.T, g *gateway, c *commandLine, dir string, sig sysca
 // Clients know the port of one that took any.
 func TestDaemon_KeepsItsPort(t *testing.T) {
 	t.Parallel()
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+t.TempDir(), markName+"=daemon-"+t.Name())}
-	defer func() {
-		c.run("daemon", "stop")
-		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
-	}()
+	c, _, end := newDaemon(t)
+	defer end()
 	last := ""
 	// run returns the address, and whether it is that of before.
 	run := func(how string, flags ...string) (same bool) {
@@ -381,12 +386,8 @@ func TestDaemon_KeepsItsPort(t *testing.T) {
 // Without its flags it would have no token, and be another gateway than before.
 func TestDaemon_LostItsFlags(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
-	defer func() {
-		c.run("daemon", "stop")
-		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
-	}()
+	c, dir, end := newDaemon(t)
+	defer end()
 	flags := filepath.Join(dir, "daemon", "args.json")
 	if err := os.Mkdir(filepath.Dir(flags), 0o700); err != nil {
 		t.Fatal(err)

@@ -171,12 +171,8 @@ func TestFollow_Ends(t *testing.T) {
 // each line of the list does, and a folder in which something may have changed meanwhile says so.
 func TestFollow_DaemonRestart(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
-	defer func() {
-		c.run("daemon", "stop")
-		(&gateway{t: t}).awaitNoProcess("daemon-" + t.Name())
-	}()
+	c, dir, end := newDaemon(t)
+	defer end()
 	do := func(args ...string) (out, errOut string) {
 		t.Helper()
 		code, out, errOut := c.run(args...)
