@@ -635,7 +635,7 @@ func handOver(o store.Owner, node string, last uint64, lost bool, missing uint64
 func (m *move) open(ctx context.Context, s runtime.SessionInfo) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
 	defer cancel()
-	return m.h.tellNode(ctx, m.caller, m.to, s.Agent, request{"session/resume", map[string]any{"sessionId": s.ID, "cwd": s.Cwd, "mcpServers": []any{}}})
+	return m.h.tellNode(ctx, m.caller, m.to, s.Agent, request{"session/resume", map[string]any{"sessionId": s.ID, "mcpServers": []any{}}})
 }
 
 // takeBack undoes a move whose session the new node does not open, and says so.
@@ -659,7 +659,7 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 	if err == nil {
 		err = m.h.tellNode(within, m.caller, m.from, here.Agent,
 			request{"_sandboxagent/session/set_metadata", map[string]any{"sessionId": here.ID, "metadata": metadata}},
-			request{"session/resume", map[string]any{"sessionId": here.ID, "cwd": here.Cwd, "mcpServers": []any{}}})
+			request{"session/resume", map[string]any{"sessionId": here.ID, "mcpServers": []any{}}})
 		_, noted := m.settle(within, func(o store.Owner) *store.Owner {
 			if err != nil {
 				return handOver(o, m.to, here.EventCount, false, 0, "")

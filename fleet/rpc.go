@@ -191,9 +191,9 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 		if _, err := n.Node(t, o.Node); err != nil {
 			return relay.Found{}, n.h.wentTo(s, o)
 		}
-		return relay.Found{Node: o.Node, Agent: s.Info.Agent, Cwd: o.Cwd}, nil
+		return relay.Found{Node: o.Node, Agent: s.Info.Agent}, nil
 	}
-	return relay.Found{Node: s.Node, Agent: s.Info.Agent, Cwd: s.Info.Cwd}, nil
+	return relay.Found{Node: s.Node, Agent: s.Info.Agent}, nil
 }
 
 // Moving implements [relay.Fleet].

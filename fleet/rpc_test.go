@@ -793,6 +793,25 @@ func TestRPC_DeletedWhileAnotherHasItOpen(t *testing.T) {
 	}
 }
 
+// A session is deleted, and another client acts on it at once: whatever of that the hub has heard by then, there is none,
+// and what its agent may still have is not opened.
+func TestRPC_JustDeleted(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	deletes, late := h.hello(adminToken), h.hello(adminToken)
+	for range 10 {
+		s := deletes.session("one")
+		h.knows(s, "one", 0)
+		deletes.must("session/delete", `{"sessionId":"`+s+`"}`)
+		for heard := false; !heard; {
+			heard = !slices.ContainsFunc(h.store.Sessions(), func(one *store.Session) bool { return one.Session == s })
+			if m := late.call("session/prompt", prompt(s, "late")); errorKind(m) != "session_not_found" {
+				t.Fatalf("session/prompt: %s", m.Frame())
+			}
+		}
+	}
+}
+
 // Who may only read has no agent started, whichever it names, and opens no session that is closed.
 func TestRPC_WhoWatchesChangesNothing(t *testing.T) {
 	h := startCopier(t)

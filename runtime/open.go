@@ -315,6 +315,12 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, notFound(m.Session()))
 		return
 	}
+	if s == nil && rawjson.MemberString(m.Params(), "cwd") == "" {
+		err := notFound(m.Session())
+		err.Message += ": to open one that only its agent has, name its directory in params.cwd"
+		q.Fail(nil, err)
+		return
+	}
 	if s == nil {
 		c.openForeign(q, m)
 		return

@@ -332,6 +332,12 @@ func TestOpen_FromElsewhereFails(t *testing.T) {
 	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`, shared: make(chan sent, 64)}, &fakeAgent{id: "other"}
 	r := newRuntime(t, t.TempDir(), a, cannot)
 	tc := connect(t, r, "")
+	for _, method := range []string{"session/load", "session/resume"} { // no agent is asked without a directory
+		_, res := tc.until(tc.request(method, `{"sessionId":"theirs","mcpServers":[]}`))
+		if res.Err() == nil || !strings.Contains(res.Err().Message, "params.cwd") || !strings.Contains(string(res.Err().Data), "session_not_found") {
+			t.Errorf("%s without cwd: %s", method, res.Frame())
+		}
+	}
 	const params = `{"sessionId":"theirs","cwd":"/w"}`
 	for range 2 {
 		id := tc.request("session/resume", params)

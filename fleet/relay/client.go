@@ -409,7 +409,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		s.asked()
 		at, sent := c.beginOpen(s), m
 		if !c.token.Scope.Allows(store.ScopeDrive) {
-			own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m, c.cwdAt(s, at)))
+			own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m))
 			sent = &own
 		}
 		err := at.call(q, sent, func(res *acp.Message) {
@@ -439,13 +439,9 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 }
 
 // watchingParams are the params with which somebody opens a session who may only read:
-// nothing in them changes the session or names a program.
-func watchingParams(m *acp.Message, cwd string) json.RawMessage {
-	o := rawjson.Object{}.String("sessionId", m.Session())
-	if cwd != "" {
-		o = o.String("cwd", cwd)
-	}
-	o = o.Raw("mcpServers", []byte("[]"))
+// nothing in them changes the session or names a program, or a directory for one.
+func watchingParams(m *acp.Message) json.RawMessage {
+	o := rawjson.Object{}.String("sessionId", m.Session()).Raw("mcpServers", []byte("[]"))
 	if from, ok := rawjson.Member(m.Params(), "replayFrom"); ok {
 		o = o.Raw("replayFrom", from)
 	}

@@ -76,7 +76,7 @@ type Destination struct {
 
 // Found is a session of the store.
 type Found struct {
-	Node, Agent, Cwd string
+	Node, Agent string
 }
 
 // Copy is what the store has of a session.

@@ -365,7 +365,8 @@ func (c *Client) endOpen(s *session, ok bool) {
 }
 
 // join opens a session that the client acts on and has not opened, before what waits: its events from now on
-// are the connection's, also when the way to the node breaks. One that goes elsewhere is opened there.
+// are the connection's, also when the way to the node breaks. One that goes elsewhere is opened there. No directory is
+// named: of a session that was just deleted a node would then open what its agent still has of it.
 func (c *Client) join(s *session, first bool) {
 	send := func(by *sender, refused *acp.Message) {
 		if refused != nil {
@@ -387,11 +388,7 @@ func (c *Client) join(s *session, first bool) {
 			}
 			c.release(s, by, refused)
 		}
-		o := rawjson.Object{}.String("sessionId", s.id)
-		if cwd := c.cwdAt(s, at); cwd != "" {
-			o = o.String("cwd", cwd)
-		}
-		m := acp.NewRequest("0", acp.MethodSessionResume, o.Raw("mcpServers", []byte("[]")).End())
+		m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End())
 		if err := at.call(nil, &m, opened); err != nil {
 			res := acp.NewError("0", viewer.ErrorOf(err))
 			opened(&res)
@@ -402,14 +399,4 @@ func (c *Client) join(s *session, first bool) {
 	by := s.sendsLocked()
 	c.mu.Unlock()
 	c.release(s, by, nil)
-}
-
-// cwdAt returns the directory that a session has at a node, "" if that is not known.
-func (c *Client) cwdAt(s *session, at *line) string {
-	for _, node := range []string{at.node, ""} { // what the store has of a node may come later than the session
-		if found, err := c.g.find(c.token, s.id, node); err == nil && found.Node == at.node && found.Cwd != "" {
-			return found.Cwd
-		}
-	}
-	return ""
 }

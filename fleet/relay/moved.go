@@ -172,11 +172,8 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	from.forsake(s)
 	left := o.Other(from.node)
 	after := s.passed(left.LastSeq)
-	params := rawjson.Object{}.String("sessionId", s.id)
-	if o.Cwd != "" {
-		params = params.String("cwd", o.Cwd)
-	}
-	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params.Raw("mcpServers", []byte("[]")).End(), strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
+	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
+	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
 		further := c.hasLeft(s, to, res)
 		c.mu.Lock()

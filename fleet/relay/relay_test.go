@@ -327,7 +327,7 @@ func TestRequest_ForASessionThatIsNotOpen(t *testing.T) {
 		}
 		a := w.dialed("a")
 		resume := a.takes("session/resume")
-		if got := string(resume.Params()); got != `{"sessionId":"s","cwd":"/work","mcpServers":[]}` {
+		if got := string(resume.Params()); got != `{"sessionId":"s","mcpServers":[]}` {
 			t.Errorf("it is opened with %s", got)
 		}
 		a.answers(resume, `{}`)
@@ -390,7 +390,7 @@ func TestScope_WhoWatches(t *testing.T) {
 			t.Errorf("the node is to start %q, want the session's own", agent)
 		}
 		c.answers(m, `{"protocolVersion":1}`)
-		if got := string(c.takes("session/load").Params()); got != `{"sessionId":"s","cwd":"/work","mcpServers":[],"_meta":{"sandboxagent.dev":{"after":3}}}` {
+		if got := string(c.takes("session/load").Params()); got != `{"sessionId":"s","mcpServers":[],"_meta":{"sandboxagent.dev":{"after":3}}}` {
 			t.Errorf("it is opened with %s", got)
 		}
 		e.send(`{"jsonrpc":"2.0","id":2,"method":"_sandboxagent/session/get","params":{"_meta":{"sandboxagent.dev":{"node":"a"}}}}`)

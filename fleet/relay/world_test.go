@@ -148,7 +148,7 @@ func (w *world) Find(_ store.Token, id, node string) (Found, error) {
 	if !ok || node != "" && node != at {
 		return Found{}, problem.New(problem.SessionNotFound, "no session %s", id)
 	}
-	return Found{Node: at, Agent: "mock", Cwd: "/work"}, nil
+	return Found{Node: at, Agent: "mock"}, nil
 }
 
 func (w *world) Moving(store.Token, string) (*store.Owner, string) {
