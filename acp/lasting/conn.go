@@ -104,6 +104,7 @@ type Conn struct {
 	lastOwn  int
 	restored int          // how many connections were brought to where the ones before them were, or are being
 	since    awake.Moment // since when the last of them is
+	renewing bool         // the last of them is not there yet: later has what is recovered, and the queue what is behind all of that
 	names    string       // begins the names of prompts
 
 	lost time.Time // since when there is no connection; zero while there is. Of run and of what it waits for

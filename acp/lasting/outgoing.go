@@ -64,7 +64,7 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 			return nil
 		}
 		out, ok := c.outgoingLocked(m.Clone())
-		if !ok || c.waitsLocked(out) {
+		if !ok || !c.renewing && c.waitsLocked(out) {
 			c.mu.Unlock()
 			return nil
 		}

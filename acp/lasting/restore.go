@@ -67,15 +67,27 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 			return err
 		}
 	}
-	return last.cancelAgain(c, live)
+	if err := last.cancelAgain(c, live); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewing = false
+	c.queueWaitsLocked(all)
+	c.goOnLocked(all)
+	return nil
 }
 
 // nothingWaitsLocked ends what was begun for nodes that were away on the connection before: what was sent is recovered, the
 // rest is sent behind that. All requests are older than the next connection.
 func (c *Conn) nothingWaitsLocked() {
+	if c.renewing { // it broke before that was done: all of this is recovered once more
+		c.later = nil
+	}
+	c.renewing = true
 	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.request != nil && o.request.asks }) // it is among the others
 	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool { return o.request != nil && o.request.sent })
-	c.queue = append(c.later, c.queue...)
+	c.queue = append(c.queue, c.later...) // what was released before
 	c.later, c.paused, c.pausing = nil, 0, false
 	for _, r := range c.requests {
 		r.early, r.asks = true, false
@@ -348,15 +360,7 @@ func (c *Conn) onceMoreLocked(r *request, e *acp.Error) bool {
 
 // laterLocked has a request wait, before what was written later about its session, of which some may be about to be sent.
 func (c *Conn) laterLocked(r *request) {
-	defer func() {
-		c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool {
-			if o.request != nil && o.request.asks || !c.waitsLocked(o) {
-				return false
-			}
-			o.done()
-			return true
-		})
-	}()
+	defer c.queueWaitsLocked(func(id string) bool { return id == r.session })
 	i := slices.IndexFunc(c.later, func(o outgoing) bool {
 		return o.m.Session() == r.session && (o.request == nil || o.request.n >= r.n)
 	})
@@ -366,6 +370,22 @@ func (c *Conn) laterLocked(r *request) {
 		return
 	}
 	c.later = slices.Insert(c.later, i, outgoing{m: r.frame, request: r})
+}
+
+func all(string) bool { return true }
+
+// queueWaitsLocked has what is about to be sent in sessions wait, as waitsLocked does. What is being restored comes before all of it.
+func (c *Conn) queueWaitsLocked(in func(session string) bool) {
+	if c.renewing {
+		return
+	}
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool {
+		if !in(o.m.Session()) || o.request != nil && o.request.asks || !c.waitsLocked(o) {
+			return false
+		}
+		o.done()
+		return true
+	})
 }
 
 // behind sends a message of a restore, or has it wait as waitsLocked does.
@@ -396,7 +416,7 @@ func (c *Conn) waitLocked(id string) bool {
 // askAgainLocked sends what waits for nodes, as goOnLocked does.
 func (c *Conn) askAgainLocked() {
 	c.pausing = false
-	c.goOnLocked(func(string) bool { return true })
+	c.goOnLocked(all)
 }
 
 // goOnLocked sends what waits in sessions, up to the first request of each that may ask. What is behind that waits for its answer.
@@ -428,7 +448,7 @@ func (c *Conn) answeredLocked(r *request) {
 		return
 	}
 	c.later = slices.Delete(c.later, i, i+1)
-	if r.asks && r.session != "" {
+	if r.asks && r.session != "" && !c.renewing {
 		c.goOnLocked(func(id string) bool { return id == r.session })
 	}
 }
