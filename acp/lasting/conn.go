@@ -129,6 +129,7 @@ type request struct {
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
+	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
 }

@@ -314,7 +314,11 @@ func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 		s.turn = turn{}
 	}
 	for id, r := range c.requests {
-		if r.name == "" || r.name != name || c.two { // in version 2 a prompt was answered when it began
+		switch {
+		case r.name == "" || r.name != name:
+			continue
+		case c.two: // a prompt is answered when it begins, which can come on another way than its events
+			r.over = true
 			continue
 		}
 		delete(c.requests, id)

@@ -20,23 +20,26 @@ import (
 // is answered once; what a session says comes once, in order, and before the answer to its prompt; prompts run once at most,
 // in the order in which they were written; a cancel ends nothing that was written behind it; what was set last counts.
 func TestConn_RandomSessions(t *testing.T) {
-	seeds := 100
+	seeds := 60
 	if testing.Short() {
-		seeds = 25
+		seeds = 15
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := &world{t: t, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{"a": {}, "b": {}}}
-				w.client()
+		for version := 1; version <= 2; version++ {
+			t.Run(fmt.Sprintf("version %d, %d", version, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &world{t: t, two: version == 2, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{"a": {}, "b": {}}}
+					w.client()
+				})
 			})
-		})
+		}
 	}
 }
 
 // world is a hub, of which all is known.
 type world struct {
 	t        *testing.T
+	two      bool       // it speaks version 2 of the protocol
 	mu       sync.Mutex // guards all that follows
 	rnd      *rand.Rand
 	breaks   int // connections that break
@@ -166,7 +169,7 @@ func (w *world) goOn(at *wire) (out []acp.Message) {
 			p := s.queue[0]
 			switch {
 			case !p.begun:
-				w.begins(s, p)
+				w.begins(s, p, at)
 			case p.cancelled, w.chance(30):
 				w.ends(id, s, p, at)
 			default:
@@ -179,12 +182,15 @@ func (w *world) goOn(at *wire) (out []acp.Message) {
 	return out
 }
 
-func (w *world) begins(s *far, p *turnOf) {
+func (w *world) begins(s *far, p *turnOf, at *wire) {
 	if p.n <= s.newest {
 		w.t.Errorf("prompt %d begins behind %d", p.n, s.newest)
 	}
 	s.newest, p.begun = p.n, true
 	s.log = append(s.log, entry{acp.MethodSessionPrompt, fmt.Sprintf(`"_meta":{"sandboxagent.dev":{"promptId":%q}}`, p.name)})
+	if w.two && p.from == at && s.at == at {
+		s.answers = append(s.answers, acp.NewResult(p.id, fmt.Appendf(nil, `{"messageId":"sa.%d"}`, len(s.log))))
+	}
 }
 
 func (w *world) ends(id string, s *far, p *turnOf, at *wire) {
@@ -199,7 +205,7 @@ func (w *world) ends(id string, s *far, p *turnOf, at *wire) {
 	s.ended[p.name] = result
 	s.queue = s.queue[1:]
 	s.log = append(s.log, entry{methodTurnEnded, fmt.Sprintf(`"promptId":%q,"result":%s`, p.name, result)})
-	if p.from == at && s.at == at {
+	if !w.two && p.from == at && s.at == at {
 		s.answers = append(s.answers, acp.NewResult(p.id, []byte(result)))
 	}
 }
@@ -211,13 +217,27 @@ func (w *world) told(id string, at *wire) (out []acp.Message) {
 		return nil
 	}
 	for ; s.shown < len(s.log); s.shown++ {
-		if e := s.log[s.shown]; e.method != acp.MethodSessionPrompt {
-			out = append(out, acp.MustParse(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"sessionId":%q,%s,"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, e.method, id, e.params, s.shown+1)))
+		e := s.log[s.shown]
+		if w.two && e.method != acp.MethodSessionUpdate {
+			out = append(out, s.state(id, e.method == acp.MethodSessionPrompt, s.shown+1))
+		}
+		if e.method != acp.MethodSessionPrompt {
+			out = append(out, shown(id, e, s.shown+1))
 		}
 	}
 	out = append(out, s.answers...)
 	s.answers = nil
 	return out
+}
+
+// state is what tells the client of version 2 whether a turn goes on.
+func (s *far) state(id string, on bool, seq int) acp.Message {
+	state := map[bool]string{true: "running", false: "idle"}[on]
+	return shown(id, entry{acp.MethodSessionUpdate, fmt.Sprintf(`"update":{"sessionUpdate":"state_update","state":%q}`, state)}, seq)
+}
+
+func shown(id string, e entry, seq int) acp.Message {
+	return acp.MustParse(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"sessionId":%q,%s,"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, e.method, id, e.params, seq))
 }
 
 // take handles a message of the client, and returns what is said for it.
@@ -229,7 +249,7 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 	}
 	switch {
 	case m.Method() == acp.MethodInitialize:
-		return result(`{"protocolVersion":1}`)
+		return result(`{"protocolVersion":%d}`, map[bool]int{false: 1, true: 2}[w.two])
 	case s == nil:
 		return result(`{}`)
 	case s.away && m.IsRequest():
@@ -240,11 +260,14 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 	switch m.Method() {
 	case acp.MethodSessionLoad, acp.MethodSessionResume:
 		after, given := uintOf(m.Meta(), "after")
-		if !given && m.Method() == acp.MethodSessionResume {
+		if _, replays := rawjson.Member(m.Params(), "replayFrom"); !given && m.Method() == acp.MethodSessionResume && !replays {
 			after = uint64(len(s.log))
 		}
 		s.at, s.shown = at, int(after)
 		out := w.told(id, at)
+		if w.two {
+			out = append(out, s.state(id, len(s.queue) > 0 && s.queue[0].begun, len(s.log)))
+		}
 		return append(out, result(`{"_meta":{"sandboxagent.dev":{"seq":%d}}}`, len(s.log))...)
 	case methodPending:
 		return result(`{"pending":[]}`)
@@ -270,10 +293,16 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 		s.at, s.shown = at, len(s.log)
 	}
 	if was, did := s.ended[name]; did {
+		if w.two {
+			was = `{"messageId":"sa.1"}`
+		}
 		return result("%s", was)
 	}
 	if i := slices.IndexFunc(s.queue, func(p *turnOf) bool { return p.name == name }); i >= 0 {
 		s.queue[i].id, s.queue[i].from = m.ID(), at
+		if w.two && s.queue[i].begun {
+			return result(`{"messageId":"sa.1"}`)
+		}
 		return nil
 	}
 	raw, _ := rawjson.Member(m.Params(), "n")
@@ -304,6 +333,8 @@ type seen struct {
 	chunks     int // newest that came
 	cancel     int // what was written before the newest cancel
 	mode, done string
+	works      bool // in version 2
+	loads      int // and losses
 }
 
 // client writes and reads, and looks at what comes.
@@ -311,13 +342,19 @@ func (w *world) client() {
 	var mu sync.Mutex // guards what follows
 	known := map[string]*seen{"a": {gone: true}, "b": {gone: true}}
 	asked, answered := map[acp.ID]string{}, map[acp.ID]int{}
+	ends := map[acp.ID]int{} // of turns, in version 2
 	modes := map[acp.ID]string{}
 	c := New(Options{GiveUp: time.Hour, Gone: func(session string, _ *acp.Error) {
 		mu.Lock()
 		defer mu.Unlock()
 		known[session].gone = true
+		known[session].loads++
 	}, Dial: w.dial})
-	write(w.t, c, hello)
+	first := hello
+	if w.two {
+		first = acp.NewRequest(hello.ID(), acp.MethodInitialize, []byte(`{"protocolVersion":2,"info":{},"capabilities":{"_meta":{"sandboxagent.dev":{"turns":true}}}}`))
+	}
+	write(w.t, c, first)
 	if m, err := c.Read(w.t.Context()); err != nil || m.Err() != nil {
 		w.t.Fatalf("%s, %v", m.Frame(), err)
 	}
@@ -329,6 +366,12 @@ func (w *world) client() {
 				return
 			}
 			mu.Lock()
+			if w.two && m.Method() == methodTurnEnded {
+				ends[acp.ID(rawjson.MemberString(m.Params(), "promptId"))]++
+			}
+			if _, begun := rawjson.Member(m.Result(), "messageId"); begun {
+				ends[m.ID()] += 0
+			}
 			w.check(known, &m, asked, answered, modes)
 			mu.Unlock()
 		}
@@ -345,10 +388,13 @@ func (w *world) client() {
 		case s.opens:
 			m = acp.NewRequest(n, acp.MethodSessionList, []byte(`{}`))
 		case s.gone:
-			s.opens, s.opening, s.chunks = true, n, 0
+			s.opens, s.opening, s.chunks, s.loads = true, n, 0, s.loads+1
 			m = acp.NewRequest(n, acp.MethodSessionLoad, fmt.Appendf(nil, `{"sessionId":%q,"cwd":"/","mcpServers":[]}`, id))
+			if w.two {
+				m = acp.NewRequest(n, acp.MethodSessionResume, fmt.Appendf(nil, `{"sessionId":%q,"cwd":"/","mcpServers":[],"replayFrom":{"type":"start"}}`, id))
+			}
 		case what < 5:
-			m = acp.NewRequest(n, acp.MethodSessionPrompt, fmt.Appendf(nil, `{"sessionId":%q,"prompt":[],"n":%d}`, id, i))
+			m = acp.NewRequest(n, acp.MethodSessionPrompt, fmt.Appendf(nil, `{"sessionId":%q,"prompt":[],"n":%d,"_meta":{"sandboxagent.dev":{"promptId":"%d"}}}`, id, i, i))
 		case what < 7:
 			m = acp.NewNotification(acp.MethodSessionCancel, fmt.Appendf(nil, `{"sessionId":%q}`, id))
 			s.cancel = i
@@ -380,7 +426,15 @@ func (w *world) client() {
 			w.t.Errorf("request %s was answered %d times", id, answered[id])
 		}
 	}
+	for id, n := range ends {
+		if n < 1 || n > known[asked[id]].loads { // each load tells it again, and so does the loss of the session
+			w.t.Errorf("the end of turn %s was told %d times", id, n)
+		}
+	}
 	for id, s := range known {
+		if s.works {
+			w.t.Errorf("session %s still works", id)
+		}
 		if at := w.sessions[id]; s.mode != "" && s.done == s.mode && at.mode != s.mode {
 			w.t.Errorf("session %s has mode %s, and %s was set last", id, at.mode, s.mode)
 		}
@@ -389,6 +443,10 @@ func (w *world) client() {
 
 // check looks at what the client is given. What it knows is locked.
 func (w *world) check(known map[string]*seen, m *acp.Message, asked map[acp.ID]string, answered map[acp.ID]int, modes map[acp.ID]string) {
+	if string(m.UpdateKind()) == "state_update" {
+		known[m.Session()].works = rawjson.MemberString(m.Update(), "state") != "idle"
+		return
+	}
 	if m.Method() == acp.MethodSessionUpdate {
 		s := known[m.Session()]
 		n, _ := strconv.Atoi(rawjson.MemberString(m.Update(), "content", "text"))

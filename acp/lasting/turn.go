@@ -68,7 +68,7 @@ func (c *Conn) showsLocked(m *acp.Message) {
 // beginsLocked notes that a prompt was answered: in version 2 its turn has begun.
 func (c *Conn) beginsLocked(r *request, result []byte) {
 	_, begun := rawjson.Member(result, "messageId")
-	if s := c.sessions[r.session]; s != nil && c.two && begun {
+	if s := c.sessions[r.session]; s != nil && c.two && begun && !r.over {
 		s.turn = turn{name: r.name, after: r.after, n: r.n, cancel: r.cancel}
 	}
 }
