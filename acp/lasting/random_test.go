@@ -334,7 +334,7 @@ type seen struct {
 	cancel     int // what was written before the newest cancel
 	mode, done string
 	works      bool // in version 2
-	loads      int // and losses
+	loads      int  // and losses
 }
 
 // client writes and reads, and looks at what comes.
