@@ -27,10 +27,37 @@ type puppet struct {
 	caps  string
 	alone bool // every session has a process of its own
 
-	mu    sync.Mutex
-	slow  bool          // starts wait
-	gate  chan struct{} // closed when they go on
-	conns []*puppetConn
+	mu      sync.Mutex
+	slow    bool          // starts wait
+	gate    chan struct{} // closed when they go on
+	conns   []*puppetConn
+	prompts map[int]int // the newest that came of each person
+	newest  int         // of all people
+	ended   int         // the newest thing by which people end what was asked before
+}
+
+// came notes a prompt, and returns what is wrong with it.
+func (a *puppet) came(m *acp.Message) string {
+	first, _ := rawjson.Member(m.Params(), "prompt")
+	var who, n int
+	if _, err := fmt.Sscanf(rawjson.MemberString(rawjson.Elements(first)[0], "text"), "%d %d", &who, &n); err != nil {
+		return err.Error()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.prompts[who]
+	a.prompts[who], a.newest = n, n
+	if n <= before {
+		return fmt.Sprintf("prompt %d of client %d came behind %d", n, who, before)
+	}
+	return ""
+}
+
+// ends reports whether somebody may have ended what the agent was asked last.
+func (a *puppet) ends() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended > a.newest
 }
 
 func (a *puppet) Info() adapters.Info {
@@ -145,6 +172,16 @@ func (c *puppetConn) Write(_ context.Context, m acp.Message) error {
 		c.sayLocked(acp.NewResult(m.ID(), []byte(`{"protocolVersion":1,"agentCapabilities":`+c.agent.caps+`}`)))
 	case m.IsRequest():
 		c.requests = append(c.requests, m)
+	}
+	switch m.Method() {
+	case "session/prompt":
+		if fault := c.agent.came(&m); fault != "" {
+			c.faults = append(c.faults, fault)
+		}
+	case "session/cancel":
+		if !c.agent.ends() {
+			c.faults = append(c.faults, "a prompt was cancelled that is newer than what could end it")
+		}
 	}
 	return nil
 }
@@ -330,8 +367,20 @@ type play struct {
 	session string
 	deleted bool
 	down    bool
+	events  int
 	onDisk  bool
 	wrong   []string
+}
+
+// next counts what people do. What ends a turn counts for the agent.
+func (w *play) next(ends bool) int {
+	w.events++
+	if ends {
+		w.a.mu.Lock()
+		w.a.ended = w.events
+		w.a.mu.Unlock()
+	}
+	return w.events
 }
 
 func (w *play) params(more string) string { return `{"sessionId":"` + w.session + `"` + more + `}` }
@@ -344,7 +393,8 @@ type step struct {
 
 var steps = []step{
 	{"prompt", func(w *play, who *person) {
-		who.request("session/prompt", w.params(`,"prompt":[{"type":"text","text":"x"}]`))
+		n := w.next(false)
+		who.request("session/prompt", w.params(fmt.Sprintf(`,"prompt":[{"type":"text","text":"%d %d"}]`, slices.Index(w.people[:], who), n)))
 	}},
 	{"cancel", func(w *play, who *person) { who.notify("session/cancel", w.params("")) }},
 	{"close", func(w *play, who *person) { who.request("session/close", w.params("")) }},
@@ -447,6 +497,7 @@ func playOut(t *testing.T, seed uint64, dir string, script []int) (names []strin
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	w := &play{onDisk: dir != "", a: &puppet{
+		prompts: map[int]int{},
 		caps: []string{
 			`{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, `{}`,
 		}[rng.IntN(3)],
@@ -474,6 +525,9 @@ func playOut(t *testing.T, seed uint64, dir string, script []int) (names []strin
 		}
 		who := rng.IntN(len(w.people))
 		names = append(names, fmt.Sprint(steps[n].name, " ", who))
+		if slices.Contains([]string{"cancel", "close", "delete", "terminate", "withdraw", "load otherwise", "disconnect", "a while", "shutdown", "crash"}, steps[n].name) {
+			w.next(true)
+		}
 		steps[n].do(w, w.people[who])
 		if rng.IntN(4) > 0 { // else the next one meets it
 			synctest.Wait()
@@ -507,6 +561,7 @@ func (w *play) finish() error {
 	var wrong []error
 	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	synctest.Wait()
+	w.next(true)
 	w.a.setSlow(false)
 	for i := 0; i < 40 && (i < 7 || w.waiting()); i++ { // the agent answers what it was asked, and what it was asked then
 		synctest.Wait()

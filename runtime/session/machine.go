@@ -490,9 +490,10 @@ func (m *machine) end(t *turn, res *acp.Message, err error) {
 }
 
 // again has a turn wait for another process when the one that it was for has ended and
-// certainly did not take the prompt: once, while the turn is wanted.
+// certainly did not take the prompt: once, while the turn is wanted. When that agent has shown something since, the
+// prompt is kept no longer.
 func (m *machine) again(t *turn, err error) bool {
-	if !untaken(err) || t.phase != running || t.missed || m.refusal() != nil {
+	if !untaken(err) || t.phase != running || t.missed || t.shown || m.refusal() != nil {
 		return false
 	}
 	t.phase, t.missed, m.hosting = waiting, true, failing
