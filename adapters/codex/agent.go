@@ -31,6 +31,8 @@ type agent struct {
 	threads  map[string]*session // by thread, those of subagents included
 	orphans  []*event
 	closed   bool
+
+	leaving bridge.Leaving
 }
 
 var (
@@ -191,6 +193,7 @@ func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest)
 	if err != nil {
 		return nil, err
 	}
+	defer a.leaving.Begin(s.id)()
 	a.remove(ctx, s)
 	return nil, s.letGo(ctx)
 }
