@@ -259,6 +259,18 @@ func (ts *Turns[W]) quietLocked() {
 	}
 }
 
+// Rest returns what is closed when the agent runs nothing by itself.
+func (ts *Turns[W]) Rest() <-chan struct{} {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.quiet != nil {
+		return ts.quiet
+	}
+	rest := make(chan struct{})
+	close(rest)
+	return rest
+}
+
 // Pause keeps the next turn from its begin until release is called: who ends what the agent
 // does by itself would end that turn, too. It fails while the agent works on a prompt.
 func (ts *Turns[W]) Pause() (release func(), ok bool) {
