@@ -81,9 +81,8 @@ func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fie
 	switch {
 	case err == nil || died(err) || ctx.Err() != nil: // it has it, it is gone, or the turn is over
 	case isBusy(err) && s.awaitRest(ctx, p, t):
-		if !t.Stopping() {
-			return true
-		}
+		return true
+	case isBusy(err) && t.Stopping(): // nobody has it
 		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 	case ctx.Err() == nil:
 		t.Settle(turn.Verdict{Err: refused(err)})
@@ -98,11 +97,13 @@ func isBusy(err error) bool {
 	return ok && strings.Contains(e.Message, "already processing")
 }
 
-// awaitRest waits until Pi does nothing while the turn lasts, and reports whether that is so.
+// awaitRest waits until Pi does nothing while the turn is wanted, and reports whether that is so.
 func (s *session) awaitRest(ctx context.Context, p *program, t *turn.Turn[work]) bool {
 	for pause := restPause; ; pause = min(2*pause, 500*time.Millisecond) {
 		select {
 		case <-s.turns.Rest():
+		case <-t.Stopped():
+			return false
 		case <-ctx.Done():
 			return false
 		}
@@ -114,11 +115,14 @@ func (s *session) awaitRest(ctx context.Context, p *program, t *turn.Turn[work])
 		rests := !now.Streaming && !now.Compacting && t.Work.stage == offered
 		s.mu.Unlock()
 		if rests {
-			return ctx.Err() == nil
+			return ctx.Err() == nil && !t.Stopping()
 		}
 		wait := time.NewTimer(pause)
 		select {
 		case <-wait.C:
+		case <-t.Stopped():
+			wait.Stop()
+			return false
 		case <-ctx.Done():
 			wait.Stop()
 			return false
