@@ -373,7 +373,7 @@ func (f *pretender) settle(how string) bool {
 	case !f.aborted:
 		for f.callEnds() {
 		}
-		if len(f.calls) > 0 {
+		if len(f.calls) > 0 && how != "error" {
 			return false
 		}
 	}
@@ -532,7 +532,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 				f.messageBegins()
 			}
 		}),
-		g.event("call", 8, func(rng *rand.Rand, f *pretender) {
+		g.event("call", 16, func(rng *rand.Rand, f *pretender) {
 			if f.runs && !f.aborted {
 				f.call(pick(rng, "Bash", "Bash", "Read", "AskUserQuestion"))
 			}
@@ -612,3 +612,16 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 // behind its turn; nothing is left of a connection that is closed. A sequence that fails is played
 // again by go test ./adapters/claude -run TestRandom -play.from=N -play.count=1.
 func TestRandom(t *testing.T) { randomStage(t).Play(t, 40) }
+
+// Sequences that failed.
+func TestRandom_ThatFailed(t *testing.T) {
+	stage := randomStage(t)
+	for _, tt := range []struct {
+		name   string
+		events []string
+	}{
+		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "settle", "prompt"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })
+	}
+}

@@ -171,6 +171,7 @@ func (a *agent) session(id schema.SessionID) (*session, error) {
 
 // remove forgets a session and ends what it runs.
 func (a *agent) remove(ctx context.Context, s *session) {
+	defer a.leaving.Begin(s.id)()
 	a.mu.Lock()
 	if a.sessions[s.id] == s {
 		delete(a.sessions, s.id)
@@ -215,6 +216,9 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 	}
 	if s, err := a.session(r.SessionID); err == nil {
 		a.remove(ctx, s)
+	}
+	if err := a.leaving.Wait(ctx, r.SessionID); err != nil { // who else closes or deletes it ends its turn at the thread
+		return nil, err
 	}
 	err = srv.call(ctx, "thread/delete", map[string]string{"threadId": bridge.FirstOf(known.Thread, id)}, nil)
 	switch {

@@ -114,6 +114,9 @@ func (f *pretender) Line(line []byte) {
 		return
 	case id == "":
 		return
+	case t == nil && slices.Contains([]string{"thread/settings/update", "thread/backgroundTerminals/clean", "thread/backgroundTerminals/terminate"}, method):
+		f.refuse(id, "thread not found")
+		return
 	}
 	switch method {
 	case "initialize":
@@ -166,9 +169,7 @@ func (f *pretender) Line(line []byte) {
 		f.say(`{"method":"thread/settings/updated","params":{"threadId":%q,"threadSettings":{"model":%q}}}`, t.id, rawjson.MemberString(p, "model"))
 	case "thread/backgroundTerminals/clean":
 		f.reply(id, `{}`)
-		if t != nil {
-			f.clean(t, "")
-		}
+		f.clean(t, "")
 	case "thread/backgroundTerminals/terminate":
 		f.clean(t, rawjson.MemberString(p, "processId"))
 		f.reply(id, `{"terminated":true}`)
@@ -441,7 +442,7 @@ func (t *fakeThread) settle(status string) bool {
 	if !t.aborted {
 		for t.callEnds() {
 		}
-		if len(t.items) > 0 {
+		if len(t.items) > 0 && status != "failed" {
 			return false
 		}
 	}
@@ -603,7 +604,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 
 		g.event("begin", 10, func(_ *rand.Rand, t *fakeThread) { t.begin() }),
 		g.event("say", 8, func(_ *rand.Rand, t *fakeThread) { t.text() }),
-		g.event("call", 8, func(rng *rand.Rand, t *fakeThread) { t.call(rng.IntN(3) > 0) }),
+		g.event("call", 16, func(rng *rand.Rand, t *fakeThread) { t.call(rng.IntN(3) > 0) }),
 		g.event("call ends", 4, func(_ *rand.Rand, t *fakeThread) { t.callEnds() }),
 		g.event("settle", 14, func(rng *rand.Rand, t *fakeThread) { t.settle(pick(rng, "completed", "completed", "failed")) }),
 		g.event("own run", 3, func(_ *rand.Rand, t *fakeThread) { t.own() }),
@@ -651,3 +652,18 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 // turn; nothing is left of a connection that is closed. A sequence that fails is played again by
 // go test ./adapters/codex -run TestRandom -play.from=N -play.count=1.
 func TestRandom(t *testing.T) { randomStage(t).Play(t, 40) }
+
+// Sequences that failed.
+func TestRandom_ThatFailed(t *testing.T) {
+	stage := randomStage(t)
+	for _, tt := range []struct {
+		name   string
+		events []string
+	}{
+		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "settle", "prompt"}},
+		{"a turn of codex's own begins behind one, before which a prompt waits", []string{"two prompts", "begin", "settle, and an own run", "cancel twice", "prompt"}},
+		{"a session is deleted twice at once, as a prompt comes", []string{"prompt", "mode and delete", "mode and delete", "prompt"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })
+	}
+}

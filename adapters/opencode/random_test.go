@@ -24,6 +24,7 @@ type game struct {
 	all      []*pretender
 	sessions map[string]*fakeSession // all that there are, by id
 	last     int
+	left     []leftAsk  // what a turn that was broken off has asked, which OpenCode lists for ever
 	rng      *rand.Rand // what becomes of prompts as they come
 }
 
@@ -47,6 +48,7 @@ type fakeSession struct {
 	post    *post // the prompt that was not answered
 	begun   bool
 	aborted bool
+	denied  bool   // it ends when its calls have
 	message string // of the model
 	text    string // what the message has said
 	part    string
@@ -59,10 +61,16 @@ type post struct {
 	answer    chan string // cap 1
 }
 
-// fakeCall is a command, with its question.
+// fakeCall is a command, or a question, with what it asks.
 type fakeCall struct {
 	part, call, ask  string
+	question         bool
 	answered, denied bool
+}
+
+type leftAsk struct {
+	session, id string
+	question    bool
 }
 
 // show begins a pretender.
@@ -101,7 +109,7 @@ func (f *pretender) Ended() {
 }
 
 func (s *fakeSession) drop() {
-	s.post, s.begun, s.aborted, s.calls, s.message = nil, false, false, nil, ""
+	s.post, s.begun, s.aborted, s.denied, s.calls, s.message = nil, false, false, false, nil, ""
 }
 
 // say reports an event.
@@ -179,12 +187,26 @@ func (f *pretender) answer(method string, path []string, body []byte) (status in
 		return 200, `{}`, nil
 	case "agent":
 		return 200, `[{"name":"build","mode":"primary"},{"name":"plan","mode":"primary"}]`, nil
-	case "command", "permission", "question":
+	case "command":
 		return 200, `[]`, nil
+	case "permission", "question":
+		var list []string
+		for _, one := range f.left {
+			if one.question == (what == "question") {
+				list = append(list, fmt.Sprintf(`{"id":%q,"sessionID":%q}`, one.id, one.session))
+			}
+		}
+		return 200, "[" + strings.Join(list, ",") + "]", nil
 	case "mcp", "instance":
 		return 200, `{}`, nil
 	case "permission/reply":
 		f.replied(path[1], rawjson.MemberString(body, "reply"), rawjson.MemberString(body, "message"))
+		return 200, `true`, nil
+	case "question/reply":
+		f.replied(path[1], "once", "")
+		return 200, `true`, nil
+	case "question/reject":
+		f.replied(path[1], "reject", "")
 		return 200, `true`, nil
 	}
 	if what == "session" && method == "POST" {
@@ -235,6 +257,8 @@ func (f *pretender) given(s *fakeSession, body []byte) (status int, said string,
 	token := bridgetest.TokenIn(body)
 	one := f.Prompt(token)
 	switch {
+	case f.ended:
+		return 500, `{}`, nil
 	case one == nil:
 		f.Wrong("opencode is given a prompt of nobody: %q", token)
 		return 400, `{}`, nil
@@ -254,7 +278,7 @@ func (f *pretender) given(s *fakeSession, body []byte) (status int, said string,
 		time.AfterFunc(time.Duration(f.rng.IntN(10))*time.Millisecond, func() {
 			f.Mu.Lock()
 			defer f.Mu.Unlock()
-			if s.post == p {
+			if s.post == p && !f.ended {
 				s.begin()
 			}
 		})
@@ -303,16 +327,21 @@ func (s *fakeSession) says() {
 }
 
 // call begins a command, about which is asked or not.
-func (s *fakeSession) call(asks bool) {
+func (s *fakeSession) call(asks, question bool) {
 	if !s.begun || s.aborted {
 		return
 	}
 	s.f.last++
 	n := s.f.game.last
-	c := &fakeCall{part: fmt.Sprintf("prt_c%d", n), call: fmt.Sprintf("call_%d", n)}
+	c := &fakeCall{part: fmt.Sprintf("prt_c%d", n), call: fmt.Sprintf("call_%d", n), question: question}
 	s.calls = append(s.calls, c)
 	s.tool(c, "running")
-	if asks {
+	switch {
+	case question:
+		c.ask = fmt.Sprintf("que_%d", n)
+		s.f.say("question.asked", `{"id":%q,"sessionID":%q,"questions":[{"question":"what of %s?","header":"h","options":[{"label":"a","description":"b"}]}],"tool":{"messageID":%q,"callID":%q}}`,
+			c.ask, s.id, s.post.token, s.message, c.call)
+	case asks:
 		c.ask = fmt.Sprintf("per_%d", n)
 		s.f.say("permission.asked", `{"id":%q,"sessionID":%q,"permission":"bash","patterns":["echo %s"],"always":["echo *"],"metadata":{"command":"echo %s"},"tool":{"messageID":%q,"callID":%q}}`,
 			c.ask, s.id, s.post.token, s.post.token, s.message, c.call)
@@ -327,20 +356,23 @@ func (s *fakeSession) tool(c *fakeCall, status string) {
 // replied takes the answer to a question. A rejection without words ends the turn, and one rejects
 // whatever else the session asks.
 func (f *pretender) replied(ask, how, message string) {
+	f.left = slices.DeleteFunc(f.left, func(one leftAsk) bool { return one.id == ask })
 	for _, s := range f.sessions {
 		if !slices.ContainsFunc(s.calls, func(c *fakeCall) bool { return c.ask == ask && !c.answered }) {
 			continue
 		}
 		for _, c := range s.calls {
-			if c.ask != ask && (how != "reject" || c.ask == "") || c.answered {
+			if c.ask != ask && (how != "reject" || c.ask == "" || c.question) || c.answered {
 				continue
 			}
 			c.answered, c.denied = true, how == "reject"
-			f.say("permission.replied", `{"sessionID":%q,"requestID":%q,"reply":%q}`, s.id, c.ask, how)
+			kind := "permission.replied"
+			if c.question {
+				kind = map[bool]string{true: "question.rejected", false: "question.replied"}[c.denied]
+			}
+			f.say(kind, `{"sessionID":%q,"requestID":%q,"reply":%q}`, s.id, c.ask, how)
 		}
-		if how == "reject" && message == "" && !s.aborted {
-			s.aborted = true
-		}
+		s.denied = s.denied || how == "reject" && message == ""
 		return
 	}
 }
@@ -370,8 +402,18 @@ func (s *fakeSession) settle(how string, last bool) bool {
 	}
 	for s.callEnds() {
 	}
-	if len(s.calls) > 0 && !s.aborted {
+	if len(s.calls) > 0 && !s.aborted && how != "broken" {
 		return false
+	}
+	if s.aborted {
+		s.f.say("session.error", `{"sessionID":%q,"error":{"name":"MessageAbortedError","data":{"message":"aborted"}}}`, s.id)
+		s.f.say("session.idle", `{"sessionID":%q}`, s.id)
+	}
+	for _, c := range s.calls {
+		if !c.answered {
+			s.f.left = append(s.f.left, leftAsk{s.id, c.ask, c.question})
+		}
+		s.tool(c, "error")
 	}
 	if one := s.f.Prompt(s.post.token); one != nil {
 		one.Said = true
@@ -380,7 +422,7 @@ func (s *fakeSession) settle(how string, last bool) bool {
 	switch {
 	case s.aborted:
 		more = `,"error":{"name":"MessageAbortedError","data":{"message":"aborted"}}`
-	case how == "error":
+	case how == "error", how == "broken":
 		more = `,"error":{"name":"APIError","data":{"message":"why"}}`
 	case how != "":
 		more = fmt.Sprintf(`,"finish":%q`, how)
@@ -494,11 +536,12 @@ func (g *game) events() []bridgetest.PlayEvent {
 				s.messageBegins()
 			}
 		}),
-		g.event("call", 8, func(rng *rand.Rand, s *fakeSession) { s.call(rng.IntN(3) > 0) }),
+		g.event("call", 16, func(rng *rand.Rand, s *fakeSession) { s.call(rng.IntN(3) > 0, rng.IntN(4) == 0) }),
 		g.event("call ends", 4, func(_ *rand.Rand, s *fakeSession) { s.callEnds() }),
 		g.event("settle", 14, func(rng *rand.Rand, s *fakeSession) {
 			s.settle(pick(rng, "stop", "stop", "length", "error"), rng.IntN(2) == 0)
 		}),
+		g.event("break", 2, func(rng *rand.Rand, s *fakeSession) { s.settle("broken", rng.IntN(2) == 0) }),
 		g.event("refuse", 1, func(_ *rand.Rand, s *fakeSession) {
 			if s.post != nil && !s.begun {
 				g.Prompt(s.post.token).Refused = true
@@ -545,3 +588,16 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 // turn; nothing is left of a connection that is closed. A sequence that fails is played again by
 // go test ./adapters/opencode -run TestRandom -play.from=N -play.count=1.
 func TestRandom(t *testing.T) { randomStage(t).Play(t, 40) }
+
+// Sequences that failed.
+func TestRandom_ThatFailed(t *testing.T) {
+	stage := randomStage(t)
+	for _, tt := range []struct {
+		name   string
+		events []string
+	}{
+		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "break", "prompt"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })
+	}
+}
