@@ -97,7 +97,9 @@ func (s *session) refuse(id, format string, args ...any) {
 }
 
 func (s *session) reply(response any) {
-	if err := s.send(s.ctx, map[string]any{"type": "control_response", "response": response}); err != nil {
+	ctx, cancel := bridge.Within(s.ctx, controlBound) // the end of a turn may wait for it
+	defer cancel()
+	if err := s.send(ctx, map[string]any{"type": "control_response", "response": response}); err != nil {
 		s.log.Debug("answer to claude", "session", s.id, "err", err)
 	}
 }
