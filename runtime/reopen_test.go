@@ -15,14 +15,21 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind  adapters.Kind
 		code  int64
+		why   string
 		said  bool // something, before
 		stays bool
 	}{
-		"no room":                     {adapters.Bridge, acp.CodeInternal, true, true},
-		"open in a terminal":          {adapters.Bridge, acp.CodeInvalidRequest, true, true},
-		"not there any more":          {adapters.Bridge, acp.CodeResourceNotFound, true, false},
-		"nothing was said":            {adapters.Bridge, acp.CodeInternal, false, false},
-		"of an agent that speaks ACP": {adapters.Native, acp.CodeInternal, true, false},
+		"no room":                                   {adapters.Bridge, acp.CodeInternal, "why not", true, true},
+		"open in a terminal":                        {adapters.Bridge, acp.CodeInvalidRequest, "why not", true, true},
+		"not there any more":                        {adapters.Bridge, acp.CodeResourceNotFound, "why not", true, false},
+		"nothing was said":                          {adapters.Bridge, acp.CodeInternal, "why not", false, false},
+		"a bridge has a code for it":                {adapters.Bridge, acp.CodeInternal, "session not found", true, true},
+		"an agent that speaks ACP":                  {adapters.Native, acp.CodeInternal, "ENOSPC: no space left on device", true, true},
+		"an agent that speaks ACP, of its settings": {adapters.Native, acp.CodeInternal, "cannot open the session: model not found", true, true},
+		"an agent that speaks ACP, lost":            {adapters.Native, acp.CodeResourceNotFound, "why not", true, false},
+		"an agent that speaks ACP, lost in words":   {adapters.Native, acp.CodeInternal, "Session not found: ID", true, false},
+		"an agent that speaks ACP, opens none":      {adapters.Native, acp.CodeMethodNotFound, "why not", true, false},
+		"an agent of the user's, lost in words":     {adapters.Custom, acp.CodeInvalidParams, `Invalid session identifier \"ID\".`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -46,7 +53,7 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 			tc = connect(t, r, "")
 			id := tc.request("session/prompt", prompt(s, "what?"))
 			m := a.nextOf(t, "session/resume")
-			m.to.send(`{"jsonrpc":"2.0","id":` + string(m.m.ID()) + `,"error":{"code":` + strconv.FormatInt(tt.code, 10) + `,"message":"why not","data":{"a":1}}}`)
+			m.to.send(`{"jsonrpc":"2.0","id":` + string(m.m.ID()) + `,"error":{"code":` + strconv.FormatInt(tt.code, 10) + `,"message":"` + strings.ReplaceAll(tt.why, "ID", m.m.Session()) + `","data":{"a":1}}}`)
 			if !tt.stays {
 				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 				tc.until(id)
@@ -55,7 +62,7 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 				}
 				return
 			}
-			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open its conversation now: why not") {
+			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open its conversation now: "+tt.why) {
 				t.Errorf("the prompt: %s", res.Frame())
 			}
 			id = tc.request("session/prompt", prompt(s, "what?"))

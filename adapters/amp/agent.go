@@ -136,7 +136,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if !isThread(string(id)) {
 		return nil, bridge.NotFound(id)
 	}
-	if err := a.sessions.Free(id); err != nil {
+	if err := a.sessions.Free(ctx, id); err != nil {
 		return nil, err
 	}
 	l, err := newLaunch(from)

@@ -156,7 +156,7 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 }
 
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
-	if err := a.sessions.Free(id); err != nil {
+	if err := a.sessions.Free(ctx, id); err != nil {
 		return nil, nil, nil, err
 	}
 	l, err := newLaunch(from, a.bypass())

@@ -97,7 +97,9 @@ func (s *session) refuse(id, format string, args ...any) {
 }
 
 func (s *session) reply(response any) {
-	if err := s.send(s.ctx, map[string]any{"type": "control_response", "response": response}); err != nil {
+	ctx, cancel := bridge.Within(s.ctx, controlBound) // the end of a turn may wait for it
+	defer cancel()
+	if err := s.send(ctx, map[string]any{"type": "control_response", "response": response}); err != nil {
 		s.log.Debug("answer to claude", "session", s.id, "err", err)
 	}
 }
@@ -114,14 +116,24 @@ func (s *session) asked(e *event) {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.asked(r) })
 	}
 	ctx, done, ok := s.asks.Begin(s.ctx, e.RequestID)
-	s.work.Go(func() {
+	answer := func() {
 		if !ok {
 			s.refuse(e.RequestID, "too many questions are open")
 			return
 		}
 		defer done()
 		s.answer(ctx, e.RequestID, r)
-	})
+	}
+	// What subagents ask may go on behind the turn.
+	if t := s.turns.Current(); t != nil && r.Subtype == "can_use_tool" && r.Agent == "" && t.Go(func(over context.Context) {
+		defer context.AfterFunc(over, func() { s.asks.Withdraw(e.RequestID) })()
+		if answer(); ctx.Err() != nil && over.Err() != nil {
+			s.refuse(e.RequestID, "the turn is over")
+		}
+	}) {
+		return
+	}
+	s.work.Go(answer)
 }
 
 // answer finds the answer to a question and gives it, unless the question was

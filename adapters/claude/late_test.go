@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -62,4 +63,43 @@ func TestNudge_EndsWithItsTurn(t *testing.T) {
 			s.work.Wait()
 		})
 	}
+}
+
+// told is a client that is told whether Claude Code does something by itself.
+type told struct {
+	acp.Peer
+	works func()
+}
+
+func (c told) Notify(context.Context, string, any) error {
+	c.works()
+	return nil
+}
+
+// An early version does not say whose end a result is. That of what it did by itself, for which a prompt waits, is not the end of
+// that prompt.
+func TestSettle_EndsNoPromptThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The prompt begins as soon as its client is told that nothing runs any more.
+		a := &agent{peer: told{works: synctest.Wait}, log: slog.New(slog.DiscardHandler)}
+		s := a.newSession("S", t.TempDir())
+		defer s.stop()
+		s.observe(&event{Type: "stream_event", Event: &streamEvent{Type: "message_start"}})
+		begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
+		go func() {
+			r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
+				Gone: s.ended, Log: s.log, Bound: cancelBound,
+				Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+			})
+			over <- r
+		}()
+		synctest.Wait()
+		s.settle(&event{Type: "result"})
+		one := <-begun
+		if s.turns.Current() != one {
+			t.Error("the prompt is over")
+		}
+		one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		<-over
+	})
 }

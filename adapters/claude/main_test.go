@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 		play(os.Stdin, os.Stdout)
 		return
 	}
+	if addr := os.Getenv(bridgetest.PuppetVar); addr != "" {
+		os.Exit(bridgetest.RunPuppet(addr))
+	}
 	bridgetest.Main(m, "ANTHROPIC_", "CLAUDE", "IS_SANDBOX")
 }
 

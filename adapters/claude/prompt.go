@@ -62,9 +62,7 @@ func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
 		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 		return
 	}
-	if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
-		s.log.Debug("interrupt claude", "session", s.id, "err", err)
-	}
+	s.breakOff(ctx)
 }
 
 // Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled.
@@ -73,15 +71,18 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	release, ok := s.turns.Pause() // or the next prompt would be interrupted
-	if !ok {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return nil
 	}
-	defer release()
-	if s.turns.Alone() {
-		_, err = s.control(s.ctx, map[string]string{"subtype": "interrupt"})
-	}
-	return err
+	s.work.Go(func() { // what is cancelled next does not wait for it
+		s.turns.StopOwn(s.ctx, cancelBound, s.breakOff, func() {
+			s.log.Warn("what claude does by itself did not end, so its process is ended", "session", s.id)
+			s.halt()
+		})
+	})
+	return nil
 }
 
 // take acts on a line of the program. It runs on the reader, in order.
@@ -139,12 +140,13 @@ func (s *session) observe(e *event) {
 
 // nudge interrupts a turn without waiting for it: the reader must not write. Behind the
 // turn it would interrupt the next one.
-func (s *session) nudge(t *turn.Turn[work]) {
-	t.Go(func(ctx context.Context) {
-		if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
-			s.log.Debug("interrupt claude", "session", s.id, "err", err)
-		}
-	})
+func (s *session) nudge(t *turn.Turn[work]) { t.Go(s.breakOff) }
+
+// breakOff interrupts whatever runs.
+func (s *session) breakOff(ctx context.Context) {
+	if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
+		s.log.Debug("interrupt claude", "session", s.id, "err", err)
+	}
 }
 
 // settle ends the turn that a result belongs to.
@@ -152,10 +154,11 @@ func (s *session) settle(e *event) {
 	s.out.Lock()
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
+	t := s.turns.Current() // a prompt that waits may begin as soon as what runs by itself is over
 	s.turns.OwnOver("")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.turns.Current(); t != nil && t.Work.answers(e) {
+	if t != nil && t.Work.answers(e) {
 		v := t.Work.judge(e)
 		v.Usage = used
 		t.Settle(v)

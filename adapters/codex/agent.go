@@ -31,6 +31,8 @@ type agent struct {
 	threads  map[string]*session // by thread, those of subagents included
 	orphans  []*event
 	closed   bool
+
+	leaving bridge.Leaving
 }
 
 var (
@@ -169,6 +171,7 @@ func (a *agent) session(id schema.SessionID) (*session, error) {
 
 // remove forgets a session and ends what it runs.
 func (a *agent) remove(ctx context.Context, s *session) {
+	defer a.leaving.Begin(s.id)()
 	a.mu.Lock()
 	if a.sessions[s.id] == s {
 		delete(a.sessions, s.id)
@@ -191,6 +194,7 @@ func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest)
 	if err != nil {
 		return nil, err
 	}
+	defer a.leaving.Begin(s.id)()
 	a.remove(ctx, s)
 	return nil, s.letGo(ctx)
 }
@@ -212,6 +216,9 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 	}
 	if s, err := a.session(r.SessionID); err == nil {
 		a.remove(ctx, s)
+	}
+	if err := a.leaving.Wait(ctx, r.SessionID); err != nil { // who else closes or deletes it ends its turn at the thread
+		return nil, err
 	}
 	err = srv.call(ctx, "thread/delete", map[string]string{"threadId": bridge.FirstOf(known.Thread, id)}, nil)
 	switch {

@@ -59,14 +59,21 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 	}
 	t := s.turns.Current() // the answer may come when another one runs
 	ctx, done, ok := s.asks.Begin(s.ctx, key)
-	s.work.Go(func() {
+	answer := func() {
 		if !ok {
 			s.srv.refuse(id, "too many questions are open")
 			return
 		}
 		defer done()
 		s.answer(ctx, id, q, t)
-	})
+	}
+	if t != nil && t.Work.ids[q.TurnID] && t.Go(func(over context.Context) {
+		defer context.AfterFunc(over, func() { s.asks.Withdraw(key) })()
+		answer()
+	}) {
+		return // nobody waits for the answer when the turn is over
+	}
+	s.work.Go(answer)
 }
 
 // withdrawn takes back a question: codex does not wait for the answer any more.

@@ -16,6 +16,9 @@ Title it "Repository Guidelines". Keep it short, 200 to 400 words, with headings
 build and test commands, style, tests, and commits and pull requests. Describe what is there, with examples.
 If AGENTS.md exists already, improve it instead of replacing it.`
 
+// methodCompact begins a turn that is a compaction. Whatever turn of the thread runs is broken off for it.
+const methodCompact = "thread/compact/start"
+
 var builtins = []struct{ name, about, hint string }{
 	{"compact", "Summarize the conversation so that it needs less context", ""},
 	{"review", "Review changes: of the working tree, or as the argument says", "[base BRANCH | commit SHA | instructions]"},
@@ -32,7 +35,7 @@ func (s *session) command(said string) (*call, bool, error) {
 	rest = strings.TrimSpace(rest)
 	switch name {
 	case "compact":
-		return &call{"thread/compact/start", map[string]any{}}, true, nil
+		return &call{methodCompact, map[string]any{}}, true, nil
 	case "review":
 		target := map[string]any{"type": "uncommittedChanges"}
 		kind, what, _ := strings.Cut(rest, " ")

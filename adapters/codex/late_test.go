@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -72,9 +73,13 @@ func prompted(s *session) (begun <-chan *turn.Turn[work], over <-chan *schema.Pr
 	begins, ends := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
 	go func() {
 		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
-			Work: work{ids: map[string]bool{}, started: make(chan struct{})},
+			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{})},
 			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn,
-			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begins <- t; return nil },
+			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
+				s.known(t, "")
+				begins <- t
+				return nil
+			},
 		})
 		ends <- r
 	}()
@@ -195,6 +200,90 @@ func TestEnd_InATurnThatHasNotBegun(t *testing.T) {
 		want := []string{"turn/interrupt", "turn/interrupt", "turn/interrupt", "thread/backgroundTerminals/clean", "thread/unsubscribe"}
 		if d := cmp.Diff(want, asked); d != "" {
 			t.Error(d)
+		}
+	})
+}
+
+// Codex lets go of a thread behind the end of its session. Who opens that again waits: the thread would be unloaded
+// under it.
+func TestReopen_WaitsUntilItIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{sessions: map[schema.SessionID]*session{}, store: newStore(t.TempDir())}
+		over := a.leaving.Begin("S")
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.ResumeSession(context.Background(), &schema.ResumeSessionRequest{SessionID: "S", Cwd: "nowhere"})
+			done <- err
+		}()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("it is opened, and has not been closed")
+		}
+		over()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "nowhere") {
+			t.Error(err)
+		}
+	})
+}
+
+// The end of what codex does by itself, for which a prompt waits, is not the end of that prompt.
+func TestSettle_EndsNoPromptThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &restful{}
+		s := between(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+		s.observe(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "own"}})
+		begun, over := prompted(s)
+		synctest.Wait()
+		client.rests = synctest.Wait // until the prompt has begun
+		s.settle(&turnInfo{ID: "own", Status: "completed"})
+		one := <-begun
+		if s.turns.Current() != one {
+			t.Error("the prompt is over")
+		}
+		one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		<-over
+	})
+}
+
+// restful is a client that is told that codex does nothing by itself any more.
+type restful struct {
+	latecomer
+	rests func()
+}
+
+func (c *restful) Notify(context.Context, string, any) error {
+	if c.rests != nil {
+		c.rests()
+	}
+	return nil
+}
+
+// A compaction takes the place of a turn that codex has begun by itself in that moment. That one's end is not the
+// compaction's.
+func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := between(t, latecomer{}, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+		begun, over := prompted(s)
+		(<-begun).Work.compacts = true
+		for _, e := range []*event{
+			{Method: "turn/started", Turn: &turnInfo{ID: "own"}},
+			{Method: "turn/completed", Turn: &turnInfo{ID: "own", Status: "interrupted"}},
+			{Method: "turn/started", Turn: &turnInfo{ID: "compaction"}},
+			{Method: "item/started", TurnID: "compaction", Item: &item{Type: "contextCompaction", ID: "c"}},
+		} {
+			e.Thread = s.thread
+			s.take(e)
+		}
+		synctest.Wait()
+		if len(over) > 0 {
+			t.Error("it is over, and has just begun")
+		}
+		s.take(&event{Method: "turn/completed", Thread: s.thread, Turn: &turnInfo{ID: "compaction", Status: "completed"}})
+		if r := <-over; r.StopReason != schema.StopReasonEndTurn {
+			t.Errorf("it ended with %s", r.StopReason)
+		}
+		if s.turns.Busy() {
+			t.Error("something runs")
 		}
 	})
 }

@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 		play(what, os.Stdin, os.Stdout)
 		return
 	}
+	if addr := os.Getenv(bridgetest.PuppetVar); addr != "" {
+		os.Exit(bridgetest.RunPuppet(addr))
+	}
 	bridgetest.Main(m, "OPENAI_", "CODEX_")
 }
 

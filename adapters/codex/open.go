@@ -138,6 +138,9 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 }
 
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
+	if err := a.leaving.Wait(ctx, id); err != nil {
+		return nil, nil, err
+	}
 	if _, err := a.session(id); err == nil {
 		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 	}

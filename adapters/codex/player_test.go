@@ -107,6 +107,12 @@ func play(what string, in io.Reader, out io.Writer) {
 				said("sent, ")
 				later = time.After(playerLate)
 			}
+		case "thread/unarchive":
+			if what == keepsArchived {
+				send(`{"id":%s,"error":{"code":-32603,"message":"the disk is full"}}`, id)
+				continue
+			}
+			result()
 		case "turn/interrupt":
 			early = early || !begun
 			if refused++; !begun || refused <= 2 {
@@ -130,6 +136,7 @@ const (
 	startedLate   = "response, a while, turn/started"
 	hangsThen     = "response, turn/started, nothing any more"
 	hangsBefore   = "a word, nothing any more"
+	keepsArchived = "nothing leaves the archive"
 )
 
 func played(t *testing.T, what string) *client {

@@ -27,7 +27,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		return nil, err
 	}
 	return s.turns.Prompt(ctx, turn.Script[work]{
-		Work: work{ids: map[string]bool{}, started: make(chan struct{})},
+		Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{}), compacts: p.method == methodCompact},
 		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,
 		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, p, r.Prompt) },
 		Stop:  s.stopTurn, Bound: cancelBound, End: s.tidy,

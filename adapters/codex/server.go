@@ -97,6 +97,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 		return nil, err
 	}
 	s.confined = <-probed
+	s.work.Go(s.takeAllOut)
 	return s, nil
 }
 

@@ -80,6 +80,7 @@ func (s *session) open(ctx context.Context, up *setup, known record) error {
 		s.a.remove(ctx, s)
 		return err
 	}
+	s.keep(func(r *record) { r.Archived = false })
 	s.listSkills(ctx)
 	s.emit(func(*translator) []schema.SessionUpdate { return s.commandsUpdate() })
 	if s.srv.confined != nil {
@@ -193,15 +194,37 @@ func (s *session) end(ctx context.Context) {
 func (s *session) letGo(ctx context.Context) error {
 	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
 	defer cancel()
-	about := map[string]string{"threadId": s.thread}
-	if err := s.srv.call(ctx, "thread/archive", about, nil); err != nil {
+	s.keep(func(r *record) { r.Archived = true }) // the process may end in between
+	if err := s.srv.call(ctx, "thread/archive", map[string]string{"threadId": s.thread}, nil); err != nil {
 		s.log.Debug("let go of a thread", "err", err)
+		s.keep(func(r *record) { r.Archived = false })
 		return nil
 	}
-	if err := s.srv.call(ctx, "thread/unarchive", about, nil); err != nil && !unknownThread(err) { // one that nobody has prompted is not kept
-		return acp.Errorf(acp.CodeInternal, "codex has put session %s into its archive and does not take it out again: %v; to open it here does, and codex unarchive %s", s.id, err, s.thread)
+	if err := s.srv.takeOut(ctx, string(s.id), s.thread); err != nil {
+		return acp.Errorf(acp.CodeInternal, "codex has put session %s into its archive and does not take it out again: %v; its next process is told to, and codex unarchive %s does it", s.id, err, s.thread)
 	}
 	return nil
+}
+
+// takeOut takes a session's thread out of codex's archive.
+func (s *server) takeOut(ctx context.Context, id, thread string) error {
+	err := s.call(ctx, "thread/unarchive", map[string]string{"threadId": thread}, nil)
+	if err != nil && !unknownThread(err) { // one that nobody has prompted is not kept
+		return err
+	}
+	return s.a.store.Change(id, func(r *record) { r.Archived = false })
+}
+
+// takeAllOut takes the threads out of the archive that a process has left there which ended, or failed, as it let go of them.
+func (s *server) takeAllOut() {
+	for id, r := range s.a.store.All() {
+		if !r.Archived {
+			continue
+		}
+		if err := s.takeOut(context.Background(), id, bridge.FirstOf(r.Thread, id)); err != nil {
+			s.log.Warn("take a session out of codex's archive", "session", id, "err", err)
+		}
+	}
 }
 
 // finish ends what the session does by itself, and lets nothing more begin.

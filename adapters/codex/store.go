@@ -22,6 +22,8 @@ type record struct {
 	Mode   string `json:"mode,omitempty"`
 	Model  string `json:"model,omitempty"`
 	Effort string `json:"effort,omitempty"`
+	// Archived says that codex was told to put the thread into its archive, and has not taken it out again; see letGo.
+	Archived bool `json:"archived,omitempty"`
 }
 
 // change edits a session's record, and saves it when it is another one then.

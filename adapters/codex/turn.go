@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,21 +19,65 @@ import (
 // work is what is known of a prompt that codex works on. The session's mu guards
 // it.
 type work struct {
-	ids     map[string]bool // of its turn: a review has several
-	begun   bool            // started is closed
-	started chan struct{}
-	aborted bool   // it was broken off
-	refused int    // attempts with bad credentials
-	auth    string // why credentials are bad
+	ids   map[string]bool // of its turn: a review has several
+	begun bool            // started is closed
+	// Which turn is the prompt's codex says in its answer. One that begins before that may be codex's own: begins are those, with
+	// their roots, and early their ends.
+	answered bool
+	begins   map[string]string
+	early    []ended
+	// compacts says that the prompt is a compaction, of which codex does not tell the turn; compacted is one that is such.
+	compacts  bool
+	compacted string
+	started   chan struct{}
+	aborted   bool   // it was broken off
+	refused   int    // attempts with bad credentials
+	auth      string // why credentials are bad
 }
 
-// known notes a turn's id.
+// begin notes that the turn has begun.
+func (t *work) begin() {
+	if !t.begun {
+		t.begun = true
+		close(t.started)
+	}
+}
+
+// ended is the end of a turn.
+type ended struct {
+	*turnInfo
+	used *schema.Usage
+}
+
+// known notes the id of the prompt's turn, as codex has answered it; "" for one that it does not tell. Of what began before that,
+// codex began by itself what has another.
 func (s *session) known(t *turn.Turn[work], id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t.Work.answered = true
 	if id != "" {
 		t.Work.ids[id] = true
+		if s.turns.Owns(id) { // it was put into that
+			s.turns.OwnOver(id)
+			t.Work.begin()
+		}
+		for one, root := range t.Work.begins {
+			if one == id || root == id {
+				continue
+			}
+			delete(t.Work.ids, one)
+			if !slices.ContainsFunc(t.Work.early, func(e ended) bool { return e.ID == one }) {
+				s.turns.Own(one)
+			}
+		}
 	}
+	for _, one := range t.Work.early {
+		if t.Work.compacts && t.Work.compacted != one.ID {
+			delete(t.Work.ids, one.ID)
+		}
+		s.settleLocked(t, one)
+	}
+	t.Work.early = nil
 }
 
 // owns reports whether a turn is of the session's newest prompt, or runs without
@@ -59,13 +104,14 @@ func (s *session) observe(e *event) {
 			return
 		}
 		t.Work.ids[e.Turn.ID] = true
-		if e.Turn.Root != "" {
+		if !t.Work.answered {
+			t.Work.begins[e.Turn.ID] = e.Turn.Root
+		} else if e.Turn.Root != "" {
 			t.Work.ids[e.Turn.Root] = true
 		}
-		if !t.Work.begun {
-			t.Work.begun = true
-			close(t.Work.started)
-		}
+		t.Work.begin()
+	case e.Method == "item/started" && e.Item != nil && e.Item.Type == "contextCompaction" && t != nil:
+		t.Work.compacted = e.TurnID
 	case e.Method == "error" && e.Retry && t != nil:
 		f := e.failure()
 		if f == nil || !f.unauthorized() {
@@ -89,16 +135,31 @@ func (s *session) settle(one *turnInfo) {
 	s.out.Lock()
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
+	t := s.turns.Current() // a prompt that waits may begin as soon as what runs by itself is over
 	s.turns.OwnOver(one.ID, one.Root)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.turns.Current()
-	if t == nil || len(t.Work.ids) > 0 && !t.Work.ids[one.ID] {
+	switch {
+	case t == nil:
+	case t.Work.answered:
+		s.settleLocked(t, ended{one, used})
+	default:
+		t.Work.early = append(t.Work.early, ended{one, used})
+	}
+}
+
+// settleLocked ends a prompt with a turn, if that is its own; mu is held.
+func (s *session) settleLocked(t *turn.Turn[work], one ended) {
+	if !t.Work.ids[one.ID] {
+		return
+	}
+	if t.Work.compacts && t.Work.compacted != one.ID && one.Status == "interrupted" && !t.Stopping() {
+		delete(t.Work.ids, one.ID) // the compaction takes its place
 		return
 	}
 	t.Work.aborted = one.Status == "interrupted"
-	v := t.Work.judge(one)
-	v.Usage = used
+	v := t.Work.judge(one.turnInfo)
+	v.Usage = one.used
 	t.Settle(v)
 }
 

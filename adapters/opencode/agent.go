@@ -53,7 +53,8 @@ type agent struct {
 	opening  map[schema.SessionID]bool
 	closed   bool
 
-	tools tools // MCP servers
+	tools   tools // MCP servers
+	leaving bridge.Leaving
 }
 
 var (
@@ -135,8 +136,11 @@ func (a *agent) take(srv *server, e *event) {
 	}
 }
 
-// claim keeps a session from being opened twice; release gives it back.
-func (a *agent) claim(id schema.SessionID) (release func(), err error) {
+// claim keeps a session from being opened twice; release gives it back. It waits for one that is about to end.
+func (a *agent) claim(ctx context.Context, id schema.SessionID) (release func(), err error) {
+	if err := a.leaving.Wait(ctx, id); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -180,6 +184,7 @@ func (a *agent) session(id schema.SessionID) (*session, error) {
 // directory goes what OpenCode keeps in memory for the directory, which is more
 // than for a session.
 func (a *agent) remove(ctx context.Context, s *session) {
+	defer a.leaving.Begin(s.id)()
 	s.end(ctx)
 	a.mu.Lock()
 	if a.sessions[s.id] == s {

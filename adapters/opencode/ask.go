@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
@@ -112,6 +113,28 @@ func (s *session) dropAsks() {
 	defer s.mu.Unlock()
 	for _, q := range s.asks {
 		q.cancel()
+	}
+}
+
+// dropAsksOf takes back what a turn has asked that is over, and rejects it: OpenCode would list it for ever.
+func (s *session) dropAsksOf(t *turn.Turn[work]) {
+	s.mu.Lock()
+	var left []*asked
+	for _, q := range s.asks {
+		if q.of == t && !q.decided {
+			q.cancel()
+			left = append(left, q)
+		}
+	}
+	s.mu.Unlock()
+	ctx, cancel := bridge.Within(s.ctx, sweepBound)
+	defer cancel()
+	for _, q := range left {
+		select {
+		case <-q.done: // its client knows
+		case <-ctx.Done():
+		}
+		s.rejectLeft(ctx, q.ID, len(q.Questions) == 0)
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_OPENCODE"), agentcache.OpenCode)
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(bridgetest.PuppetVar); addr != "" {
+		os.Exit(bridgetest.RunPuppet(addr))
+	}
 	bridgetest.Main(m, "OPENCODE_", "OPENAI_", "ANTHROPIC_", "OPENROUTER_", "GOOGLE_", "GEMINI_", "GROQ_", "XAI_", "XDG_")
 }
 

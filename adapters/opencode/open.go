@@ -94,8 +94,9 @@ func (a *agent) look(ctx context.Context, o *opening, id schema.SessionID) (err 
 	return nil
 }
 
-// done lets OpenCode forget the directory again.
-func (o *opening) done() {
+// done lets OpenCode forget the directory again, and end what is not used there.
+func (o *opening) done(ctx context.Context) {
+	o.box.opened(ctx, o.srv, o.up.Cwd, o.own)
 	o.box.open.RUnlock()
 	o.free()
 }
@@ -115,7 +116,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	defer o.done()
+	defer o.done(ctx)
 	var made info
 	body := map[string]any{}
 	if rules := slices.Concat(o.up.rules, o.box.fences(o.own, nil)); len(rules) > 0 {
@@ -232,7 +233,7 @@ func (s *server) find(ctx context.Context, id schema.SessionID) (*info, error) {
 
 // reopen opens a session, wherever it was made.
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
-	release, err := a.claim(id)
+	release, err := a.claim(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -256,7 +257,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 // attach makes a session that there is known here, with the rules that are
 // wished of it.
 func (a *agent) attach(ctx context.Context, o *opening, known record) (*session, error) {
-	defer o.done()
+	defer o.done(ctx)
 	i := o.from
 	readonly := func(rules []rule) bool { return slices.Contains(rules, rule{"bash", "*", "deny"}) }
 	if readonly(i.Permission) && !readonly(o.up.rules) {
@@ -297,7 +298,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	if err != nil {
 		return nil, err
 	}
-	defer o.done()
+	defer o.done(ctx)
 	from := o.from
 	var made info
 	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {

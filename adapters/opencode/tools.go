@@ -55,6 +55,7 @@ type toolbox struct {
 type tool struct {
 	config json.RawMessage
 	users  map[schema.SessionID]bool
+	opens  int    // how many sessions are being opened with it
 	failed string // why it does not run; "" when it does
 }
 
@@ -73,7 +74,8 @@ func (t *tools) at(srv *server, dir string) *toolbox {
 }
 
 // start starts what a session wants and does not run there yet. It returns the
-// names under which it runs, and why some of it does not. Another session's
+// names under which it runs, which the caller gives back with opened when the session is
+// known or is not to be, and why some of it does not. Another session's
 // server of the same name stays: this session's gets a number, and so does one
 // whose tools a rule about the other would match.
 func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, failed []string) {
@@ -85,11 +87,15 @@ func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, fai
 			name = fmt.Sprintf("s%d_%s", n, want.name)
 		}
 		one := b.all[name]
-		if one == nil || one.failed != "" {
-			one = &tool{config: want.config, users: map[schema.SessionID]bool{}}
-			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
+		if one == nil {
+			one = &tool{users: map[schema.SessionID]bool{}}
 			b.all[name] = one
 		}
+		if one.config == nil || one.failed != "" {
+			one.config = want.config
+			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
+		}
+		one.opens++
 		if one.failed != "" {
 			failed = append(failed, fmt.Sprintf("MCP server %s does not run: %s", want.name, one.failed))
 		}
@@ -168,16 +174,33 @@ func (t *tools) leave(ctx context.Context, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, one := range b.all {
-		if !one.users[s.id] {
-			continue
+		if one.users[s.id] {
+			delete(one.users, s.id)
+			b.endUnusedLocked(ctx, s.srv, s.cwd, name)
 		}
-		if delete(one.users, s.id); len(one.users) > 0 {
-			continue
-		}
-		delete(b.all, name)
-		path := at("/mcp/"+url.PathEscape(name)+"/disconnect", s.cwd)
-		if err := s.srv.call(ctx, "POST", path, nil, nil); err != nil {
-			s.log.Debug("end an MCP server", "err", err)
-		}
+	}
+}
+
+// opened says that a session which was opened with servers is one of their users, or is not to
+// be: those that nobody uses end.
+func (b *toolbox) opened(ctx context.Context, srv *server, dir string, names []string) {
+	ctx, cancel := bridge.Within(context.WithoutCancel(ctx), endBound)
+	defer cancel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range names {
+		b.all[name].opens--
+		b.endUnusedLocked(ctx, srv, dir, name)
+	}
+}
+
+// endUnusedLocked ends a server that no session uses, and none that is being opened; mu is held.
+func (b *toolbox) endUnusedLocked(ctx context.Context, srv *server, dir, name string) {
+	if one := b.all[name]; one.opens > 0 || len(one.users) > 0 {
+		return
+	}
+	delete(b.all, name)
+	if err := srv.call(ctx, "POST", at("/mcp/"+url.PathEscape(name)+"/disconnect", dir), nil, nil); err != nil {
+		srv.log.Debug("end an MCP server", "server", name, "err", err)
 	}
 }

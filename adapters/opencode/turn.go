@@ -284,10 +284,11 @@ func (s *session) abort(ctx context.Context, t *turn.Turn[work]) {
 	t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 }
 
-// closeTurn closes what a turn that was broken off has left open.
+// closeTurn closes what a turn has left open: one that was broken off, or one that failed while it asked something.
 func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	if !t.Stopping() {
 		s.refused(v.Err)
+		s.dropAsksOf(t)
 		return v
 	}
 	s.sweep()
@@ -313,14 +314,19 @@ func (s *session) sweep() {
 			if s.a.owner(one.Session) != s {
 				continue
 			}
-			path, body := "/question/"+one.ID+"/reject", any(nil)
-			if kind == "permission" {
-				path, body = "/permission/"+one.ID+"/reply", map[string]string{"reply": "reject"}
-			}
-			if err := s.srv.call(ctx, "POST", at(path, s.cwd), body, nil); err != nil && !unknown(err) {
-				s.log.Debug("reject what is open", "err", err)
-			}
+			s.rejectLeft(ctx, one.ID, kind == "permission")
 		}
+	}
+}
+
+// rejectLeft rejects what nobody waits for any more.
+func (s *session) rejectLeft(ctx context.Context, id string, permission bool) {
+	path, body := "/question/"+id+"/reject", any(nil)
+	if permission {
+		path, body = "/permission/"+id+"/reply", map[string]string{"reply": "reject"}
+	}
+	if err := s.srv.call(ctx, "POST", at(path, s.cwd), body, nil); err != nil && !unknown(err) {
+		s.log.Debug("reject what is open", "err", err)
 	}
 }
 

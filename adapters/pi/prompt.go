@@ -2,9 +2,11 @@ package pi
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -16,6 +18,9 @@ var cancelBound = 20 * time.Second
 
 // abortAgain is how often Pi is told of a cancel.
 const abortAgain = time.Second
+
+// restPause is the first time between two questions whether Pi has come to rest.
+const restPause = 10 * time.Millisecond
 
 // Prompt runs one turn. Prompts of a session run one after another: Pi would
 // refuse a second one, or fold it into the running turn.
@@ -59,16 +64,70 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
-	asked := p.expect("prompt", func(e *event) { s.taken(p, t, strings.HasPrefix(in.text, "/"), e) })
+	for s.offer(ctx, p, t, fields) {
+	}
+}
+
+// offer gives Pi a prompt once, and reports whether it is to be given again: a run of Pi's own
+// had begun before it came, and is over.
+func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fields map[string]any) (again bool) {
+	slash := strings.HasPrefix(fields["message"].(string), "/")
+	asked := p.expect("prompt", func(e *event) { s.taken(p, t, slash, e) })
 	defer p.forget(asked)
 	err := s.a.conn.Give(string(s.id), p.child.Process, func() error {
 		_, err := p.exchange(ctx, asked, fields, manner{writing: s.ctx, told: s.told})
 		return err
 	})
-	if err != nil && !died(err) && ctx.Err() == nil { // else it is gone, or the turn is over
+	switch {
+	case err == nil || died(err) || ctx.Err() != nil: // it has it, it is gone, or the turn is over
+	case isBusy(err) && s.awaitRest(ctx, p, t):
+		return true
+	case isBusy(err) && t.Stopping(): // nobody has it
+		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
+	case ctx.Err() == nil:
 		t.Settle(turn.Verdict{Err: refused(err)})
 	}
 	<-ctx.Done() // until then early versions may refuse what they have taken
+	return false
+}
+
+// isBusy reports whether Pi refuses a prompt because a run goes on.
+func isBusy(err error) bool {
+	e, ok := errors.AsType[*acp.Error](err)
+	return ok && strings.Contains(e.Message, "already processing")
+}
+
+// awaitRest waits until Pi does nothing while the turn is wanted, and reports whether that is so.
+func (s *session) awaitRest(ctx context.Context, p *program, t *turn.Turn[work]) bool {
+	for pause := restPause; ; pause = min(2*pause, 500*time.Millisecond) {
+		select {
+		case <-s.turns.Rest():
+		case <-t.Stopped():
+			return false
+		case <-ctx.Done():
+			return false
+		}
+		var now state // what it begins it says behind its refusal
+		if err := p.ask(s.ctx, "get_state", nil, &now); err != nil {
+			return false
+		}
+		s.mu.Lock()
+		rests := !now.Streaming && !now.Compacting && t.Work.stage == offered
+		s.mu.Unlock()
+		if rests {
+			return ctx.Err() == nil && !t.Stopping()
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+		case <-t.Stopped():
+			wait.Stop()
+			return false
+		case <-ctx.Done():
+			wait.Stop()
+			return false
+		}
+	}
 }
 
 // told ends what Pi was told to do if the turn was cancelled meanwhile: there was

@@ -143,6 +143,12 @@ func (f *pretender) refuse(o *order, why string) {
 	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, why))
 }
 
+// refuseNow refuses a prompt while a run goes on. It may be given again.
+func (f *pretender) refuseNow(o *order) {
+	f.Prompt(o.token).Given = false
+	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, busy))
+}
+
 // busy is what Pi says to a prompt while it works.
 const busy = "Agent is already processing. Specify streamingBehavior"
 
@@ -202,7 +208,7 @@ func (f *pretender) Line(line []byte) {
 			if f.known && !slices.ContainsFunc(f.Prompts[:f.before], func(one *bridgetest.PlayPrompt) bool { return one.Token == o.token }) {
 				f.Wrong("pi is given prompt %s while it works", o.token)
 			}
-			f.refuse(o, busy)
+			f.refuseNow(o)
 		case f.taken != nil:
 			f.Wrong("pi has two prompts at once: %s", line)
 		default:
@@ -647,7 +653,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			if o := f.offered(); o != nil && !f.runs {
 				f.own()
 				f.taken = nil
-				f.refuse(o, busy)
+				f.refuseNow(o)
 			}
 		}),
 		g.native("refused behind success", 2, func(rng *rand.Rand, f *pretender) {

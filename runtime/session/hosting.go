@@ -11,7 +11,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -91,7 +90,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if l == nil {
 		if refused != nil {
 			s.logger().Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
-			if mayHaveIt(a, refused) && !rec.beginsAnew() && s.hasAnswers() {
+			if !isLost(a.Info().Kind, rec.AgentSessionID, refused) && !rec.beginsAnew() && s.hasAnswers() {
 				return nil, errNotNow(rec.Agent, refused)
 			}
 		}
@@ -200,12 +199,6 @@ func (rec *record) beginsAnew() bool {
 func errNotNow(agent string, why *acp.Error) *acp.Error {
 	return &acp.Error{Code: why.Code, Message: "agent " + agent + " cannot open its conversation now: " + why.Message +
 		`. Try again, or, to go on without what the agent remembers, load the session with _meta["` + acp.MetaKey + `"].` + beginAnew + " true", Data: why.Data}
-}
-
-// mayHaveIt reports whether an agent that does not open a session may do so later: of a conversation that is known to be gone a
-// bridge says that it is not found. What agents mean that speak ACP themselves is not known.
-func mayHaveIt(a *agents.Agent, refused *acp.Error) bool {
-	return a.Info().Kind == adapters.Bridge && refused.Code != acp.CodeResourceNotFound
 }
 
 // tellContinuity tells everybody what the agent remembers.

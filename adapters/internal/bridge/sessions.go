@@ -15,7 +15,8 @@ import (
 // Sessions are those that are open on a connection whose sessions have nothing in
 // common. Its methods are safe for concurrent use.
 type Sessions[S comparable] struct {
-	end func(S)
+	end     func(S)
+	leaving Leaving
 
 	mu     sync.Mutex
 	open   map[schema.SessionID]S
@@ -82,8 +83,11 @@ func (t *Sessions[S]) Get(id schema.SessionID) (S, error) {
 	return s, nil
 }
 
-// Free returns an error for the client when a session is open.
-func (t *Sessions[S]) Free(id schema.SessionID) error {
+// Free returns an error for the client when a session is open. It waits for one that is about to end.
+func (t *Sessions[S]) Free(ctx context.Context, id schema.SessionID) error {
+	if err := t.leaving.Wait(ctx, id); err != nil {
+		return err
+	}
 	if _, err := t.Get(id); err == nil {
 		return errOpen(id)
 	}
@@ -103,8 +107,13 @@ func (t *Sessions[S]) Remove(id schema.SessionID) bool {
 	t.mu.Lock()
 	s, ok := t.open[id]
 	delete(t.open, id)
+	over := func() {}
+	if ok {
+		over = t.leaving.Begin(id)
+	}
 	t.mu.Unlock()
 	if ok {
+		defer over()
 		t.end(s)
 	}
 	return ok

@@ -1,10 +1,12 @@
 package bridge_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -26,7 +28,7 @@ func TestSessions_OneForAnID(t *testing.T) {
 	if second.ends.Load() != 1 || first.ends.Load() != 0 {
 		t.Error("the second is to be ended, and only that")
 	}
-	if err := open.Free("a"); err == nil {
+	if err := open.Free(t.Context(), "a"); err == nil {
 		t.Error("a is not free")
 	}
 	if !open.Has("a", first) || open.Has("a", second) || open.Has("b", nil) {
@@ -44,7 +46,7 @@ func TestSessions_OneForAnID(t *testing.T) {
 	if _, err := open.Get("a"); err == nil {
 		t.Error("it is gone")
 	}
-	if err := open.Free("a"); err != nil {
+	if err := open.Free(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -72,4 +74,32 @@ func TestSessions_CloseLeavesNone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Who opens a session again waits until what ends it has ended.
+func TestSessions_FreeBehindTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ending := make(chan struct{})
+		open := bridge.NewSessions(func(*endable) { <-ending })
+		if err := open.Add("a", new(endable)); err != nil {
+			t.Fatal(err)
+		}
+		removed, free := make(chan bool, 1), make(chan error, 1)
+		go func() { removed <- open.Remove("a") }()
+		synctest.Wait()
+		go func() { free <- open.Free(context.Background(), "a") }()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := open.Free(gone, "a"); err == nil {
+			t.Error("nobody waits any more, and it is free")
+		}
+		synctest.Wait()
+		if len(free) > 0 {
+			t.Error("it is free, and has not ended")
+		}
+		close(ending)
+		if err := <-free; err != nil || !<-removed {
+			t.Error(err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,8 +26,12 @@ type Store[R any] struct {
 	// Valid reports whether an id can be a file's name; nil is IsUUID.
 	Valid func(id string) bool
 
-	mu sync.Mutex // orders changes
+	mu        sync.Mutex // orders changes
+	forgotten []string   // ids, oldest first; at most maxForgotten, later changes of older ones are remembered again
 }
+
+// maxForgotten bounds the sessions of which it is known that they were forgotten: what is still under way for one ends in moments.
+const maxForgotten = 1024
 
 func (s *Store[R]) path(id string) string { return filepath.Join(s.Dir, "sessions", id+".json") }
 
@@ -70,7 +75,7 @@ func (s *Store[R]) read(id string) (r R, err error) {
 // Change edits a session's record, and saves it when it is another one then. A
 // session that has none gets the record that edit makes of the zero value. One that cannot be
 // read stays as it is; of one that a newer version has written, members that R does not have
-// are lost.
+// are lost. One that was forgotten is not remembered again: what was asked of a session may go on behind its end.
 func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	if !s.valid(id) {
 		return fmt.Errorf("remember session %q: its id cannot be a file's name", id)
@@ -79,8 +84,12 @@ func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	defer s.mu.Unlock()
 	r, err := s.read(id)
 	ok := err == nil
-	if !ok && !errors.Is(err, errNone) {
+	switch {
+	case ok:
+	case !errors.Is(err, errNone):
 		return fmt.Errorf("remember session %s: read what is remembered: %w", id, err)
+	case slices.Contains(s.forgotten, id):
+		return nil
 	}
 	before, err := schema.Encode(r)
 	if err != nil {
@@ -97,13 +106,17 @@ func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	return WritePrivate(s.path(id), after)
 }
 
-// Forget removes a session's record.
+// Forget removes a session's record, for good.
 func (s *Store[R]) Forget(id string) error {
 	if !s.valid(id) {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !slices.Contains(s.forgotten, id) {
+		s.forgotten = append(s.forgotten, id)
+		s.forgotten = s.forgotten[max(0, len(s.forgotten)-maxForgotten):]
+	}
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget session %s: %w", id, err)
 	}

@@ -36,3 +36,30 @@ func TestStore_RecordThatCannotBeRead(t *testing.T) {
 		})
 	}
 }
+
+// What was asked of a session may end when it was deleted: nothing of it is remembered again, unless it has come back.
+func TestStore_ChangeBehindForget(t *testing.T) {
+	type record struct {
+		Mode string `json:"mode"`
+	}
+	store := &bridge.Store[record]{Dir: t.TempDir(), Valid: func(string) bool { return true }}
+	set := func(of *bridge.Store[record], mode string) {
+		t.Helper()
+		if err := of.Change("S", func(r *record) { r.Mode = mode }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(store, "plan")
+	if err := store.Forget("S"); err != nil {
+		t.Fatal(err)
+	}
+	set(store, "late")
+	if r, there := store.Load("S"); there {
+		t.Errorf("it is remembered again: %+v", r)
+	}
+	set(&bridge.Store[record]{Dir: store.Dir, Valid: store.Valid}, "brought back")
+	set(store, "on")
+	if r, _ := store.Load("S"); r.Mode != "on" {
+		t.Errorf("what came back is %+v", r)
+	}
+}

@@ -541,7 +541,7 @@ func (p *Play) Withdraw(one *PlayPrompt) {
 func (p *Play) Answer(a *PlayAsk, result string) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if a.Open && strings.Contains(result, `"cancelled"`) && a.Method == acp.MethodSessionRequestPermission {
+	if a.Open && strings.Contains(result, `"cancelled"`) { // some agents end their turn for a question, too
 		if of := p.Prompt(a.Token); of != nil {
 			of.Cancelled = true
 		}

@@ -64,9 +64,9 @@ func (g *Stage) play(seed uint64, cut []chosen, steady bool) (played []chosen, p
 	p = &Play{Steady: steady, open: g.Open, woken: make(chan struct{}), requests: map[acp.ID]*playRequest{}, notices: map[string]bool{}}
 	g.mu.Lock()
 	g.now = p
+	events, finish := g.Begin(p, seed) // before a process is shown in it
 	g.mu.Unlock()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	events, finish := g.Begin(p, seed)
 	sum := 0
 	for _, e := range events {
 		sum += e.Weight

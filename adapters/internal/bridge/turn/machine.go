@@ -189,6 +189,9 @@ func (t *Turn[W]) Stop() bool {
 	return t.turns.turn == t && t.turns.state == stopping
 }
 
+// Stopped returns what is closed when the turn's end is wanted.
+func (t *Turn[W]) Stopped() <-chan struct{} { return t.stopped }
+
 // Stopping reports whether the turn's end is wanted.
 func (t *Turn[W]) Stopping() bool {
 	select {
@@ -257,6 +260,18 @@ func (ts *Turns[W]) quietLocked() {
 		close(ts.quiet)
 		ts.quiet = nil
 	}
+}
+
+// Rest returns what is closed when the agent runs nothing by itself.
+func (ts *Turns[W]) Rest() <-chan struct{} {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.quiet != nil {
+		return ts.quiet
+	}
+	rest := make(chan struct{})
+	close(rest)
+	return rest
 }
 
 // Pause keeps the next turn from its begin until release is called: who ends what the agent

@@ -99,6 +99,37 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 	return v, nil
 }
 
+// StopOwn ends what the agent does by itself, if it does anything and works on no prompt: tell tells
+// it to, and kill ends the agent if that is not over in time. The next prompt waits until it was told.
+func (ts *Turns[W]) StopOwn(ctx context.Context, bound time.Duration, tell func(ctx context.Context), kill func()) {
+	release, ok := ts.Pause() // or the next prompt would be told to end
+	if !ok {
+		return
+	}
+	if !ts.Alone() {
+		release()
+		return
+	}
+	late, stop := awake.After(bound)
+	defer stop()
+	telling, told := awake.WithTimeoutCause(ctx, bound, context.DeadlineExceeded)
+	tell(telling)
+	told()
+	rest := ts.Rest()
+	release()
+	select {
+	case <-rest:
+		return
+	default:
+	}
+	select {
+	case <-rest:
+	case <-ctx.Done():
+	case <-late:
+		kill()
+	}
+}
+
 // Serve says which process works on the turn, where the session may have had
 // others. Begin calls it.
 func (t *Turn[W]) Serve(gone <-chan struct{}, exit func() error) { t.gone, t.exit = gone, exit }

@@ -1,0 +1,44 @@
+package codex
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// A session that is closed goes through codex's archive. Where codex does not take it out again, its next process is told to.
+func TestClose_LeavesNothingInTheArchive(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=" + keepsArchived}, Version: agentcache.Codex})}
+	c := w.open(schema.ClientCapabilities{}, nil)
+	id := c.New("")
+	if _, e := c.Call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "the disk is full") {
+		t.Errorf("it is closed: %v", e)
+	}
+	c.Close()
+	archived := func() bool {
+		r, _ := newStore(w.State).Load(string(id))
+		return r.Archived
+	}
+	if !archived() {
+		t.Error("it is not known that it is in the archive")
+	}
+	w.Program.Env = []string{playerVar + "=" + startedBefore}
+	c = w.open(schema.ClientCapabilities{}, nil)
+	c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{})
+	for until := time.Now().Add(bridgetest.Patience); archived(); time.Sleep(time.Millisecond) { // there is no event for it
+		if time.Now().After(until) {
+			t.Fatal("it stays in the archive")
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+)
+
+// Leaving are sessions that are about to end. Who opens one again waits for that: the agent
+// would let go of it, or write to it, behind its opening. The zero value has none. Its methods
+// are safe for concurrent use.
+type Leaving struct {
+	mu   sync.Mutex
+	ends map[schema.SessionID][]chan struct{}
+}
+
+// Begin notes that a session is about to end, until over is called.
+func (l *Leaving) Begin(id schema.SessionID) (over func()) {
+	end := make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ends == nil {
+		l.ends = map[schema.SessionID][]chan struct{}{}
+	}
+	l.ends[id] = append(l.ends[id], end)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(end)
+		var left []chan struct{}
+		for _, one := range l.ends[id] {
+			if one != end {
+				left = append(left, one)
+			}
+		}
+		if l.ends[id] = left; len(left) == 0 {
+			delete(l.ends, id)
+		}
+	}
+}
+
+// Wait waits until no end of the session is under way, or ctx ends.
+func (l *Leaving) Wait(ctx context.Context, id schema.SessionID) error {
+	for {
+		l.mu.Lock()
+		ends := l.ends[id]
+		l.mu.Unlock()
+		if len(ends) == 0 {
+			return nil
+		}
+		select {
+		case <-ends[0]:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
