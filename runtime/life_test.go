@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -278,6 +280,7 @@ func (c *puppetConn) update(update string) {
 
 // person is a client that reads all it is given.
 type person struct {
+	two  bool // it speaks version 2 of the protocol
 	c    acp.Client
 	st   acp.Stream
 	done chan struct{}
@@ -286,17 +289,23 @@ type person struct {
 	lastID int
 	open   map[acp.ID]string // its requests that were not answered: their methods
 	asks   []acp.Message     // requests it was given and has not answered
+	seen   uint64            // the event that it was given last
+	loads  int               // of the session: each tells it anew
 	faults []string
 }
 
-func newPerson(r *Runtime) (*person, error) {
+func newPerson(r *Runtime, two bool) (*person, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, _, err := r.Connect(ctx, acp.NewRequest("0", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":{"terminal":true}}`)), acp.ConnectOptions{Shape: acp.OneStream})
+	hello := `{"protocolVersion":1,"clientCapabilities":{"terminal":true,"_meta":{"sandboxagent.dev":{"eventIds":true}}}}`
+	if two {
+		hello = `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{"_meta":{"sandboxagent.dev":{"eventIds":true}}}}`
+	}
+	c, _, err := r.Connect(ctx, acp.NewRequest("0", "initialize", []byte(hello)), acp.ConnectOptions{Shape: acp.OneStream})
 	if err != nil {
 		return nil, err
 	}
-	p := &person{c: c, done: make(chan struct{}), open: map[acp.ID]string{}}
+	p := &person{two: two, c: c, done: make(chan struct{}), open: map[acp.ID]string{}}
 	if p.st, err = c.Stream("", nil); err != nil {
 		return nil, err
 	}
@@ -327,6 +336,17 @@ func (p *person) read() {
 				delete(p.open, m.ID())
 			case m.IsRequest():
 				p.asks = append(p.asks, m.Clone())
+			case m.Method() == acp.MethodSessionUpdate:
+				raw, _ := rawjson.Member(m.Meta(), acp.MetaKey, "seq")
+				seq, _ := strconv.ParseUint(string(raw), 10, 64)
+				switch {
+				case seq == 0 || seq > p.seen || seq == p.seen && p.two: // in version 2 an event may be several messages
+				case p.loads > 0:
+					p.loads--
+				default:
+					p.faults = append(p.faults, fmt.Sprintf("given event %d behind %d", seq, p.seen))
+				}
+				p.seen = cmp.Or(seq, p.seen)
 			case m.Method() == acp.MethodCancelRequest:
 				id, _ := rawjson.Member(m.Params(), "requestId")
 				p.asks = slices.DeleteFunc(p.asks, func(a acp.Message) bool { return string(a.ID()) == string(id) })
@@ -345,6 +365,12 @@ func (p *person) close() {
 func (p *person) request(method, params string) {
 	p.mu.Lock()
 	p.lastID++
+	if method == acp.MethodSessionLoad {
+		p.loads++
+		if p.two {
+			method, params = acp.MethodSessionResume, string(rawjson.SetMember([]byte(params), []byte(`{"type":"start"}`), "replayFrom"))
+		}
+	}
 	id := acp.IntID(int64(p.lastID))
 	select {
 	case <-p.c.Done(): // nobody is told any more
@@ -415,7 +441,7 @@ var steps = []step{
 		who.mu.Lock()
 		clear(who.open)
 		who.mu.Unlock()
-		if p, err := newPerson(w.r); err == nil {
+		if p, err := newPerson(w.r, who.two); err == nil {
 			w.people[i] = p
 		}
 	}},
@@ -509,7 +535,7 @@ func playOut(t *testing.T, seed uint64, dir string, script []int) (names []strin
 		return nil, err
 	}
 	for i := range w.people {
-		if w.people[i], err = newPerson(w.r); err != nil {
+		if w.people[i], err = newPerson(w.r, i > 0 && seed%2 > 0); err != nil {
 			return nil, err
 		}
 	}

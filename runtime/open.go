@@ -343,6 +343,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		c.r.tasks.Go(func() {
 			select {
 			case <-wait:
+				if c.r.sessions.Find(own.Session()) == nil { // it was deleted: what its agent may still have of it was not asked for
+					q.Fail(nil, notFound(own.Session()))
+					return
+				}
 				c.openSession(q, &own)
 			case <-c.r.ctx.Done():
 				q.Fail(nil, agents.ErrShutdown)
