@@ -102,6 +102,7 @@ type Conn struct {
 	children map[string]string   // the sessions that have them, by the ids of children
 	own      map[acp.ID]chan acp.Message
 	lastOwn  int
+	refused  *request     // left a session closed, and what ends with that is yet to be told. Of who holds order
 	restored int          // how many connections were brought to where the ones before them were, or are being
 	since    awake.Moment // since when the last of them is
 	names    string       // begins the names of prompts
@@ -128,6 +129,7 @@ type request struct {
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
+	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
 }
@@ -143,6 +145,8 @@ type session struct {
 	works  bool   // the client was told so last, in version 2: a turn goes on, its own or another's
 	since  uint64 // the event with which it was
 	asks   map[uint64]*ask
+	opened int  // number of the newest request that attaches to it
+	here   bool // the connection of now is attached to it
 }
 
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was
