@@ -206,6 +206,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
+	h.awaitReturn(ctx, s.Node)
 	if !h.beginMove(m.id) {
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}

@@ -158,7 +158,7 @@ func (w *world) Moving(store.Token, string) (*store.Owner, string) {
 	return w.owner, ""
 }
 
-func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {
+func (w *world) Settle(ctx context.Context, _ store.Token, _, _ string) {
 	select {
 	case <-w.settled:
 	case <-ctx.Done():
