@@ -338,6 +338,9 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	if err := m.pass(ctx, got, got.Session.EventCount, false, 0); err != nil {
 		m.later(err, func(o store.Owner) *store.Owner {
+			if o.Node == m.to { // what was written came to the store when it was back
+				return over(o)
+			}
 			return handOver(o, m.to, got.Session.EventCount, false, 0, got.Session.Cwd)
 		})
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)

@@ -61,7 +61,7 @@ func TestMove_StoreIsAwayAtItsEnd(t *testing.T) {
 			nats.Start(0)
 			other.await("the other hub knows where it is, and that nobody moves it", func() bool {
 				for _, o := range other.store.Owners() {
-					if o.Session == s && o.Node == "two" && o.Moving == nil {
+					if o.Session == s && o.Node == "two" && o.Term == 2 && o.Moving == nil {
 						return true
 					}
 				}

@@ -287,9 +287,8 @@ func (c *path) says(m acp.Message) { c.out = append(c.out, m) }
 
 // does has a node do what it is told.
 func (r *realm) does(p *post, c *path, m acp.Message) {
-	number, _ := rawjson.Member(m.Params(), "number")
-	n := 0
-	_, _ = fmt.Sscan(string(number), &n)
+	raw, _ := rawjson.Member(m.Params(), "number")
+	n := numberOf(raw)
 	result := func(format string, args ...any) { c.says(acp.NewResult(m.ID(), fmt.Appendf(nil, format, args...))) }
 	switch {
 	case m.IsResponse():
@@ -326,7 +325,7 @@ func (r *realm) does(p *post, c *path, m acp.Message) {
 			after = 0
 		}
 		if raw, ok := rawjson.Member(m.Meta(), acp.MetaKey, "after"); ok {
-			_, _ = fmt.Sscan(string(raw), &after)
+			after = numberOf(raw)
 		}
 		if after > len(r.events) {
 			r.t.Errorf("%s goes on behind event %d of %d", m.Method(), after, len(r.events))
@@ -394,11 +393,16 @@ func (r *realm) does(p *post, c *path, m acp.Message) {
 	}
 }
 
+// numberOf is a number as it stands in a message, 0 for none.
+func numberOf(raw []byte) (n int) {
+	_, _ = fmt.Sscan(string(raw), &n)
+	return n
+}
+
 // page answers a request for the events behind one.
 func page(whole []string, m acp.Message) string {
-	after := 0
 	raw, _ := rawjson.Member(m.Params(), "after")
-	_, _ = fmt.Sscan(string(raw), &after)
+	after := numberOf(raw)
 	var list []string
 	for i, message := range whole[min(after, len(whole)):] {
 		list = append(list, fmt.Sprintf(`{"seq":%d,"message":%s}`, after+i+1, message))
@@ -535,11 +539,14 @@ func (r *realm) hears() bool {
 	return true
 }
 
-// moves goes on with the move of the session, or begins one to a node. One fails when its node works.
+// moves goes on with the move of the session, or begins one to a node. One fails when its node works. A session whose node is away
+// moves in one step.
 func (r *realm) moves(to *post) {
 	from, over := r.nodes[r.owner.Node], func(o *store.Owner) { o.Moving = nil }
 	switch m := r.owner.Moving; {
-	case m == nil && (to == from || !to.online || !from.online):
+	case m == nil && (to == from || !to.online):
+	case m == nil && !from.online:
+		r.revives(from, to)
 	case m == nil:
 		r.count++
 		r.writes(func(o *store.Owner) {
@@ -569,4 +576,32 @@ func (r *realm) moves(to *post) {
 			o.Node, o.Term = m.To, o.Term+1
 		})
 	}
+}
+
+// revives has the session go on without its node, which is away: the last that happened there may be lost, and so are its turns.
+func (r *realm) revives(from, to *post) {
+	const leap = 5
+	had := len(r.events)
+	last := max(0, had-r.rnd.IntN(3))
+	from.has, from.went, from.kept = false, to.name, slices.Clone(r.whole)
+	to.has, to.went = true, ""
+	for _, message := range r.whole[last:] {
+		if n, is := rawjson.Member([]byte(message), "params", "number"); is { // the session knows nothing of it any more
+			r.ran[numberOf(n)]--
+		}
+	}
+	r.events, r.whole = r.events[:last:last], r.whole[:last:last]
+	for range had - last + leap {
+		r.events, r.whole = append(r.events, ""), append(r.whole, `{"method":"x"}`)
+	}
+	clear(r.turns)
+	clear(r.asks)
+	r.count++
+	r.writes(func(o *store.Owner) { o.Moving = &store.Moving{ID: fmt.Sprint("move ", r.count), To: to.name} })
+	r.writes(func(o *store.Owner) {
+		o.Others = slices.DeleteFunc(o.Others, func(other store.Other) bool { return other.Node == from.name || other.Node == to.name })
+		o.Others = append(o.Others, store.Other{Node: from.name, LastSeq: uint64(last), Missing: uint64(had - last), Lost: true, Term: o.Term})
+		o.Node, o.Term = to.name, o.Term+1
+	})
+	r.writes(func(o *store.Owner) { o.Moving = nil })
 }
