@@ -48,7 +48,7 @@ func (h *Hub) returns(n store.Node) bool { return h.returning.left(n) > 0 }
 
 // awaitReturn waits for a node that is expected in a moment. It need not have come then.
 func (h *Hub) awaitReturn(ctx context.Context, node string) {
-	for {
+	for h.returning.began.Ago() < returnsWithin { // else nothing is looked up
 		news := h.o.Store.NodeNews()
 		left := h.returning.left(h.node(node))
 		if left <= 0 {
