@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -32,6 +33,7 @@ func TestMove_StoreIsAwayAtItsEnd(t *testing.T) {
 			c.says(s, "first")
 			h.bundled(s, "one")
 			var left atomic.Bool
+			away := sync.OnceFunc(func() { nats.Stop(0) })
 			source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
 				if !r.URL.Query().Has("movedTo") || left.Swap(true) {
 					return false
@@ -40,13 +42,13 @@ func TestMove_StoreIsAwayAtItsEnd(t *testing.T) {
 				c.must("session/list", `{}`) // behind it
 				source.box.ServeHTTP(w, r)
 				if !noted {
-					nats.Stop(0)
+					away()
 				}
 				return true
 			})
 			target.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
 				if noted && left.Load() && r.URL.Path == "/v2/rpc" { // it is to be opened
-					nats.Stop(0)
+					away()
 				}
 				return false
 			})
