@@ -15,7 +15,7 @@ import (
 // exportSession writes what the hub has of a session whose node does not give it into one file, as
 // that node would have done it.
 func (h *Hub) exportSession(w http.ResponseWriter, r *http.Request, c call) error {
-	s, state, err := h.sessionOf(r, c)
+	s, state, err := h.sessionThere(r, c)
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,7 @@ type Hub struct {
 	metrics *metrics
 	handler http.Handler
 	links   links
+	returning
 
 	relay *relay.Gateway   // all nodes as one gateway
 	acp   *acphttp.Handler // serves it
@@ -113,6 +114,7 @@ func New(o Options) *Hub {
 		h.admin = &sum
 	}
 	h.stop, h.end = context.WithCancel(context.Background())
+	h.returning = newReturning(o.Store)
 	h.metrics = newMetrics(o.Version, h)
 	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()

@@ -89,7 +89,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 
 // broken is what those get whose requests a tunnel had when it ended.
 func broken(l *link) error {
-	return problem.New(problem.NodeOffline, "the connection to %s broke while it was used", l.name)
+	return problem.New(problem.NodeOffline, "the connection to %s broke while it was used; whether it has done what was asked is not known", l.name).DoneUnknown()
 }
 
 // hold keeps a link until its tunnel ends, or must end, as when over is closed. Then what goes through it
@@ -311,8 +311,9 @@ func (ls *links) find(name string) (l *link, settled <-chan struct{}) {
 }
 
 // linkOf returns the link of a node that this hub has, or is about to have as the node's record
-// says; nil for none.
+// says; nil for none. One that is expected in a moment is waited for.
 func (h *Hub) linkOf(ctx context.Context, name string) *link {
+	h.awaitReturn(ctx, name)
 	for {
 		l, settled := h.links.find(name)
 		if l != nil || settled == nil || !h.comes(name) {

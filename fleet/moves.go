@@ -206,6 +206,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
+	h.awaitReturn(ctx, s.Node)
 	if !h.beginMove(m.id) {
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
@@ -278,34 +279,6 @@ func (m *move) claim(ctx context.Context) error {
 	return err
 }
 
-// errTaken says that a move was taken for dead, and another one has begun.
-var errTaken = errors.New("another move has begun meanwhile")
-
-// settle takes the note of the move away, and changes the owner in the same step if change is not
-// nil.
-func (m *move) settle(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
-	return m.note(ctx, func(o store.Owner) *store.Owner {
-		next := &o
-		if change != nil {
-			next = change(o)
-		}
-		next.Moving = nil
-		return next
-	})
-}
-
-// note changes the owner as long as the move is noted. It is done also when whoever wanted the move is gone.
-func (m *move) note(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
-	defer cancel()
-	return m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
-		if had == nil || had.Moving == nil || had.Moving.ID != m.id {
-			return nil, errTaken
-		}
-		return change(*had), nil
-	})
-}
-
 // giveUp takes the note of a move away that has failed. The session is where it was.
 func (m *move) giveUp(ctx context.Context, err error) error {
 	_, failed := m.settle(ctx, func(o store.Owner) *store.Owner {
@@ -364,6 +337,12 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
 	if err := m.pass(ctx, got, got.Session.EventCount, false, 0); err != nil {
+		m.later(err, func(o store.Owner) *store.Owner {
+			if o.Node == m.to { // what was written came to the store when it was back
+				return over(o)
+			}
+			return handOver(o, m.to, got.Session.EventCount, false, 0, got.Session.Cwd)
+		})
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
 	}
 	if here.State == runtime.StateClosed && nodeIn(here) == "" { // somebody had closed it: so it stays
@@ -531,6 +510,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 	}
 	// Whether it has done so is not known. The note stays, as one of nobody: whoever hears of the session finds out.
 	if _, failed := m.note(ctx, store.Owner.Left); failed != nil {
+		m.later(failed, store.Owner.Left)
 		m.h.log.Warn("that nobody does a move any more could not be noted", "session", m.line.Session, "err", failed)
 	}
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
@@ -667,6 +647,8 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 			return &o
 		})
 		err = errors.Join(err, noted)
+	} else {
+		m.later(err, over)
 	}
 	if err != nil {
 		m.h.log.Warn("a session could not be taken back", "session", here.ID, "from", m.to, "to", m.from, "err", err)

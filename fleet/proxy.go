@@ -92,7 +92,7 @@ func (p *passing) finish(w http.ResponseWriter) error {
 // away says why a node cannot be asked, nil when it can.
 func (h *Hub) away(n store.Node) error {
 	own := n.Hub == h.o.Store.Hub()
-	if h.links.get(n.Name) != nil || own && h.online(n) { // what is sent to one that is coming waits for it
+	if h.links.get(n.Name) != nil || own && h.online(n) || h.returns(n) { // what is sent to one that is coming waits for it
 		return nil
 	}
 	if !own && h.online(n) {
@@ -238,7 +238,7 @@ func (h *Hub) proxyFailed(l *link) func(http.ResponseWriter, *http.Request, erro
 		var p *problem.Error
 		switch {
 		case h.stop.Err() != nil:
-			p = errEnding
+			p = endingDuring(r, l.name)
 		case errors.As(cause, &p):
 		case errors.Is(err, tunnel.ErrFull):
 			p = problem.New(problem.TooManyRequests, "%d requests and streams go to %s already: try again when some have ended", tunnel.MaxStreams, l.name)
@@ -250,6 +250,17 @@ func (h *Hub) proxyFailed(l *link) func(http.ResponseWriter, *http.Request, erro
 		}
 		problem.Write(w, p)
 	}
+}
+
+// endingDuring is what is said of a request that the hub has passed on, and whose answer it does not wait for.
+func endingDuring(r *http.Request, node string) *problem.Error {
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return errEnding
+	case strings.HasSuffix(r.URL.Path, "/v2/processes/run"):
+		return problem.New(problem.Unavailable, "the hub is shutting down, and the program that was run at %s through it is ended with it: what it has done is done. One that is to last longer is started with POST /v2/processes", node).DoneUnknown()
+	}
+	return problem.New(problem.Unavailable, "the hub is shutting down, and %s had not answered: whether it has done what was asked is not known", node).DoneUnknown()
 }
 
 // leadToPage leads browsers to the page before a node. It says nothing about whether

@@ -83,6 +83,11 @@ func (h *Hub) getEvents(w http.ResponseWriter, r *http.Request, c call) error {
 	if err != nil {
 		return err
 	}
+	if follows || version != 1 {
+		if s, state, err = h.sessionThere(r, c); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !follows && version == 1:
 		if err := queries.Check(r, "/v2/sessions/{id}/events"); err != nil {

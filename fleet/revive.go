@@ -61,6 +61,7 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 		return Moved{}, m.giveUp(ctx, problem.New(problem.Conflict, "%s has come back meanwhile: move it again", m.from))
 	}
 	if err := m.pass(ctx, got, p.last, true, p.missing); err != nil {
+		m.later(err, over)
 		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
 	}
 	err = m.open(ctx, got.Session)

@@ -77,7 +77,7 @@ func (n nodes) Nodes(t store.Token) []relay.Node {
 
 func (n nodes) shown(one store.Node, work int) relay.Node {
 	shown := n.h.shown(one)
-	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: shown.State == StateOnline, Load: work}
+	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: shown.State == StateOnline, Returns: n.h.returns(one), Load: work}
 }
 
 // Node implements [relay.Fleet].
@@ -209,7 +209,13 @@ func (n nodes) Moving(t store.Token, id string) (o *store.Owner, move string) {
 }
 
 // Settle implements [relay.Fleet].
-func (n nodes) Settle(ctx context.Context, t store.Token, id string) {
+func (n nodes) Settle(ctx context.Context, t store.Token, id, left string) {
+	if left != "" {
+		_ = n.h.until(ctx, relay.HearFor, func() bool {
+			o, move := n.Moving(t, id)
+			return move != "" || o != nil && o.Node != left
+		})
+	}
 	_ = n.h.until(ctx, relay.HoldFor, func() bool {
 		_, move := n.Moving(t, id)
 		return move == ""

@@ -448,6 +448,16 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	return h.findSession(ctx, c.token, id, node, epoch)
 }
 
+// sessionThere is sessionOf for what its node is asked, if that is expected in a moment.
+func (h *Hub) sessionThere(r *http.Request, c call) (*store.Session, runtime.State, error) {
+	s, state, err := h.sessionOf(r, c)
+	if err != nil || !h.returns(h.node(s.Node)) {
+		return s, state, err
+	}
+	h.awaitReturn(r.Context(), s.Node)
+	return h.sessionOf(r, c)
+}
+
 // findSession is sessionOf for the nodes that a token is for. The node answers who makes a session a
 // moment before the store has its record: who asks for it at once waits that moment.
 func (h *Hub) findSession(ctx context.Context, t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
@@ -614,6 +624,9 @@ func (h *Hub) settledSession(r *http.Request, c call) (*store.Session, runtime.S
 	var err error
 	ctx, done := h.during(r, c)
 	defer done()
+	if _, _, err = h.sessionThere(r, c); err != nil {
+		return nil, "", err
+	}
 	given := h.until(ctx, relay.HoldFor, func() bool {
 		if s, state, err = h.sessionOf(r, c); err != nil {
 			return true

@@ -102,6 +102,7 @@ type Conn struct {
 	children map[string]string   // the sessions that have them, by the ids of children
 	own      map[acp.ID]chan acp.Message
 	lastOwn  int
+	refused  *request     // left a session closed, and what ends with that is yet to be told. Of who holds order
 	restored int          // how many connections were brought to where the ones before them were, or are being
 	since    awake.Moment // since when the last of them is
 	renewing bool         // the last of them is not there yet: later has what is recovered, and the queue what is behind all of that
@@ -130,6 +131,7 @@ type request struct {
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
 	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
+	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
 }
@@ -145,6 +147,8 @@ type session struct {
 	works  bool   // the client was told so last, in version 2: a turn goes on, its own or another's
 	since  uint64 // the event with which it was
 	asks   map[uint64]*ask
+	opened int  // number of the newest request that attaches to it
+	here   bool // the connection of now is attached to it
 }
 
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was

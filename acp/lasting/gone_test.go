@@ -42,7 +42,7 @@ func TestConn_TheSessionIsDeleted(t *testing.T) {
 			p.two.replies(t, "_sandboxagent/session/events", found)
 			synctest.Wait()
 			p.two.says(deleted)
-			p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"%s","data":{"type":"urn:sandbox-agent:error:not_found"}}}`, why)
+			p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"%s","data":{"done":"unknown","type":"urn:sandbox-agent:error:not_found"}}}`, why)
 			p.got(deleted)
 		})
 	})

@@ -23,7 +23,28 @@ const (
 // for it, until it is called again. The caller holds order.
 func (c *Conn) incoming(m acp.Message) []acp.Message {
 	c.mu.Lock()
+	out := c.incomingLocked(m)
+	r := c.refused
+	c.refused = nil
+	c.mu.Unlock()
+	return c.behindRefused(r, m.Err(), out)
+}
+
+// behindRefused puts before a refusal what ends with it: when r, which was to open a session, leaves that closed the prompts
+// whose end would be told wait for nothing more. It is nil when nothing was refused so.
+func (c *Conn) behindRefused(r *request, why *acp.Error, out []acp.Message) []acp.Message {
+	if r == nil {
+		return out
+	}
+	if r.attached && c.o.Gone != nil {
+		c.o.Gone(r.session, why)
+	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
+	return append(c.forgetLocked(r.session, why, func(q *request) bool { return q.told }), out...)
+}
+
+func (c *Conn) incomingLocked(m acp.Message) []acp.Message {
 	if m.IsResponse() {
 		return c.respondedLocked(m)
 	}
@@ -49,6 +70,12 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 		return c.turnEndedLocked(m.Params(), m)
 	}
 	return c.shownAsIsLocked(m)
+}
+
+// closesLocked reports whether the client is attached to a session no more when a request to open it is refused.
+func (c *Conn) closesLocked(r *request) bool {
+	s := c.sessions[r.session]
+	return r.opens() && (s == nil || !s.here && s.opened == r.n) // else another request opens it
 }
 
 // shownAsIsLocked returns a message as the client is given it.
@@ -143,10 +170,13 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	c.answeredLocked(r)
 	delete(c.requests, r.id)
 	if m.Err() != nil {
-		if r.opens() && !r.attached {
-			delete(c.sessions, r.session)
+		if c.closesLocked(r) {
+			c.refused = r
 		}
 		return []acp.Message{m}
+	}
+	if s := c.sessions[r.session]; s != nil && r.opens() {
+		s.here = true
 	}
 	switch r.method {
 	case acp.MethodInitialize:
@@ -157,10 +187,10 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			if r.frame.Method() == acp.MethodSessionNew && !c.two {
 				after = 0 // what the agent has said by then follows
 			}
-			c.attachLocked(id, r.frame.Params(), after)
+			c.attachLocked(id, r.frame.Params(), after).here = true
 		}
 	case acp.MethodSessionResume:
-		if s := c.sessions[r.session]; s != nil {
+		if s := c.sessions[r.session]; s != nil && s.opened <= r.n { // else what the next one asks for is still to come
 			seq, _ := uintOf(resultMeta(m), "seq")
 			if s.after = max(s.after, seq); c.parts {
 				s.wholeLocked()
@@ -173,7 +203,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
-		c.leaveLocked(r.session)
+		if s := c.sessions[r.session]; s == nil || s.opened < r.n { // else it is opened again behind that
+			c.leaveLocked(r.session)
+		}
 	}
 	return []acp.Message{m}
 }

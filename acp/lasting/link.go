@@ -322,11 +322,13 @@ func (c *Conn) down() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.sessions {
+		s.here = false
 		for _, a := range s.asks {
 			a.id = ""
 		}
 	}
-	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.ask != nil })
+	// An answer belongs to the connection that has asked. On the next one its id may be that of another question.
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.ask != nil || o.m.IsResponse() })
 	c.roomLocked()
 	clear(c.own)
 }

@@ -182,9 +182,14 @@ func (c *Conn) next() (outgoing, bool) {
 		c.roomLocked()
 		switch {
 		case out.request != nil:
-			out.request.sent = true
+			r := out.request
+			if s := c.sessions[r.session]; !r.sent && r.early && r.opens() && s != nil && s.after == 0 {
+				r.frame = c.withOwedLocked(r)
+				out.m = r.frame
+			}
+			r.sent = true
 		case out.m.Method() == acp.MethodSessionCancel:
-			c.cancelsLocked(out.m.Session())
+			c.cancelsLocked(out.m.Session(), true)
 		case out.ask != nil:
 			out.m = renamed(out.m, out.ask.id)
 		case out.m.IsResponse() && c.offeredLocked(out.m.ID()):
@@ -218,11 +223,14 @@ func (o *outgoing) done() {
 // putBack takes a message that a connection did not take.
 func (c *Conn) putBack(out outgoing) {
 	out.done()
-	if out.request != nil || out.ask != nil {
+	if out.request != nil || out.m.IsResponse() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if out.m.Method() == acp.MethodSessionCancel {
+		c.cancelsLocked(out.m.Session(), false) // it is sent in its place
+	}
 	c.queue = slices.Insert(c.queue, 0, out)
 }
 
@@ -274,6 +282,7 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 		after, given := uintOf(m.Meta(), "after")
 		r.attached = c.sessions[r.session] != nil
 		s := c.attachLocked(r.session, m.Params(), after)
+		s.opened = r.n
 		if r.replays() && (!given || after < s.after) {
 			s.after = after // what comes again is wanted again
 			s.wholeLocked()
@@ -288,7 +297,7 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 func (c *Conn) answerLocked(m acp.Message) (outgoing, bool) {
 	a := c.shownLocked(m.ID())
 	if a == nil {
-		return outgoing{m: m}, true // of a request without a session, or nobody waits for it
+		return outgoing{m: m}, c.up // of a request without a session, or nobody waits for it
 	}
 	a.answer = &m
 	return outgoing{m: m, ask: a}, a.id != "" // else when it is offered again

@@ -85,7 +85,7 @@ func (c *Conn) nothingWaitsLocked() {
 		c.later = nil
 	}
 	c.renewing = true
-	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.request != nil && o.request.asks }) // it is among the others
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.request != nil && (o.request.asks || o.request.sent) }) // it is among the others, or recovered
 	c.later = slices.DeleteFunc(c.later, func(o outgoing) bool { return o.request != nil && o.request.sent })
 	c.queue = append(c.queue, c.later...) // what was released before
 	c.later, c.paused, c.pausing = nil, 0, false
@@ -116,6 +116,7 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	}
 	turns[id] = rawjson.MemberString(resumed, "_meta", acp.MetaKey, "turn") == "running"
 	c.mu.Lock()
+	s.here = true
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
 	about := rawjson.Object{}.String("sessionId", id).End()
@@ -240,13 +241,25 @@ func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) 
 		}
 		delete(c.requests, rid)
 		c.answeredLocked(r)
-		if r.end != nil {
+		switch {
+		case r.end != nil:
 			out = append(out, outcome(rid, r.end))
-		} else {
+		case repeatable[r.method]:
 			out = append(out, acp.NewError(rid, failure))
+		default:
+			out = append(out, acp.NewError(rid, doneUnknown(failure)))
 		}
 	}
 	return out
+}
+
+// doneUnknown returns an error that says, too, that it is not known whether what was asked was done.
+func doneUnknown(e *acp.Error) *acp.Error {
+	data := e.Data
+	if len(data) == 0 || data[0] != '{' {
+		data = []byte("{}")
+	}
+	return &acp.Error{Code: e.Code, Message: e.Message, Data: rawjson.SetMember(data, rawjson.AppendQuoted(nil, problem.Unknown), "done")}
 }
 
 // opens reports whether the request attaches its connection to the session that
@@ -291,7 +304,9 @@ func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 		if r.opens() {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil && s.after > 0 {
-				frame = acp.NewRequest(r.id, r.method, rawjson.SetMember(r.frame.Params(), strconv.AppendUint(nil, c.fromLocked(s, true), 10), "_meta", acp.MetaKey, "after"))
+				frame = r.behind(c.fromLocked(s, true))
+			} else {
+				frame = c.withOwedLocked(r)
 			}
 			c.mu.Unlock()
 		}
@@ -306,6 +321,29 @@ const (
 	largeRequest = 1 << 20 // bytes of one that may itself be why connections break
 	mostSends    = 3       // of one that is so large
 )
+
+// behind is a request to open a session behind an event.
+func (r *request) behind(after uint64) acp.Message {
+	return acp.NewRequest(r.id, r.method, rawjson.SetMember(r.frame.Params(), strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
+}
+
+// withOwedLocked is a request to open a session, older than the connection, that has the client given what it was not given of its
+// own turns there: it is told how they ended on that way.
+func (c *Conn) withOwedLocked(r *request) acp.Message {
+	if _, given := uintOf(r.frame.Meta(), "after"); given || r.replays() {
+		return r.frame
+	}
+	first := uint64(0)
+	for _, q := range c.requests {
+		if q.session == r.session && q.told && q.begun > 0 && (first == 0 || q.begun < first) {
+			first = q.begun
+		}
+	}
+	if first == 0 {
+		return r.frame
+	}
+	return r.behind(first - 1)
+}
 
 // again sends a request once more. A large one whose connection broke each time is given up: it
 // may be more than what is on the way takes, and the client would connect without end.
@@ -471,14 +509,17 @@ func (c *Conn) takeBack(m acp.Message) {
 	c.order.Lock()
 	defer c.order.Unlock()
 	var answer []acp.Message
+	why := acp.Errorf(acp.CodeCancelled, "the request was cancelled before its node came")
 	c.mu.Lock()
 	if r := c.namesWaitingLocked(m); r != nil {
-		answer = slices.Clone(c.respondedLocked(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the request was cancelled before its node came"))))
+		answer = slices.Clone(c.respondedLocked(acp.NewError(r.id, why)))
 	} else {
 		c.queueLocked(outgoing{m: m})
 	}
+	r := c.refused
+	c.refused = nil
 	c.mu.Unlock()
-	c.giveAll(answer)
+	c.giveAll(c.behindRefused(r, why, answer))
 }
 
 // answer gives the client a response in the gateway's place.

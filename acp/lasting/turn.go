@@ -136,15 +136,15 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 	return f, failure, nil
 }
 
-// cancelsLocked notes that a cancel is sent behind the prompts of a session.
-func (c *Conn) cancelsLocked(session string) {
+// cancelsLocked notes that a cancel is sent behind the prompts of a session, or that it was not.
+func (c *Conn) cancelsLocked(session string, sent bool) {
 	for _, r := range c.requests {
 		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent {
-			r.cancel = true
+			r.cancel = sent
 		}
 	}
 	if s := c.sessions[session]; s != nil && s.turn.name != "" {
-		s.turn.cancel = true
+		s.turn.cancel = sent
 	}
 }
 
@@ -206,8 +206,8 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after}, false)
 	c.mu.Lock()
 	if !c.two && err == nil && failure == nil {
-		r.told, r.end = f.begun > 0 || f.end != nil, f.end // else it is sent again
-		if r.told && f.end == nil && r.deleted != nil {    // meanwhile
+		r.told, r.end, r.begun = f.begun > 0 || f.end != nil, f.end, cmp.Or(f.begun, f.ended) // else it is sent again
+		if r.told && f.end == nil && r.deleted != nil {                                       // meanwhile
 			failure = r.deleted
 		}
 	}

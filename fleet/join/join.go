@@ -30,10 +30,10 @@ import (
 
 const (
 	leastWait  = 100 * time.Millisecond
-	firstWait  = 2 * time.Second  // before an attempt, at most
-	longWait   = 15 * time.Second // the same, when it failed often
-	mostLater  = time.Minute      // that a hub can have a node wait for longer
-	lastsWell  = time.Minute      // a tunnel that held for it is tried again as if it were the first
+	firstWait  = 2 * time.Second                 // before an attempt, at most
+	longWait   = tunnel.LongestPause - leastWait // the same, when it failed often
+	mostLater  = time.Minute                     // that a hub can have a node wait for longer
+	lastsWell  = time.Minute                     // a tunnel that held for it is tried again as if it were the first
 	dialBound  = 20 * time.Second
 	tokenBytes = 4 << 10 // of the file with the token
 )

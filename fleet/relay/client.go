@@ -422,7 +422,13 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 				c.mu.Unlock()
 			case res.Err() != nil:
 				answered(res)
-				q.Forward(nil, res)
+				if !fresh || at.wasUp() || !c.begin(func() {
+					if c.loadCopy(q, m, errAway(res)) != nil {
+						q.Forward(nil, res)
+					}
+				}) {
+					q.Forward(nil, res)
+				}
 			default:
 				answered(nil)
 				c.opened(q, s, at.signed(res.Result()))
@@ -518,7 +524,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 // would be of what is left there.
 func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 	own := m.Clone() // of those that wait
-	return c.whenSettled(q, &own, place{}, func(at place) error {
+	return c.whenSettled(q, &own, place{}, "", func(at place) error {
 		l, err := c.lineOf(&own)
 		if err != nil {
 			return err
@@ -537,7 +543,11 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 		at.answered(q, id, res)
 		return
 	}
-	if err := c.whenSettled(q, m, before, func(place) error {
+	left := ""
+	if at.saysItWent(res) {
+		left = at.node
+	}
+	if err := c.whenSettled(q, m, before, left, func(place) error {
 		if !again() {
 			at.answered(q, id, res)
 			return nil

@@ -11,6 +11,14 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
+// errAway is the error with which a node could not be reached, as loadCopy takes it.
+func errAway(res *acp.Message) error {
+	if rawjson.MemberString(res.Err().Data, "type") != problem.NodeOffline.Type() {
+		return res.Err()
+	}
+	return problem.New(problem.NodeOffline, "%s", res.Err().Message)
+}
+
 // loadCopy answers a session/load whose node cannot be asked, for the reason given, with
 // what the store has of the session. It can be read and nothing else: it is none of the
 // connection's sessions until it is loaded or resumed at its node. Copies have the updates of

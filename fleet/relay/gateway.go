@@ -46,9 +46,10 @@ type Fleet interface {
 	// Find returns the session with the id, of the node if one is named, where it is now.
 	Find(t store.Token, id, node string) (Found, error)
 	// Moving returns the owner of a session, nil where none is noted, and the id of its move if it is on its way to another node,
-	// else "": who was told of changes was told of that. Settle waits until there is none, for HoldFor at most.
+	// else "": who was told of changes was told of that. Settle waits until there is none, for HoldFor at most. Before that it waits
+	// until the hub has heard that the session left a node, if one is named, for HearFor at most.
 	Moving(t store.Token, id string) (o *store.Owner, move string)
-	Settle(ctx context.Context, t store.Token, id string)
+	Settle(ctx context.Context, t store.Token, id, left string)
 	// Copy returns what the store has of a session behind an event, of the node if one is named.
 	Copy(ctx context.Context, t store.Token, id, node string, after uint64) (Copy, error)
 	// Move moves a session to another node, and returns what is told of that.
@@ -64,7 +65,9 @@ type Node struct {
 	Labels map[string]string `json:"labels"`
 	Agents []string          `json:"agents"` // nil when it has not said
 	Online bool              `json:"-"`
-	Load   int               `json:"-"` // sessions that work there
+	// Returns says of one that is not online that it is expected in a moment: what is sent to it waits for it.
+	Returns bool `json:"-"`
+	Load    int  `json:"-"` // sessions that work there
 }
 
 // Destination is where a session is to be moved.
@@ -334,7 +337,7 @@ func (g *Gateway) initialized(c *Client) json.RawMessage {
 	seen := map[string]bool{}
 	for _, n := range nodes {
 		for _, a := range n.Agents {
-			if n.Online && !seen[a] {
+			if (n.Online || n.Returns) && !seen[a] {
 				seen[a] = true
 				agents = append(agents, a)
 			}

@@ -118,6 +118,10 @@ func (c *Client) releaseUnlessOpening(s *session) {
 func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint64, refused *acp.Message) error, failed func(error)) error {
 	c.mu.Lock()
 	again, bytes := at != 0, len(m.Frame())
+	if err := s.over; err != nil { // nobody lets anything go on that waits there
+		c.mu.Unlock()
+		return err
+	}
 	if !again {
 		s.place++
 		at = s.place
@@ -186,8 +190,9 @@ type place struct {
 }
 
 // whenSettled calls f when the session that a message names is on its way to no other node, as whenOpen does if it is one of
-// the connection's. An error of f that comes later is the answer to the request.
-func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, f func(at place) error) error {
+// the connection's. Left is a node that says that the session went, "" for none. An error of f that comes later is the answer
+// to the request.
+func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, left string, f func(at place) error) error {
 	id := m.Session()
 	c.mu.Lock()
 	open := c.sessions[id]
@@ -199,11 +204,11 @@ func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, f func
 	switch {
 	case open != nil:
 		return c.whenOpen(open, at.n, m, func(n uint64, _ *acp.Message) error { return f(place{open, n}) }, failed)
-	case c.moveOf(id) == "":
+	case left == "" && c.moveOf(id) == "":
 		return f(at)
 	}
 	if !c.begin(func() {
-		c.g.fleet.Settle(c.ctx, c.token, id)
+		c.g.fleet.Settle(c.ctx, c.token, id, left)
 		if err := f(at); err != nil {
 			failed(err)
 		}
@@ -313,7 +318,7 @@ func (c *Client) stopHolding(s *session, move string, atMost time.Duration) {
 // hasLeft reports whether a node has refused something because the session is on its way to another one. The node can
 // know that before the hub does.
 func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
-	if res.Err() == nil || rawjson.MemberString(res.Err().Data, "type") != problem.Conflict.Type() {
+	if !isConflict(res) {
 		return false
 	}
 	c.mu.Lock()
@@ -321,11 +326,29 @@ func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
 	if s.leftLocked(at) {
 		return true
 	}
-	node, went := strings.CutPrefix(rawjson.MemberString(res.Err().Data, "movedTo"), "node://")
-	if went = went && node != at.node; went {
+	went := at.saysItWent(res)
+	if went {
 		c.moveLocked(s, moveRefused)
 	}
 	return went
+}
+
+// isConflict reports whether a node has refused something, and not done it.
+func isConflict(res *acp.Message) bool {
+	if res.Err() == nil {
+		return false
+	}
+	data := res.Err().Data
+	return rawjson.MemberString(data, "type") == problem.Conflict.Type() && rawjson.MemberString(data, "done") != problem.Unknown
+}
+
+// saysItWent reports whether the node has refused something because the session went to another one.
+func (l *line) saysItWent(res *acp.Message) bool {
+	if !isConflict(res) {
+		return false
+	}
+	node, went := strings.CutPrefix(rawjson.MemberString(res.Err().Data, "movedTo"), "node://")
+	return went && node != l.node
 }
 
 // movesFrom reports whether a session is at another node than the one that has answered a request, or on its way to one.
@@ -338,7 +361,7 @@ func (c *Client) movesFrom(at *line, id string, res *acp.Message) bool {
 		return left || c.hasLeft(s, at, res)
 	}
 	node := c.nodeOf(id)
-	return c.moveOf(id) != "" || node != "" && node != at.node
+	return c.moveOf(id) != "" || node != "" && node != at.node || at.saysItWent(res)
 }
 
 // leftLocked reports whether the session is at another node than the one of a line, or on its way to one. Client.mu is held.

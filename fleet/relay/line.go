@@ -115,6 +115,13 @@ func (l *line) dial(ctx context.Context) (acp.Conn, error) {
 	return conn, err
 }
 
+// wasUp reports whether the node has ever answered on the line.
+func (l *line) wasUp() bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.caps != nil
+}
+
 // tell says to the client how its connection to the node is.
 func (l *line) tell(state string) {
 	l.c.tell(methodNodeState, rawjson.Object{}.String("node", l.node).String("state", state).End())
@@ -503,18 +510,18 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 			break
 		}
 		l.forgetLocked(s)
-		if s.opens > 0 { // the client wants it again behind this
-			s.left = true
-			c.mu.Unlock()
-			break
+		again := s.opens > 0 // the client wants it again behind this
+		if s.left = again; !again {
+			delete(c.sessions, id) // who acts on it again opens it again
 		}
-		delete(c.sessions, id) // who acts on it again opens it again
 		c.mu.Unlock()
 		last := s.log.Appended()
 		c.begin(func() { // what came before is shown before
 			c.AwaitEntry(c.ctx, s, last, replayBound)
 			q.Forward(nil, res)
-			c.Detach(s)
+			if !again {
+				c.Detach(s)
+			}
 		})
 		return
 	}

@@ -301,3 +301,63 @@ func TestMoved_ChangedAsItBegins(t *testing.T) {
 		}
 	}
 }
+
+// A session went on, and the hub has not heard of it yet, when a client that has not open it forks or changes it: that is done where it
+// went.
+func TestMoved_ChangedBeforeTheHubHears(t *testing.T) {
+	for _, method := range []string{"session/fork", "session/close", "session/delete", "_sandboxagent/session/set_metadata"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.found["s"], w.heard = "a", make(chan struct{})
+				e := w.connect(plainHello, acp.OneStream)
+				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"metadata":{}}}`, method)
+				a := w.dialed("a")
+				a.refuses(a.takes(method), "b")
+				if got := e.got(); len(got) > 0 {
+					t.Errorf("before the hub hears of it: %q", got)
+				}
+				w.found["s"] = "b"
+				close(w.heard)
+				b := w.dialed("b")
+				b.answers(b.takes(method), `{"sessionId":"other"}`)
+				if got := fmt.Sprint(e.got()); got != "[1 ok]" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// A node refuses a prompt of a session that the connection has lost, and that its client has opened anew: that is told at once.
+func TestMoved_RefusedWhenItIsOpenedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.found["s"] = "a"
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		asked := a.takes("session/prompt")
+		w.g.Owned(went("a", "hidden", 0, 0)) // the token is not for that node
+		a.takes(methodDetach)
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		a.takes("session/load")
+		a.refuses(asked, "hidden")
+		if got := fmt.Sprint(e.got()); got != "[1 node_offline]" {
+			t.Error(got)
+		}
+	})
+}
+
+// A node that was expected does not come: its session is loaded from the copy, as that of one that is away.
+func TestLoad_NodeDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.found["s"], w.copy, w.unreachable = "a", []string{update("s", 1, "copied")}, true
+		e := w.connect(plainHello, acp.OneStream)
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		if got := fmt.Sprint(e.got()); got != "[s copied 1 ok]" {
+			t.Error(got)
+		}
+	})
+}

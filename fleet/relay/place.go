@@ -52,7 +52,7 @@ func selectionOf(raw json.RawMessage, place string) (at selection, err error) {
 	return at, nil
 }
 
-// candidates returns the nodes that fit and are online.
+// candidates returns the nodes that fit and are online, or expected in a moment.
 func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
 	if at.name != "" {
 		n, err := g.fleet.Node(t, at.name)
@@ -68,7 +68,7 @@ func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
 	case len(nodes) == 0:
 		return nil, problem.New(problem.NodeNotFound, "there is no node with these labels, or the token is not for it")
 	}
-	online := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Online })
+	online := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Online && !n.Returns })
 	if len(online) == 0 {
 		return nil, problem.New(problem.NodeOffline, "none of the %d nodes that fit is connected: they join again by themselves when their gateways run and reach the hub", len(nodes))
 	}
@@ -104,6 +104,9 @@ func (g *Gateway) place(t store.Token, at selection, agent string, has func(node
 			return "", nil, problem.New(problem.UnsupportedAgent, "none of the %d nodes that fit and are connected has the agent %q: they have %s; one that is got from the registry needs the name of its node in node", len(nodes), agent, agentsOf(nodes))
 		}
 		nodes = have
+	}
+	if there := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Online }); len(there) > 0 && at.name == "" {
+		nodes = there // nobody waits where it is not needed
 	}
 	open := g.Open()
 	g.mu.Lock()

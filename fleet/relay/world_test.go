@@ -33,6 +33,7 @@ type world struct {
 
 	owner   *store.Owner  // of the session, as the store tells it
 	settled chan struct{} // is closed when the sessions are moved no more; nil when none is
+	heard   chan struct{} // is closed when the hub has heard that a session left a node
 	looking chan struct{} // who looks for a node waits for it; nil for nobody
 
 	mu          sync.Mutex
@@ -158,9 +159,13 @@ func (w *world) Moving(store.Token, string) (*store.Owner, string) {
 	return w.owner, ""
 }
 
-func (w *world) Settle(ctx context.Context, _ store.Token, _ string) {
+func (w *world) Settle(ctx context.Context, _ store.Token, _, left string) {
+	until := w.settled
+	if left != "" {
+		until = w.heard
+	}
 	select {
-	case <-w.settled:
+	case <-until:
 	case <-ctx.Done():
 	}
 }

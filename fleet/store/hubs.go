@@ -40,6 +40,13 @@ func (s *Store) Peer(hub string) (p Peer, over context.Context, ok bool) {
 	return r.value.Peer, life.over, true
 }
 
+// Succeeds reports whether this hub was started in the place of another one, which may seem to live for some seconds yet: it
+// is reached by the same address.
+func (s *Store) Succeeds(hub string) bool {
+	r, known := s.hubs.get(hub)
+	return known && hub != s.hub && s.self.URL != "" && r.value.URL == s.self.URL
+}
+
 // HubNews returns a channel that is closed when a hub has said that it lives, or that it ends. A lease that
 // runs out does so in silence.
 func (s *Store) HubNews() <-chan struct{} { return s.hubs.news() }

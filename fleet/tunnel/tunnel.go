@@ -24,6 +24,8 @@ const (
 	Heartbeat = 5 * time.Second
 	// Silence is how long an end may be silent until the tunnel ends.
 	Silence = 15 * time.Second
+	// LongestPause is how long a node whose tunnel ended waits at most before it tries to open another one.
+	LongestPause = 15 * time.Second
 
 	// MaxWindow bounds what is on its way in one direction of one stream.
 	MaxWindow = 4 << 20
