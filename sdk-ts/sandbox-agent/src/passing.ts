@@ -13,6 +13,11 @@ export function nodeIsAway(error: unknown): boolean {
   return problemOf(error).type === `${prefix}node_offline`;
 }
 
+/** Whether a hub says that nobody knows whether what was asked was done: the node went away while it did it. */
+export function mayBeDone(error: unknown): boolean {
+  return problemOf(error).done === "unknown";
+}
+
 /** How a node is waited for that is about to come to the next hub: as `nodeBound` of `acp/lasting` says, if not shorter. */
 export function forNode(retry: RetryOptions = {}): RetryOptions {
   return { ...retry, giveUpAfterMs: Math.min(retry.giveUpAfterMs ?? Infinity, 30_000) };
@@ -25,7 +30,7 @@ export function oldestKept(error: unknown): number | undefined {
 }
 
 /** What the gateway says of an error, over HTTP or ACP. */
-function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown } {
+function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown; readonly done?: unknown } {
   const problem = error instanceof ProblemError ? error.problem : error instanceof Error && "data" in error ? error.data : error;
   return typeof problem === "object" && problem !== null ? problem : {};
 }
