@@ -127,15 +127,18 @@ func (r typedInput) Read(b []byte) (int, error) {
 // that hangs up may come behind what is read of it then.
 func noticeLeft(std *stdio, signals chan<- os.Signal) {
 	cmdline.OutlivePipes()
-	left := sync.OnceFunc(func() {
-		select {
-		case signals <- syscall.SIGPIPE:
-		default: // it has others
-		}
-	})
+	says := func(s os.Signal) func() {
+		return sync.OnceFunc(func() {
+			select {
+			case signals <- s:
+			default: // it has others
+			}
+		})
+	}
+	left := says(syscall.SIGPIPE)
 	std.out, std.err = readOutput{std.out, left}, readOutput{std.err, left}
 	if f, ok := std.in.(*os.File); ok && terminal(f) && !signal.Ignored(syscall.SIGHUP) {
-		std.in = typedInput{f, left}
+		std.in = typedInput{f, says(syscall.SIGHUP)}
 	}
 }
 
