@@ -1,10 +1,10 @@
-import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStream, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
 import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, forNode, mapped, mayBeDone, nodeIsAway, oldestKept, passes } from "./passing.js";
+import { asError, forNode, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -165,7 +165,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one, and when the client was disposed of or its signal has aborted. */
   async connect(): Promise<Acp<V, "InitializeResponse">> {
-    if (this.#ended.signal.aborted) throw new NotConnectedError(undefined, "the client was disposed of: make another one");
+    if (this.#ended.signal.aborted) throw new NotConnectedError(undefined, "the client was disposed of");
     this.#options.signal?.throwIfAborted();
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
     this.#lastError = undefined;
@@ -388,8 +388,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (connection.stream.state === "closed") {
           await connection.stream.closed;
           if (repeat === true && this.#connection !== undefined && connection.stream.error) continue;
-        } else if (later !== undefined && nodeIsAway(error) && !(repeat === "undone" && mayBeDone(error)) && (await abortable(later.next(), signal))) continue;
-        throw mapped(connection.stream.error ?? error);
+        } else if (later !== undefined && nodeIsAway(error, repeat === "undone") && (await abortable(later.next(), signal))) continue;
+        throw whyNot(connection.stream, error);
       }
     }
   }
@@ -441,7 +441,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     try {
       return (await this.getSession(sessionId, options)).cwd;
     } catch (error) {
-      if (error instanceof AcpRpcError && (error.code === notFound || error.code === unknownMethod)) return "/";
+      if (error instanceof AcpRpcError && [notFound, unknownMethod].includes(error.code)) return "/";
       throw error;
     }
   }
@@ -576,7 +576,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
             await connection.stream.closed;
             if (this.#connection !== undefined && connection.stream.error) return { lost: true };
           }
-          throw mapped(connection.stream.error ?? error);
+          throw whyNot(connection.stream, error);
         }
       },
       connected: async () => void (await this.#connected()),
@@ -595,8 +595,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.cancel(sessionId, async () => {
-      const { agent } = await this.#connected();
-      return () => agent.notify("session/cancel", { sessionId });
+      const { agent, stream } = await this.#connected();
+      return () => agent.notify("session/cancel", { sessionId }).catch((error: unknown) => {
+        throw whyNot(stream, error);
+      });
     });
   }
 
@@ -803,6 +805,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #after(sessionId: string): number {
     return this.#attached.get(sessionId)?.position.after ?? 0;
   }
+}
+
+/** Why what was sent has no answer. The official SDK has a word of its own for a connection that this client has closed. */
+function whyNot(stream: AcpStream, error: unknown): Error {
+  const told = mapped(stream.error ?? error);
+  return stream.error || told instanceof AcpRpcError || stream.state !== "closed" ? told : new NotConnectedError();
 }
 
 /** The code of the error about a method that the other end does not have. */
