@@ -391,3 +391,71 @@ func TestPrompt_IsStoredOnce(t *testing.T) {
 		t.Errorf("a load shows %q", got)
 	}
 }
+
+// A log in memory lets go of nothing that is read as a whole, however little all may hold, and an open question is asked
+// of who comes when its event is gone.
+func TestEphemeral_MemoryIsSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+		r, err := New(Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake", LogMemory: 256 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		tc.newWith(`{"requestedSessionId":"s"}`)
+		turn := func(chunks int, before func(c *fakeConn, native string)) {
+			id := tc.request("session/prompt", prompt("s", "something"))
+			m := a.nextOf(t, "session/prompt")
+			native := rawjson.MemberString(m.m.Params(), "sessionId")
+			before(m.to, native)
+			for i := range chunks {
+				m.to.chunk(native, incompressible(i))
+				if i%20 == 0 {
+					synctest.Wait() // for the client to read
+				}
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		}
+		oldest := func() uint64 {
+			t.Helper()
+			i, err := r.Session("s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return i.OldestSeq
+		}
+		nothing := func(*fakeConn, string) {}
+		turn(100, nothing)
+		if oldest() > 1 {
+			t.Fatal("the first turn is more than memory has")
+		}
+		err = r.ExportSession(t.Context(), "s", &Departure{Open: true, Begin: func(Manifest) error {
+			turn(2000, nothing)
+			return nil
+		}, Put: func(string, io.Reader) error { return nil }})
+		if err != nil {
+			t.Errorf("the export: %v", err)
+		}
+		if oldest() < 2 {
+			t.Error("what was kept for the export is kept for ever")
+		}
+		turn(2000, func(c *fakeConn, native string) {
+			c.send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"` + native + `","toolCall":{"toolCallId":"t"},"options":[]}}`)
+		})
+		i, err := r.Session("s")
+		if err != nil || i.Pending != 1 {
+			t.Fatalf("%d questions are open, %v", i.Pending, err)
+		}
+		other := connect(t, r, "")
+		shown, _ := other.until(other.request("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`))
+		if !slices.ContainsFunc(shown, func(m acp.Message) bool { return m.Method() == "session/request_permission" }) {
+			t.Error("who comes is not asked what the agent waits for")
+		}
+		other.close()
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -48,7 +48,7 @@ type Options struct {
 	// Mirrors replaces prefixes of URLs: from what the maker uses to what is
 	// asked instead. The longest prefix that matches counts.
 	Mirrors         map[string]string
-	RegistryURL     string // index of the ACP registry; default [DefaultRegistryURL]
+	RegistryURL     string // index of the ACP registry; default [DefaultRegistryURL]; or [NoRegistry]
 	RequireChecksum bool   // refuse downloads for which no checksum is published
 	// RequireSignature refuses to install what is not signed by somebody whom this
 	// release knows, or pinned by its digest.
@@ -118,7 +118,9 @@ func New(o Options) *Installer {
 	if len(in.sources) == 0 {
 		in.sources = AllSources()
 	}
-	in.registryURL = or(in.registryURL, DefaultRegistryURL)
+	if in.registryURL = or(in.registryURL, DefaultRegistryURL); in.registryURL == NoRegistry {
+		in.sources = slices.DeleteFunc(slices.Clone(in.sources), func(s Source) bool { return s == Registry })
+	}
 	if in.platform == (Platform{}) {
 		in.platform = Detect()
 	}

@@ -19,6 +19,9 @@ import (
 // DefaultRegistryURL is the index of the ACP registry.
 const DefaultRegistryURL = "https://cdn.agentclientprotocol.com/registry/v1/latest/registry.json"
 
+// NoRegistry in the place of its address has the ACP registry be asked for nothing, and what was stored of it not be used.
+const NoRegistry = "none"
+
 // registryAge is how old the copy of the index may be before it is refreshed.
 const registryAge = 24 * time.Hour
 
@@ -164,6 +167,9 @@ func (in *Installer) listed(ctx context.Context, agent string, good func(e *Entr
 
 // registry returns a copy of the index that is younger than fresh, or what there is.
 func (in *Installer) registry(ctx context.Context, fresh time.Duration) (*Index, error) {
+	if in.registryURL == NoRegistry {
+		return nil, problem.New(problem.InstallFailed, "the ACP registry is not used: --registry-url is %s", NoRegistry)
+	}
 	index, cache, cerr := in.cachedIndex()
 	// A copy from the future was stored before somebody corrected the clock.
 	if age := time.Since(indexTime(index)); cerr == nil && age >= 0 && age < fresh {

@@ -274,6 +274,30 @@ func TestRegistry_Cache(t *testing.T) {
 	}
 }
 
+// Who wants no registry has it asked for nothing, and has none of the agents that an earlier copy lists.
+func TestRegistry_None(t *testing.T) {
+	m := newMaker(t)
+	putIndex(m, goose(obj{"archive": "https://files.test/goose", "cmd": "./goose"}))
+	before := m.installer(t, Options{})
+	if _, err := before.Registry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	in := m.installer(t, Options{DataDir: filepath.Dir(before.root), RegistryURL: NoRegistry})
+	if len(in.Cached()) > 0 {
+		t.Error("the copy is used")
+	}
+	_, err := in.Registry(t.Context())
+	wantProblem(t, err, problem.InstallFailed, "--registry-url is none")
+	_, err = in.Install(t.Context(), Request{Agent: "goose"})
+	wantProblem(t, err, problem.UnsupportedAgent, "no agent goose is known")
+	if got := m.hitsOf("/registry.json"); got != 1 {
+		t.Errorf("the index was asked for %d times", got)
+	}
+	if slices.Contains(in.sources, Registry) {
+		t.Error("doctor asks it")
+	}
+}
+
 func TestRegistry_InstallOfflineFromCache(t *testing.T) {
 	onPath(t, map[string]string{"npm": fakeNPM})
 	t.Setenv("NPM_LOG", filepath.Join(t.TempDir(), "log"))

@@ -100,8 +100,8 @@ func (t *turn) question(ctx context.Context, params json.RawMessage) any {
 		}
 		text := rawjson.MemberString(q, "question")
 		if len(labels) == 0 {
-			answer, ok := t.asker.line(ctx, "Question: "+text)
-			if !ok {
+			answer, ok := t.asker.line(ctx, "Question: "+text+"\nan answer, or nothing to reject")
+			if !ok || answer == "" {
 				return object{"outcome": "rejected"}
 			}
 			answers = append(answers, []string{answer})

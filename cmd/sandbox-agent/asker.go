@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -22,6 +23,7 @@ type asker struct {
 	in      *bufio.Scanner // of the reader that runs, else of who asks
 	reading bool           // a reader runs, or has come to the input's end; of who asks
 	lines   chan string    // closed at the input's end
+	hungUp  bool           // nobody has ended it: the terminal is gone; set before lines is closed
 }
 
 func newAsker(in io.Reader, v *view) *asker {
@@ -48,6 +50,10 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 		a.view.ask(question + "\n> ")
 		select {
 		case answer, ok = <-a.lines:
+			if !ok && a.hungUp { // what was asked ends with the turn
+				<-ctx.Done()
+				return "", false
+			}
 			if !ok {
 				a.view.note("the input has ended")
 				return "", false
@@ -67,6 +73,7 @@ func (a *asker) line(ctx context.Context, question string) (answer string, ok bo
 // read reads one line, and lives as long as nobody takes it.
 func (a *asker) read() {
 	if !a.in.Scan() {
+		a.hungUp = errors.Is(a.in.Err(), errHungUp)
 		close(a.lines)
 		return
 	}

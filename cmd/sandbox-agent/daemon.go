@@ -128,7 +128,7 @@ func (d *daemon) settled(ctx context.Context) (*daemonState, error) {
 			return s, err
 		}
 		s, err = d.stored()
-		if err != nil || s == nil || s.URL != "" || time.Since(s.StartedAt).Abs() > daemonStartBound || s.PID != 0 && !alive(s.PID) {
+		if err != nil || s == nil || s.URL != "" || s.elsewhere() || time.Since(s.StartedAt).Abs() > daemonStartBound || s.PID != 0 && !alive(s.PID) {
 			return nil, err
 		}
 		select {
@@ -535,9 +535,16 @@ func daemonStopCommand(std stdio) *cli.Command {
 	}
 }
 
-// isHere is the error of a daemon that runs where numbers of processes are others: its own is another process's here.
+// elsewhere reports whether it was started where numbers of processes are others, or before the machine was: its own is
+// another process's here.
+func (s *daemonState) elsewhere() bool {
+	here := machine()
+	return s.Machine != "" && here != "" && s.Machine != here
+}
+
+// isHere is the error of a daemon that runs elsewhere.
 func (d *daemon) isHere(s *daemonState) error {
-	if here := machine(); s.Machine == "" || here == "" || s.Machine == here {
+	if !s.elsewhere() {
 		return nil
 	}
 	return fmt.Errorf("the data directory %s is in use by a daemon of another container or machine, process %d there: stop it there, or give another --data-dir", d.dataDir, s.PID)

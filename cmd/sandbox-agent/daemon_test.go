@@ -58,18 +58,31 @@ func TestAbsolutePaths(t *testing.T) {
 	}
 }
 
-// A start that was killed before it knew a process, by a clock that was set back since, is none that somebody waits for.
-func TestDaemon_StartedInTheFuture(t *testing.T) {
-	d := &daemon{dataDir: t.TempDir()}
-	if err := os.Mkdir(d.file(""), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.save(&daemonState{Version: version, StartedAt: time.Now().Add(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), daemonSettleBound/2)
-	defer cancel()
-	if s, err := d.settled(ctx); s != nil || err != nil || ctx.Err() != nil {
-		t.Errorf("it waits for one that began in an hour: %v, %v", s, err)
+// A start that was killed before it was answered is none that somebody waits for: not by a clock that was set back since,
+// and not when the machine, or the container, was started again, where its number is another process's.
+func TestDaemon_StartedLongAgo(t *testing.T) {
+	for name, state := range map[string]daemonState{
+		"in the future":           {StartedAt: time.Now().Add(time.Hour)},
+		"before another start":    {StartedAt: time.Now(), Machine: "another"},
+		"and its number is taken": {StartedAt: time.Now(), Machine: "another", PID: os.Getpid()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if state.Machine != "" && machine() == "" {
+				return // nobody can tell
+			}
+			d := &daemon{dataDir: t.TempDir()}
+			if err := os.Mkdir(d.file(""), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			state.Version = version
+			if err := d.save(&state); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), daemonSettleBound/2)
+			defer cancel()
+			if s, err := d.settled(ctx); s != nil || err != nil || ctx.Err() != nil {
+				t.Errorf("it is waited for: %v, %v", s, err)
+			}
+		})
 	}
 }

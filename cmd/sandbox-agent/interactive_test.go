@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -113,6 +114,23 @@ func questionsAtTheTerminal(t *testing.T, speaks string) {
 	}
 	if n := strings.Count(errOut.String(), "Question: "); n < 2 {
 		t.Errorf("%d questions were asked:\n%s\n%s", n, errOut, out)
+	}
+}
+
+// Who only presses Enter has written no answer to a question without options.
+func TestTurn_AQuestionIsNotAnsweredByNothing(t *testing.T) {
+	for line, want := range map[string]string{"": `{"outcome":"rejected"}`, " blue ": `{"answers":[["blue"]],"outcome":"answered"}`} {
+		keys, typing := io.Pipe()
+		shown := newScreen()
+		v := newView(stdio{in: keys, out: shown, err: shown}, false, false)
+		turn := &turn{o: promptOptions{interactive: true}, view: v, asker: newAsker(keys, v)}
+		answered := make(chan any, 1)
+		go func() { answered <- turn.question(t.Context(), []byte(`{"questions":[{"question":"Which color?"}]}`)) }()
+		answer(t, shown, typing, line)
+		if got, err := json.Marshal(<-answered); err != nil || string(got) != want {
+			t.Errorf("%q: %s, %v; want %s", line, got, err, want)
+		}
+		_ = typing.Close()
 	}
 }
 

@@ -104,17 +104,42 @@ func (w readOutput) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// errHungUp is the end of an input whose terminal has hung up: nobody has typed it.
+var errHungUp = errors.New("the terminal has hung up")
+
+// typedInput tells when the terminal has hung up that it is, with the error, too.
+type typedInput struct {
+	*os.File
+	left func()
+}
+
+func (r typedInput) Read(b []byte) (int, error) {
+	n, err := r.File.Read(b)
+	if err != nil && !terminal(r.File) {
+		r.left()
+		err = errHungUp
+	}
+	return n, err
+}
+
 // noticeLeft has signals say once when nobody reads what the command writes. The system's own
-// signal for that would end the program at once, and comes of each broken connection, too.
+// signal for that would end the program at once, and comes of each broken connection, too. That of a terminal
+// that hangs up may come behind what is read of it then.
 func noticeLeft(std *stdio, signals chan<- os.Signal) {
 	cmdline.OutlivePipes()
-	left := sync.OnceFunc(func() {
-		select {
-		case signals <- syscall.SIGPIPE:
-		default: // it has others
-		}
-	})
+	says := func(s os.Signal) func() {
+		return sync.OnceFunc(func() {
+			select {
+			case signals <- s:
+			default: // it has others
+			}
+		})
+	}
+	left := says(syscall.SIGPIPE)
 	std.out, std.err = readOutput{std.out, left}, readOutput{std.err, left}
+	if f, ok := std.in.(*os.File); ok && terminal(f) && !signal.Ignored(syscall.SIGHUP) {
+		std.in = typedInput{f, says(syscall.SIGHUP)}
+	}
 }
 
 // promptOptions are what the flags of the prompt command say, checked.

@@ -21,7 +21,7 @@ func installFlags() []cli.Flag {
 		dataDirFlag(),
 		&cli.StringSliceFlag{Name: "source", Usage: "where agents come from, in the order in which they are asked: " + strings.Join(sourceNames(), ", ") + "; may be repeated", EnvVars: env("SOURCES")},
 		&cli.StringSliceFlag{Name: "mirror", Usage: "ask `FROM=TO`: addresses that begin with FROM begin with TO instead; may be repeated", EnvVars: env("MIRRORS")},
-		&cli.StringFlag{Name: "registry-url", Usage: "index of the ACP registry", DefaultText: install.DefaultRegistryURL, EnvVars: env("REGISTRY_URL")},
+		&cli.StringFlag{Name: "registry-url", Usage: "index of the ACP registry, or none to ask for none", DefaultText: install.DefaultRegistryURL, EnvVars: env("REGISTRY_URL")},
 		&cli.BoolFlag{Name: "require-checksum", Usage: "refuse downloads for which nobody publishes a checksum", EnvVars: env("REQUIRE_CHECKSUM")},
 		&cli.BoolFlag{Name: "require-signature", Usage: "refuse to install what is not signed by somebody whom this release knows, or pinned by its digest", EnvVars: env("REQUIRE_SIGNATURE")},
 	}
@@ -72,8 +72,8 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		}
 		o.Mirrors[from] = to
 	}
-	if o.RegistryURL != "" && !isWebAddress(o.RegistryURL) {
-		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address", o.RegistryURL)
+	if o.RegistryURL != "" && o.RegistryURL != install.NoRegistry && !isWebAddress(o.RegistryURL) {
+		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address, or %s", o.RegistryURL, install.NoRegistry)
 	}
 	return o, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -53,6 +54,7 @@ type turn struct {
 	turnAt   turnAt
 	away     bool   // there is no connection
 	stopped  error  // why the turn was cancelled: Ctrl-C, --timeout or --max-cost
+	hungUp   bool   // the terminal is gone
 	atOnce   bool   // a second Ctrl-C came
 	spent    *cost  // by the session; nil as long as the agent tells none
 	declined string // what was declined because there is nobody to ask: a permission or a question
@@ -102,12 +104,18 @@ func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) 
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		select {
-		case <-signals:
-			cancel(errInterrupted)
-		case <-late:
-			cancel(errors.New("the gateway does not answer"))
-		case <-done:
+		for {
+			select {
+			case s := <-signals:
+				if t.repeats(s) {
+					continue
+				}
+				cancel(errInterrupted)
+			case <-late:
+				cancel(errors.New("the gateway does not answer"))
+			case <-done:
+			}
+			return
 		}
 	})
 	defer watcher.Wait()
@@ -249,6 +257,16 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
+// repeats reports whether a signal says what one has said before: a terminal hangs up once, and is heard of by its signal and
+// by what is read of it. Another Ctrl-C is another one.
+func (t *turn) repeats(s os.Signal) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	again := s == syscall.SIGHUP && t.hungUp
+	t.hungUp = t.hungUp || s == syscall.SIGHUP
+	return again
+}
+
 // watch cancels the turn at the first signal, when its time is over, or when it costs too
 // much. After the
 // patience, at a second signal, or when there is no turn yet, it gives up.
@@ -257,7 +275,8 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	select {
 	case <-done:
 		return
-	case <-signals:
+	case s := <-signals:
+		t.repeats(s)
 		why = errInterrupted
 	case <-timeUp:
 		why = errTimeUp
@@ -304,7 +323,10 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		select {
 		case <-done:
 			return
-		case <-signals:
+		case s := <-signals:
+			if t.repeats(s) {
+				continue
+			}
 			t.mu.Lock()
 			t.atOnce = true
 			t.mu.Unlock()

@@ -192,6 +192,9 @@ func (s *session) Exit() {}
 // Join implements [viewer.Session]. Requests of agents are shown when they come.
 func (s *session) Join(*viewer.Feed, uint64) []uint64 { return nil }
 
+// OpenAsk implements [viewer.Session].
+func (s *session) OpenAsk(uint64) (none journal.Entry, open bool) { return none, false }
+
 // Leave implements [viewer.Session].
 func (s *session) Leave(*viewer.Feed) {}
 

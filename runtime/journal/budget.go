@@ -44,8 +44,28 @@ func (l *Log) Shrink() {
 	l.evictLocked()
 }
 
+// KeepAll has a log without a file let nothing go until done is called, as long as it holds no more than twice its memory:
+// for who reads all that there is.
+func (l *Log) KeepAll() (done func()) {
+	if l.path == "" {
+		l.keepMore(1)
+		return func() { l.keepMore(-1) }
+	}
+	return func() {}
+}
+
+func (l *Log) keepMore(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers += n
+	l.evictLocked()
+}
+
 // mayHold is how much the log keeps of what it could let go.
 func (l *Log) mayHold() int {
+	if l.readers > 0 {
+		return 2 * l.o.Memory
+	}
 	if b := l.o.Budget; b.Spent() {
 		return min(l.o.Memory, max(maxBlock, int(b.most/max(b.holders.Load(), 1))))
 	}

@@ -73,6 +73,11 @@ type Entry struct {
 	head  []byte // the line's bytes before the frame
 }
 
+// NewEntry returns an entry of a log that has let go of it.
+func NewEntry(seq uint64, at time.Time, k Kind, to Recipient, frame []byte) Entry {
+	return Entry{Seq: seq, Kind: k, To: to, Frame: frame, head: appendHead(nil, seq, at.UnixMilli(), k, to)}
+}
+
 // Time returns when the entry was appended.
 func (e Entry) Time() time.Time {
 	i := bytes.Index(e.head, []byte(`,"time":`))

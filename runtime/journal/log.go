@@ -125,6 +125,7 @@ type Log struct {
 	version  int       // counts files: positions in an earlier one mean nothing
 	blocks   []*block  // oldest first; the file's newest entries
 	held     int       // bytes of blocks
+	readers  int       // who reads all that a log without a file has; see KeepAll
 	unsaved  []*block  // blocks with bytes the file does not have yet
 	next     uint64    // sequence number of the next append
 	appended uint64    // newest entry
@@ -187,6 +188,10 @@ func Open(path string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	t, err := readTail(f)
+	if err == nil && !t.closed { // who wrote it may have been killed while it wrote the file anew
+		_ = o.disk.Remove(trimPath(path))
+		_ = o.disk.Remove(tempPath(path))
+	}
 	if err == nil && (t.last < o.Reached || t.size == 0 && o.Bound > 0) {
 		t, err = noteLost(f, t, &o)
 	}
@@ -454,6 +459,9 @@ func (l *Log) wakeLocked(bytes int) {
 		w.Tell(bytes)
 	}
 }
+
+// trimPath is where Trim makes the file anew: what else does it meanwhile uses another one.
+func trimPath(path string) string { return tempPath(path + ".trim") }
 
 // tempPath is where a file is made before it gets its name.
 func tempPath(path string) string {

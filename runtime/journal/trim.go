@@ -68,7 +68,7 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	temp := tempPath(l.path + ".trim") // what else writes the file anew has another one
+	temp := trimPath(l.path)
 	f, err := l.o.disk.Create(temp)
 	if err != nil {
 		return 0, err

@@ -467,3 +467,28 @@ func TestTrim_OfMemory(t *testing.T) {
 		}
 	})
 }
+
+// What a program that was killed has left of a file that it wrote anew goes when the log is opened.
+func TestOpen_BehindAKilledTrim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := openTrimmed(t, path, Options{})
+	if _, err := l.AppendFlush(Update, Everyone, []byte(`{"n":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	left := []string{path + ".trim.tmp", path + ".tmp"}
+	for _, file := range left {
+		if err := os.WriteFile(file, []byte("a part"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := openTrimmed(t, path, Options{}) // the first one was killed
+	checkTrimmed(t, next, 1, 1)
+	for _, file := range left {
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", filepath.Base(file), err)
+		}
+	}
+	if err := errors.Join(next.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+}

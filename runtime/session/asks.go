@@ -29,6 +29,7 @@ type ask struct {
 	process *agents.Process
 	seq     uint64 // in the session's log
 	at      time.Time
+	frame   []byte       // as clients are asked
 	span    observe.Span // of one for a person
 }
 
@@ -171,12 +172,25 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 // so nobody can answer it before it is open.
 func (s *Session) openAskLocked(a *ask, frame []byte) {
 	s.set.asks.add(a)
+	a.frame = frame
 	a.seq = s.Log().Append(journal.Ask, journal.Everyone, frame)
 	if s.asks == nil {
 		s.asks = map[int64]*ask{}
 	}
 	s.asks[a.ID] = a
 	s.m.asks = len(s.asks)
+}
+
+// OpenAsk implements [viewer.Session].
+func (s *Session) OpenAsk(seq uint64) (e journal.Entry, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.asks {
+		if a.seq == seq {
+			return journal.NewEntry(seq, a.at, journal.Ask, journal.Everyone, a.frame), true
+		}
+	}
+	return e, false
 }
 
 // anybodyCanLocked reports whether an attached client offers the method. With nobody

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -19,7 +20,10 @@ type Retention struct {
 	Bytes        int64         // of all logs: the events of those go first that have been silent longest
 }
 
-const retainEvery = time.Minute
+const (
+	retainEvery = time.Minute
+	ageSettled  = time.Hour // without a jump of the clock, behind which events go by their age again
+)
 
 // Logs are cut to less than their bound, so that they are not written anew for each event.
 func (r Retention) agedTo() time.Duration { return r.Age - r.Age/8 }
@@ -32,8 +36,13 @@ func (set *Set) Retain(ctx context.Context, r Retention) {
 	}
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
-	for {
-		set.retain(ctx, r)
+	// A clock that jumps ahead makes all events old at once, and so does a machine that was suspended.
+	for clock := (awake.Steady{}); ; {
+		now := r
+		if !clock.Trusted(min(r.Age, ageSettled)) {
+			now.Age = 0
+		}
+		set.retain(ctx, now)
 		select {
 		case <-ctx.Done():
 			return
@@ -108,10 +117,15 @@ func (s *Session) logSize() int64 {
 	return info.Size()
 }
 
-// KeepWhole has no event be let go until done is called: for who reads all that there are.
+// KeepWhole has no event be let go until done is called: for who reads all that there are. In memory it is what the log may
+// hold for that.
 func (s *Session) KeepWhole() (done func()) {
 	s.whole.RLock()
-	return s.whole.RUnlock
+	if s.LogPath() != "" {
+		return s.whole.RUnlock
+	}
+	enough := s.Log().KeepAll()
+	return func() { enough(); s.whole.RUnlock() }
 }
 
 // trim lets events go that need not be kept, and returns the bytes that were freed.

@@ -54,6 +54,8 @@ type Session interface {
 	// Join notes a reader, and returns the entries up to after that are open
 	// requests of the agent.
 	Join(f *Feed, after uint64) (open []uint64)
+	// OpenAsk returns an open request of the agent by its entry, also where the log has let go of that.
+	OpenAsk(seq uint64) (journal.Entry, bool)
 	// Leave undoes Join.
 	Leave(f *Feed)
 	// BesideLog is what the log does not say of the session.

@@ -28,14 +28,15 @@ func newPlain(t *testing.T) *plain {
 	return &plain{log: log}
 }
 
-func (s *plain) ID() string                      { return "s" }
-func (s *plain) Log() *journal.Log               { return s.log }
-func (s *plain) Flush()                          { s.feed.Showing(func() { _ = s.log.Flush() }) }
-func (s *plain) Enter() bool                     { return true }
-func (s *plain) Exit()                           {}
-func (s *plain) Join(f *Feed, _ uint64) []uint64 { s.feed = f; return nil }
-func (s *plain) Leave(*Feed)                     {}
-func (s *plain) BesideLog() version.About        { return version.About{} }
+func (s *plain) ID() string                                { return "s" }
+func (s *plain) Log() *journal.Log                         { return s.log }
+func (s *plain) Flush()                                    { s.feed.Showing(func() { _ = s.log.Flush() }) }
+func (s *plain) Enter() bool                               { return true }
+func (s *plain) Exit()                                     {}
+func (s *plain) Join(f *Feed, _ uint64) []uint64           { s.feed = f; return nil }
+func (s *plain) OpenAsk(uint64) (e journal.Entry, ok bool) { return e, false }
+func (s *plain) Leave(*Feed)                               {}
+func (s *plain) BesideLog() version.About                  { return version.About{} }
 
 // reading is a client that reads a stream as transports do.
 type reading struct {

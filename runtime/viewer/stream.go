@@ -386,6 +386,8 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
 		if err == nil && len(batch) > 0 {
 			st.add(f, batch[0])
+		} else if e, open := f.session.OpenAsk(seq); errors.Is(err, journal.ErrTruncated) && open {
+			st.add(f, e)
 		}
 	}
 	cur := st.cursors[f]

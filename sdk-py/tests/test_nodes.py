@@ -20,10 +20,11 @@ QUICK = Retry(first=0.001, longest=0.02)
 
 
 class Hub:
-    """A hub whose node is away for some of the requests with a method."""
+    """A hub whose node is away for some of the requests with a method; with `done` it went away while it did them."""
 
-    def __init__(self, method: str, times: float = 1) -> None:
-        self.method, self.times = method, times
+    def __init__(self, method: str, times: float = 1, done: str | None = None) -> None:
+        self.method, self.times, self.done = method, times, done
+        self.known = False  # that there is session s
         self.asked: asyncio.Queue[str] = asyncio.Queue()
         self.opens = asyncio.Event()  # session s is to be opened again
         self.may = asyncio.Event()
@@ -41,7 +42,8 @@ class Hub:
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "initialize":
             return {"result": {"protocolVersion": 1}}
-        if method == "session/new":
+        if method == "session/new" and not self.known:
+            self.known = True
             return {"result": {"sessionId": "s"}}
         if method == "session/resume" and params["sessionId"] == "s":
             self.opens.set()
@@ -50,8 +52,8 @@ class Hub:
             self.asked.put_nowait(method)
             if self.times > 0:
                 self.times -= 1
-                return {"error": {"code": -32603, "message": "it is away", "data": {"type": "urn:sandbox-agent:error:node_offline"}}}
-        return {"result": {}}
+                return {"error": {"code": -32603, "message": "it is away", "data": {"type": "urn:sandbox-agent:error:node_offline", **({"done": self.done} if self.done else {})}}}
+        return {"result": {"sessionId": "another"} if method in ("session/new", "session/fork") else {}}
 
     @contextlib.asynccontextmanager
     async def client(self, retry: Retry = QUICK) -> AsyncIterator[SandboxAgent]:
@@ -104,6 +106,33 @@ async def test_a_session_is_opened_when_its_node_comes(method: str) -> None:
         hub.may.set()
         await opening
         assert hub.asked.qsize() == 2
+
+
+@pytest.mark.parametrize("done", [None, "unknown"])
+@pytest.mark.parametrize("method", ["session/new", "session/fork"])
+@asynchronous
+async def test_a_session_is_made_when_its_node_comes_unless_there_may_be_one(method: str, done: str | None) -> None:
+    hub = Hub(method, done=done)
+    async with hub.client() as client:
+        await hub.attaching(client)
+        making = asyncio.ensure_future(client.new_session(cwd="/") if method == "session/new" else client.fork_session("s", cwd="/"))
+        await asyncio.sleep(0)  # it begins
+        hub.may.set()
+        if done is None:
+            assert (await making).id == "another"
+        else:
+            with pytest.raises(RpcError, match="away"):
+                await making
+        assert hub.asked.qsize() == (2 if done is None else 1)
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+@asynchronous
+async def test_a_session_is_not_opened_in_another_directory_because_its_own_could_not_be_asked_for(method: str) -> None:
+    hub = Hub("_sandboxagent/session/get")
+    async with hub.client() as client:
+        with pytest.raises(RpcError, match="away"):
+            await (client.load_session if method == "session/load" else client.resume_session)("other")
 
 
 @asynchronous

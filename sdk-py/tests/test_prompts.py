@@ -26,6 +26,7 @@ class Gateway:
         self.tasks: list[asyncio.Task[Any]] = []
         self.asked: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
         self.name = ""
+        self.states: list[str] = []  # that are told first, before it is said to run
 
     async def _connected(self) -> Any:
         return self
@@ -48,7 +49,7 @@ class Gateway:
 
     async def request(self, method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
         if method == "_sandboxagent/session/get":
-            return {"state": "running"}
+            return {"state": self.states.pop(0) if self.states else "running"}
         if method == "_sandboxagent/session/events":
             return {"events": [{"seq": 1, "message": {"method": "session/prompt", "params": {"_meta": {"sandboxagent.dev": {"promptId": self.name}}}}}]}
         self.name = params["_meta"]["sandboxagent.dev"]["promptId"]
@@ -100,6 +101,22 @@ async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the
     g.said("mine")
     await g.answer({"stopReason": "end_turn"})
     assert (await turn).text == "mine"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@asynchronous
+async def test_a_prompt_that_an_earlier_connection_brings_while_the_gateway_is_asked_for_it_was_not_interrupted(version: AcpVersion) -> None:
+    g = Gateway(version)
+    g.states = ["idle"]  # then the prompt came, which is among the events
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    _, asked = await g.asked.get()
+    asked.set_exception(ConnectionLostError("it was lost"))
+    while g.states:
+        await asyncio.sleep(0)
+    g.prompts.ended({"sessionId": "s", "promptId": g.name, "result": {"stopReason": "end_turn"}})
+    if version == 2:
+        g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
+    assert (await turn).stop_reason == "end_turn"
 
 
 @pytest.mark.parametrize("what", ["detached", "deleted"])

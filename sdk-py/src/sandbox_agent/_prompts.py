@@ -415,6 +415,7 @@ class Prompts:
             backoff.reset()
 
     async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
+        received = False  # the session had it before the state was asked for, which then knows of it
         while True:
             if prompt.outcome is None and prompt.ending is None and (prompt.found is None or prompt.sight == "all"):
                 if prompt.sight == "anew":
@@ -436,7 +437,10 @@ class Prompts:
                         # Sent behind another prompt it could not be cancelled any more without that.
                         return {"result": {"stopReason": "cancelled"}} if not active and prompt.cancels and self._sent_behind(prompt) else None
                     if ended is None and not active:
-                        raise _interrupted()
+                        if received:
+                            raise _interrupted()
+                        received = True  # an earlier connection may have brought it just now
+                        continue
                     if ended is None:
                         self._found(prompt)
             prompt.sent.set()

@@ -27,6 +27,7 @@ from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
 NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
+UNKNOWN_METHOD = -32601  # the code of the error about a method that the other end does not have
 MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
@@ -332,9 +333,10 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool | Literal["node"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
+    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
         """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
-        and then also while its node comes to the hub that the connection is to now; with "node" only that."""
+        and then also while its node comes to the hub that the connection is to now; with "node" only that, and with "undone"
+        only where the hub does not say that it may have been done."""
         later: Backoff | None = None  # once a lost connection was being replaced
         while True:
             if repeat and self._replacing is not None:
@@ -349,7 +351,7 @@ class SandboxAgent:
                 if repeat is not True or not self._goes_on():
                     raise
             except RpcError as e:
-                if later is None or not e.node_is_away or not await _next(later, wire) or not self._goes_on():
+                if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
                     raise
 
     async def request(self, method: str, params: Any) -> Any:
@@ -419,9 +421,12 @@ class SandboxAgent:
         return session
 
     async def _cwd(self, session_id: str) -> str:
+        """The directory of a session. Whatever goes wrong must not open it in another one."""
         try:
-            return (await self.api.session(session_id))["cwd"]
-        except ProblemError:
+            return str((await self._request("_sandboxagent/session/get", {"sessionId": session_id}, repeat=True))["cwd"])
+        except RpcError as e:
+            if e.code not in (NOT_FOUND, UNKNOWN_METHOD):
+                raise
             return "/"  # of a session that only its agent knows
 
     def _attached_to(self, session_id: str, told: Mapping[str, Any]) -> None:
@@ -448,7 +453,7 @@ class SandboxAgent:
                 seq = meta_of(result).get("seq") if self.acp_version == 2 or method == "session/fork" else 0
                 self._attached[session_id] = _Attached(params["cwd"], _kept(params), self._position(seq or 0), self._new_activity(session_id))
 
-        result = await self._request(method, params, answered=answered)
+        result = await self._request(method, params, repeat="undone", answered=answered)
         return Session(self, result["sessionId"], result)
 
     def _opened(self, session_id: str, attached: _Attached, result: dict[str, Any], after: int) -> Session:

@@ -45,6 +45,11 @@ class RpcError(SandboxAgentError):
         return isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:node_offline"
 
     @property
+    def may_be_done(self) -> bool:
+        """Whether a hub says that nobody knows whether what was asked was done: the node went away while it did it."""
+        return isinstance(self.data, dict) and self.data.get("done") == "unknown"
+
+    @property
     def oldest_kept(self) -> int | None:
         """The oldest event that a session has, where the error says that those before it are no longer kept."""
         if isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:events_expired":

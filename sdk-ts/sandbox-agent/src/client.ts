@@ -1,4 +1,4 @@
-import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStream, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
@@ -11,7 +11,7 @@ import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPA
 import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
-import { began, Prompts, type TurnEnded } from "./prompts.js";
+import { began, notFound, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
 import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
@@ -163,8 +163,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#states.add(listener);
   }
 
-  /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one. */
+  /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one, and when the client was disposed of or its signal has aborted. */
   async connect(): Promise<Acp<V, "InitializeResponse">> {
+    if (this.#ended.signal.aborted) throw new NotConnectedError(undefined, "the client was disposed of");
+    this.#options.signal?.throwIfAborted();
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
     this.#lastError = undefined;
     this.#useless = undefined;
@@ -179,7 +181,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return (await this.#connected()).hello;
   }
 
-  /** Ends the connection. Sessions live on; `connect()` opens another. */
+  /** Ends the connection. Sessions live on; `connect()` opens another, unless the client's signal has aborted. */
   async disconnect(): Promise<void> {
     const live = this.#live;
     this.#connection = this.#replacing = undefined;
@@ -196,8 +198,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended.abort(); // first: nobody would end a connection that is opened meanwhile
     await this.disconnect();
-    this.#ended.abort();
   }
 
   #setState(state: ConnectionState): void {
@@ -363,9 +365,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /**
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
    * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now; with `"node"` only
-   * that. Aborting the signal asks the gateway to cancel it and rejects.
+   * that, and with `"undone"` only where the hub does not say that it may have been done. Aborting the signal asks the gateway to cancel it
+   * and rejects.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean | "node", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
@@ -385,8 +388,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (connection.stream.state === "closed") {
           await connection.stream.closed;
           if (repeat === true && this.#connection !== undefined && connection.stream.error) continue;
-        } else if (later !== undefined && nodeIsAway(error) && (await abortable(later.next(), signal))) continue;
-        throw mapped(connection.stream.error ?? error);
+        } else if (later !== undefined && nodeIsAway(error, repeat === "undone") && (await abortable(later.next(), signal))) continue;
+        throw whyNot(connection.stream, error);
       }
     }
   }
@@ -394,7 +397,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Makes a session. */
   async newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const request = withMeta({ mcpServers: [], ...params });
-    const result = await this.#request<SessionResult<V>>("session/new", request, false, options);
+    const result = await this.#request<SessionResult<V>>("session/new", request, "undone", options);
     return this.#session(result.sessionId, params, result, 0);
   }
 
@@ -410,7 +413,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   async #openSession(method: string, params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const { after, ...rest } = params;
-    const cwd = params.cwd ?? (await this.api.session(params.sessionId).then((s) => s.cwd, () => "/"));
+    const cwd = params.cwd ?? (await this.#cwdOf(params.sessionId, options));
     const known = this.#attached.get(params.sessionId);
     const load = method === "session/load"; // what comes again is wanted again
     const replay = load && this.acpVersion === 2 ? { replayFrom: { type: "start" } } : {};
@@ -430,6 +433,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       throw error;
     } finally {
       this.#prompts.reopened(params.sessionId);
+    }
+  }
+
+  /** The directory of a session. One that only its agent knows has none here. Whatever else goes wrong must not open a session in another directory. */
+  async #cwdOf(sessionId: string, options?: RequestOptions): Promise<string> {
+    try {
+      return (await this.getSession(sessionId, options)).cwd;
+    } catch (error) {
+      if (error instanceof AcpRpcError && [notFound, unknownMethod].includes(error.code)) return "/";
+      throw error;
     }
   }
 
@@ -458,8 +471,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Makes a session that begins with another's conversation. */
   async forkSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
-    const cwd = params.cwd ?? (await this.api.session(params.sessionId)).cwd ?? "/";
-    const result = await this.#request<SessionResult<V>>("session/fork", withMeta({ mcpServers: [], ...params, cwd }), false, options);
+    const cwd = params.cwd ?? (await this.#cwdOf(params.sessionId, options));
+    const result = await this.#request<SessionResult<V>>("session/fork", withMeta({ mcpServers: [], ...params, cwd }), "undone", options);
     const { seq } = metaOf(result); // what was said before is not new
     return this.#session(result.sessionId, { ...params, cwd }, result, typeof seq === "number" ? seq : 0);
   }
@@ -563,7 +576,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
             await connection.stream.closed;
             if (this.#connection !== undefined && connection.stream.error) return { lost: true };
           }
-          throw mapped(connection.stream.error ?? error);
+          throw whyNot(connection.stream, error);
         }
       },
       connected: async () => void (await this.#connected()),
@@ -582,8 +595,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.cancel(sessionId, async () => {
-      const { agent } = await this.#connected();
-      return () => agent.notify("session/cancel", { sessionId });
+      const { agent, stream } = await this.#connected();
+      return () => agent.notify("session/cancel", { sessionId }).catch((error: unknown) => {
+        throw whyNot(stream, error);
+      });
     });
   }
 
@@ -791,6 +806,15 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#attached.get(sessionId)?.position.after ?? 0;
   }
 }
+
+/** Why what was sent has no answer. The official SDK has a word of its own for a connection that this client has closed. */
+function whyNot(stream: AcpStream, error: unknown): Error {
+  const told = mapped(stream.error ?? error);
+  return stream.error || told instanceof AcpRpcError || stream.state !== "closed" ? told : new NotConnectedError();
+}
+
+/** The code of the error about a method that the other end does not have. */
+const unknownMethod = -32601;
 
 function isState(params: object): boolean {
   return "update" in params && (params.update as { sessionUpdate?: unknown } | undefined)?.sessionUpdate === "state_update";

@@ -8,9 +8,10 @@ export function passes(error: unknown): boolean {
   return passing.has(String(problemOf(error).type));
 }
 
-/** Whether a hub says that the node is not there, which may be about to come. */
-export function nodeIsAway(error: unknown): boolean {
-  return problemOf(error).type === `${prefix}node_offline`;
+/** Whether a hub says that the node is not there, which may be about to come; `undone`: and not that it may have done what was asked. */
+export function nodeIsAway(error: unknown, undone: boolean): boolean {
+  const { type, done } = problemOf(error);
+  return type === `${prefix}node_offline` && !(undone && done === "unknown");
 }
 
 /** How a node is waited for that is about to come to the next hub: as `nodeBound` of `acp/lasting` says, if not shorter. */
@@ -25,7 +26,7 @@ export function oldestKept(error: unknown): number | undefined {
 }
 
 /** What the gateway says of an error, over HTTP or ACP. */
-function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown } {
+function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown; readonly done?: unknown } {
   const problem = error instanceof ProblemError ? error.problem : error instanceof Error && "data" in error ? error.data : error;
   return typeof problem === "object" && problem !== null ? problem : {};
 }

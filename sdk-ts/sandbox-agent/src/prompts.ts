@@ -397,6 +397,7 @@ export class Prompts {
     this.#unsent(prompt);
     const patience = wire.patience();
     let failures = 0; // on this connection
+    let received = false; // the session had it before the state was asked for, which then knows of it
     for (;;) {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
@@ -426,7 +427,9 @@ export class Prompts {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
-        throw new TurnInterruptedError(prompt.sessionId);
+        if (received) throw new TurnInterruptedError(prompt.sessionId);
+        received = true; // an earlier connection may have brought it just now
+        return "ask again" as const;
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
@@ -501,4 +504,4 @@ const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.sto
 export const cancelled = -32800;
 
 /** The code of the error about a session that is not there. */
-const notFound = -32002;
+export const notFound = -32002;

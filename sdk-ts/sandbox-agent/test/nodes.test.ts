@@ -8,23 +8,26 @@ import { forNode } from "../src/passing.js";
 
 interface Message { id?: number; method: string; params?: { sessionId?: string } }
 
-/** A hub whose node is away for the next request with a method. */
-async function hub(method: string) {
+/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. */
+async function hub(method: string, done?: "unknown") {
   const asked: string[] = [];
   const opened = { was: () => {}, may: Promise.resolve() }; // of session s, again
   let away = method;
+  let known = false; // that there is session s
   const answer = async ({ id, method, params }: Message): Promise<object> => {
     if (method === "initialize") return { id, result: { protocolVersion: 1, agentCapabilities: {} } };
     asked.push(method);
-    if (method === "session/new") return { id, result: { sessionId: "s" } };
     if (method === "session/resume" && params?.sessionId === "s") {
       opened.was();
       await opened.may;
-    } else if (method === away) {
+    } else if (method === away && known) {
       away = "";
-      return { id, error: { code: -32603, message: "it is away", data: { type: "urn:sandbox-agent:error:node_offline" } } };
+      return { id, error: { code: -32603, message: "it is away", data: { type: "urn:sandbox-agent:error:node_offline", done } } };
     }
-    return { id, result: {} };
+    if (method !== "session/new" && method !== "session/fork") return { id, result: {} };
+    const sessionId = known ? "another" : "s";
+    known = true;
+    return { id, result: { sessionId } };
   };
   const server = createServer((_, response) => response.writeHead(404).end());
   const sockets = new WebSocketServer({ server });
@@ -59,6 +62,7 @@ const away = { data: { type: "urn:sandbox-agent:error:node_offline" } };
 
 test("a client that connects for the first time is told at once", async () => {
   const { client } = await hub("session/close");
+  await client.newSession({ cwd: "/" });
   await expect(client.closeSession("s")).rejects.toMatchObject(away);
 });
 
@@ -88,6 +92,17 @@ test.each(["session/load", "session/resume"] as const)("%s waits for the node", 
   go();
   await opening;
   expect(asked.slice(before)).toEqual([method, method]);
+});
+
+test.each((["session/new", "session/fork"] as const).flatMap((method) => ([undefined, "unknown"] as const).map((done) => ({ method, done }))))("$method waits for the node, unless it may have made one: done $done", async ({ method, done }) => {
+  const { client, asked, attaching } = await hub(method, done);
+  const go = await attaching();
+  const before = asked.length;
+  const making = method === "session/new" ? client.newSession({ cwd: "/" }) : client.forkSession({ sessionId: "s", cwd: "/" });
+  go();
+  if (done) await expect(making).rejects.toMatchObject(away);
+  else expect((await making).id).toBe("another");
+  expect(asked.slice(before)).toEqual(done ? [method] : [method, method]);
 });
 
 test("a node is waited for no longer than half a minute", () => {

@@ -370,6 +370,45 @@ test.each(variants.filter(({ transport }) => transport === "websocket"))("a prom
   expect((await mine).text).toBe("mine");
 });
 
+test.each([1, 2] as const)("version %i: a prompt that an earlier connection brings while the gateway is asked for it is no turn that was interrupted", async (acpVersion) => {
+  const proxy = await Proxy.to(gateway.port);
+  onTestFinished(() => proxy.stop());
+  let bring: (() => Promise<unknown>) | undefined; // the prompt, which is on its way
+  let expired = false;
+  const [held, answer] = [later<void>(), later<string>()];
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    if (init?.method === "POST" && !bring && String(init.body).includes('"session/prompt"')) {
+      const { signal, ...sent } = init;
+      bring = () => globalThis.fetch(String(input).replace(proxy.url, gateway.url), sent);
+      held.resolve();
+      return new Promise((_, reject) => signal?.addEventListener("abort", () => reject(new TypeError("it was lost"))));
+    }
+    if (expired && init?.method === "GET" && new Headers(init.headers).get("Accept") === "text/event-stream") {
+      expired = false;
+      return new Response(JSON.stringify({ type: "urn:sandbox-agent:error:events_expired" }), { status: 410 });
+    }
+    const response = await globalThis.fetch(input, init);
+    if (!bring || !/[/]sessions[/][^/]+$/.test(String(input))) return response;
+    const before = await response.text(); // the state, which is old when it comes
+    const { state } = JSON.parse(before) as { state: string };
+    if (state !== "idle") answer.resolve("allow_once");
+    else {
+      await bring();
+      while ((await other.api.session(session.id)).pending !== 1) await wait(5);
+    }
+    return new Response(before, response);
+  };
+  await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", acpVersion, fetch, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("permission");
+  await held.promise;
+  c.onPermission(() => answer.promise);
+  expired = true;
+  proxy.cut();
+  expect((await turn).stopReason).toBe("end_turn");
+});
+
 /** Every way in which a question can go while a handler thinks about it. */
 interface Gone {
   readonly client: SandboxAgentClient<1 | 2>;
