@@ -291,9 +291,11 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 		return err
 	}
 	c.order.Lock()
-	if failure != nil { // nothing can be learned of it any more
+	switch {
+	case passes(failure): // its node has gone away again: the hub tells the end, its own where the node does not come back
+	case failure != nil: // nothing can be learned of it any more
 		c.giveAll(c.Interrupt(id, failure))
-	} else {
+	default:
 		c.mu.Lock()
 		if s.turn.name == t.name && t.name != "" { // else it was told meanwhile
 			s.turn.end = f.end
