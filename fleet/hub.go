@@ -67,15 +67,15 @@ type Traces interface {
 
 // Hub is the hub's http.Handler.
 type Hub struct {
-	o       Options
-	log     *slog.Logger
-	admin   *[sha256.Size]byte // nil for none
-	routes  []Route
-	page    http.Handler
-	metrics *metrics
-	handler http.Handler
-	links   links
-	returning
+	o         Options
+	log       *slog.Logger
+	admin     *[sha256.Size]byte // nil for none
+	routes    []Route
+	page      http.Handler
+	metrics   *metrics
+	handler   http.Handler
+	links     links
+	returning *returning
 
 	relay *relay.Gateway   // all nodes as one gateway
 	acp   *acphttp.Handler // serves it

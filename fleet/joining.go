@@ -313,7 +313,9 @@ func (ls *links) find(name string) (l *link, settled <-chan struct{}) {
 // linkOf returns the link of a node that this hub has, or is about to have as the node's record
 // says; nil for none. One that is expected in a moment is waited for.
 func (h *Hub) linkOf(ctx context.Context, name string) *link {
-	h.awaitReturn(ctx, name)
+	if h.awaitReturn(ctx, name) != nil {
+		return h.links.get(name)
+	}
 	for {
 		l, settled := h.links.find(name)
 		if l != nil || settled == nil || !h.comes(name) {

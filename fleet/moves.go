@@ -89,7 +89,8 @@ type move struct {
 
 // moves are those that this hub is doing. The zero value has none.
 type moves struct {
-	ids map[string]bool // guarded by Hub.mu
+	ids  map[string]bool // guarded by Hub.mu
+	news chan struct{}   // closed when there is one less; nil while nobody waits for that. Guarded by Hub.mu
 }
 
 func (h *Hub) beginMove(id string) bool {
@@ -109,6 +110,20 @@ func (h *Hub) endMove(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.moving.ids, id)
+	if h.moving.news != nil {
+		close(h.moving.news)
+		h.moving.news = nil
+	}
+}
+
+// moveNews returns a channel that is closed when a move of this hub is over.
+func (h *Hub) moveNews() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.moving.news == nil {
+		h.moving.news = make(chan struct{})
+	}
+	return h.moving.news
 }
 
 // longMove is how long another hub is taken to be doing a move: one that could not note its end would
@@ -206,7 +221,9 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
-	h.awaitReturn(ctx, s.Node)
+	if err := h.awaitReturn(ctx, s.Node); err != nil {
+		return Moved{}, err
+	}
 	if !h.beginMove(m.id) {
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
@@ -315,7 +332,9 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	// A move that nobody has finished may have come to its third step.
 	if went := nodeIn(here); went != m.to && m.h.o.Store.Owner(m.line).Other(went) != nil {
-		if m.finish(ctx, went, here.EventCount) == nil {
+		if err := m.finish(ctx, went, here.EventCount); err != nil && !errors.Is(err, errTaken) {
+			return Moved{}, during(err, "session %s went to %s before, and that could not be noted yet", here.ID, went)
+		} else if err == nil {
 			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
 		}
 	}
@@ -640,8 +659,9 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 		err = m.h.tellNode(within, m.caller, m.from, here.Agent,
 			request{"_sandboxagent/session/set_metadata", map[string]any{"sessionId": here.ID, "metadata": metadata}},
 			request{"session/resume", map[string]any{"sessionId": here.ID, "mcpServers": []any{}}})
+		back := err == nil // kept: this may be noted later
 		_, noted := m.settle(within, func(o store.Owner) *store.Owner {
-			if err != nil {
+			if !back {
 				return handOver(o, m.to, here.EventCount, false, 0, "")
 			}
 			return &o

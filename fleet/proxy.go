@@ -33,6 +33,9 @@ const (
 // proxy passes a request on to its node, and the answer back.
 func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
 	if l := h.linkOf(r.Context(), c.node.Name); l != nil {
+		if n := h.node(c.node.Name); !c.token.For(n.Name, n.Labels) {
+			return noNode(c.node.Name) // it has joined with other labels than it had
+		}
 		return h.through(l, c.token.ID, w, r, c)
 	}
 	return h.forward(w, r, c)

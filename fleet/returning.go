@@ -2,16 +2,22 @@ package fleet
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 const (
-	// returnsWithin is how long a node takes to join again when it finds that a hub has started.
+	// returnsWithin is how long a node usually takes to join again when it finds that a hub has started: longer when thousands do.
 	returnsWithin = tunnel.LongestPause + time.Second
+	// expected is how long nothing is done that only a node's loss is a reason for.
+	expected = time.Minute
+	// maxReturning bounds the requests that wait for nodes; more are answered that the node is away.
+	maxReturning = 1024
 	// leftLately is how long before the start of this hub a node may have left to count as one that left with the hub before.
 	leftLately = time.Minute
 )
@@ -21,11 +27,12 @@ const (
 type returning struct {
 	began awake.Moment
 	nodes map[string]store.Node // as their records were; not changed
+	waits atomic.Int32          // requests
 }
 
 // newReturning looks at what a hub that starts finds.
-func newReturning(s *store.Store) returning {
-	r := returning{began: awake.Now(), nodes: map[string]store.Node{}}
+func newReturning(s *store.Store) *returning {
+	r := &returning{began: awake.Now(), nodes: map[string]store.Node{}}
 	for _, n := range s.Nodes() {
 		if (!s.HubLives(n.Hub) || s.Succeeds(n.Hub)) && (n.Connected || lately(n.Since, leftLately)) { // else it left by itself
 			r.nodes[n.Name] = n
@@ -35,24 +42,28 @@ func newReturning(s *store.Store) returning {
 }
 
 // left is how long a node is still waited for; not at all when it has joined since, here or at another hub, or was forgotten.
-func (r *returning) left(n store.Node) time.Duration {
+func (r *returning) left(n store.Node, within time.Duration) time.Duration {
 	was, ok := r.nodes[n.Name]
 	if !ok || n.Hub != was.Hub || n.Connected != was.Connected || !n.Since.Equal(was.Since) {
 		return 0
 	}
-	return returnsWithin - r.began.Ago()
+	return within - r.began.Ago()
 }
 
 // returns reports whether a node that is away is expected in a moment, because this hub has just started.
-func (h *Hub) returns(n store.Node) bool { return h.returning.left(n) > 0 }
+func (h *Hub) returns(n store.Node) bool { return h.returning.left(n, returnsWithin) > 0 }
 
-// awaitReturn waits for a node that is expected in a moment. It need not have come then.
-func (h *Hub) awaitReturn(ctx context.Context, node string) {
+// awaitReturn waits for a node that is expected in a moment. It need not have come then. The error is why nobody waits any more.
+func (h *Hub) awaitReturn(ctx context.Context, node string) error {
 	for h.returning.began.Ago() < returnsWithin { // else nothing is looked up
 		news := h.o.Store.NodeNews()
-		left := h.returning.left(h.node(node))
+		left := h.returning.left(h.node(node), returnsWithin)
 		if left <= 0 {
-			return
+			return nil
+		}
+		if h.returning.waits.Add(1) > maxReturning {
+			h.returning.waits.Add(-1)
+			return problem.New(problem.NodeOffline, "the hub was just started, and %s has not joined again yet; %d requests wait for such nodes: try again in a moment", node, maxReturning)
 		}
 		late, stop := awake.After(left)
 		select {
@@ -62,8 +73,13 @@ func (h *Hub) awaitReturn(ctx context.Context, node string) {
 		case <-h.stop.Done():
 		}
 		stop()
-		if ctx.Err() != nil || h.stop.Err() != nil {
-			return
+		h.returning.waits.Add(-1)
+		switch {
+		case ctx.Err() != nil:
+			return endOf(ctx)
+		case h.stop.Err() != nil:
+			return errEnding
 		}
 	}
+	return nil
 }

@@ -77,7 +77,7 @@ func (n nodes) Nodes(t store.Token) []relay.Node {
 
 func (n nodes) shown(one store.Node, work int) relay.Node {
 	shown := n.h.shown(one)
-	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: shown.State == StateOnline, Returns: n.h.returns(one), Load: work}
+	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: shown.State == StateOnline && !n.h.returns(one), Returns: n.h.returns(one), Load: work}
 }
 
 // Node implements [relay.Fleet].
@@ -124,6 +124,9 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 		return nil, err // its labels have changed, or it was forgotten
 	}
 	if l := n.h.linkOf(ctx, name); l != nil {
+		if _, err := n.Node(t, name); err != nil {
+			return nil, err // it may have joined with other labels than it had
+		}
 		leave, err := l.enter(t.ID)
 		if err != nil {
 			return nil, err

@@ -318,7 +318,7 @@ func (h *Hub) hear(ctx context.Context, t store.Token) error {
 func (h *Hub) until(ctx context.Context, atMost time.Duration, ready func() bool) error {
 	var late <-chan time.Time
 	for {
-		owners, sessions := h.o.Store.OwnerNews(), h.o.Store.SessionNews()
+		owners, sessions, moves := h.o.Store.OwnerNews(), h.o.Store.SessionNews(), h.moveNews()
 		if ready() {
 			return nil
 		}
@@ -328,6 +328,7 @@ func (h *Hub) until(ctx context.Context, atMost time.Duration, ready func() bool
 		select {
 		case <-owners:
 		case <-sessions:
+		case <-moves:
 		case <-late:
 			return nil
 		case <-ctx.Done():
@@ -454,7 +455,11 @@ func (h *Hub) sessionThere(r *http.Request, c call) (*store.Session, runtime.Sta
 	if err != nil || !h.returns(h.node(s.Node)) {
 		return s, state, err
 	}
-	h.awaitReturn(r.Context(), s.Node)
+	ctx, done := h.during(r, c)
+	defer done()
+	if err := h.awaitReturn(ctx, s.Node); err != nil {
+		return nil, "", err
+	}
 	return h.sessionOf(r, c)
 }
 
@@ -661,6 +666,8 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 	case h.atNode(s, state):
 		h.relay.ForgetMade(s.Session)
 		return h.changeAtNode(s, w, r, c)
+	case !copyOnly && h.returning.left(h.node(s.Node), expected) > 0:
+		return problem.New(problem.NodeOffline, "%s has not joined again since the hub was started: try again in a minute, or have the copy alone removed, with copy=true", s.Node)
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}

@@ -34,8 +34,8 @@ func over(o store.Owner) *store.Owner {
 	return &o
 }
 
-// later notes how a move has ended when the store takes it, which has just failed. This hub goes by it at once: nobody waits
-// here for a move that is over.
+// later notes how a move has ended, or that nobody does it any more, when the store takes it, which has just failed. This hub
+// goes by it at once: nobody waits here for a move that is over.
 func (m *move) later(failed error, end func(store.Owner) *store.Owner) {
 	if errors.Is(failed, errTaken) {
 		return

@@ -93,8 +93,9 @@ type Conn struct {
 	soon     *time.Timer         // has the sender ask for these nodes again
 	paused   time.Duration       // how long it waited before that last, 0 on a new connection
 	pausing  bool                // it is about to
-	up       bool                // a connection takes what is in the queue
-	live     *link               // that connection, while its sender runs
+	linked   bool                // there is a connection, which may be on its way to where the one before it was
+	up       bool                // it takes what is in the queue
+	live     *link               // the connection, while its sender runs
 	busy     bool                // somebody sends what is in the queue
 	quiet    chan struct{}       // closed when nobody does; nil while nobody waits for that
 	requests map[acp.ID]*request // of the client, without a response
@@ -130,10 +131,10 @@ type request struct {
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
-	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
 	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
 	deleted *acp.Error // of a prompt: its session was
+	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
 }
 
 // session is one that the client is attached to.

@@ -41,6 +41,9 @@ func (c *Conn) behindRefused(r *request, why *acp.Error, out []acp.Message) []ac
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.closesLocked(r) { // the client asks to open it once more
+		return out
+	}
 	return append(c.forgetLocked(r.session, why, func(q *request) bool { return q.told }), out...)
 }
 
@@ -203,8 +206,10 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
-		if s := c.sessions[r.session]; s == nil || s.opened < r.n { // else it is opened again behind that
+		if s := c.sessions[r.session]; s == nil || s.opened < r.n {
 			c.leaveLocked(r.session)
+		} else { // it is opened again behind that
+			s.here = false
 		}
 	}
 	return []acp.Message{m}

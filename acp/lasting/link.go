@@ -222,6 +222,11 @@ func passes(e *acp.Error) bool {
 	return false
 }
 
+// isAway reports whether a hub has refused something because the node is away.
+func isAway(e *acp.Error) bool {
+	return e != nil && rawjson.MemberString(e.Data, "type") == problem.NodeOffline.Type()
+}
+
 // denied reports whether an attempt found a gateway that does not let this client in.
 func denied(err error) bool {
 	p, ok := errors.AsType[*problem.Error](err)
@@ -303,6 +308,9 @@ func (c *Conn) dial() (acp.Conn, error) {
 // use works on a connection until it breaks or the Conn is closed. The first has
 // nothing to restore. It reports whether the client was given anything.
 func (c *Conn) use(live *link, first bool) (gave bool, err error) {
+	c.mu.Lock()
+	c.linked = true
+	c.mu.Unlock()
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		defer live.end()
@@ -321,6 +329,7 @@ func (c *Conn) use(live *link, first bool) (gave bool, err error) {
 func (c *Conn) down() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.linked = false
 	for _, s := range c.sessions {
 		s.here = false
 		for _, a := range s.asks {

@@ -297,7 +297,7 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 func (c *Conn) answerLocked(m acp.Message) (outgoing, bool) {
 	a := c.shownLocked(m.ID())
 	if a == nil {
-		return outgoing{m: m}, c.up // of a request without a session, or nobody waits for it
+		return outgoing{m: m}, c.linked // of a request without a session, or nobody waits for it
 	}
 	a.answer = &m
 	return outgoing{m: m, ask: a}, a.id != "" // else when it is offered again

@@ -377,7 +377,7 @@ func (r *request) mayAsk() bool { return r.early && repeatable[r.method] }
 // coming to the hub that the connection is to now. Only requests that are older than the connection. What may have
 // been done is not done once more where that makes another session.
 func (c *Conn) onceMoreLocked(r *request, e *acp.Error) bool {
-	if e == nil || !r.early || !repeatable[r.method] || rawjson.MemberString(e.Data, "type") != problem.NodeOffline.Type() {
+	if !isAway(e) || !r.early || !repeatable[r.method] {
 		return false
 	}
 	if makes := r.method == acp.MethodSessionNew || r.method == acp.MethodSessionFork; makes && rawjson.MemberString(e.Data, "done") == problem.Unknown {

@@ -292,7 +292,7 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 	}
 	c.order.Lock()
 	switch {
-	case passes(failure): // its node has gone away again: the hub tells the end, its own where the node does not come back
+	case isAway(failure): // its node has gone away again: the hub tells the end, its own where the node does not come back
 	case failure != nil: // nothing can be learned of it any more
 		c.giveAll(c.Interrupt(id, failure))
 	default:
