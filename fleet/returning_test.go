@@ -3,55 +3,38 @@ package fleet_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
-// door leads to one hub after the other, and to none in between.
-type door struct {
-	*httptest.Server
-	to atomic.Pointer[hub]
-}
-
-func newDoor(t *testing.T) *door {
-	d := &door{}
-	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := d.to.Load(); h != nil {
-			h.hub.ServeHTTP(w, r)
-			return
-		}
-		w.WriteHeader(http.StatusBadGateway)
-	}))
-	t.Cleanup(d.Close) // behind the nodes' own
-	return d
-}
-
-// restarted is a hub that was started in the place of one that a node, box, had joined, which is yet to come back. A session of it is
-// there.
-func restarted(t *testing.T) (h *hub, d *door, n *node, session string) {
+// restarted is a hub that was started in the place of one that a node, box, had joined, which comes back when it is told. A session of
+// it is there.
+func restarted(t *testing.T) (h *hub, comes func() *node, session string) {
 	t.Helper()
-	d, kept := newDoor(t), store.Options{Dir: t.TempDir()}
+	kept, box := store.Options{Dir: t.TempDir()}, newBox(t)
 	before := startCopierOn(t, "before", kept)
-	d.to.Store(before)
-	n = before.boxAt(d.URL, "box", map[string]string{"size": "small"})
+	token := before.joinToken()
+	join := func(h *hub) *node { return h.begin(h.url, "box", token, map[string]string{"size": "small"}, box) }
+	n := join(before)
+	before.awaitState("box", fleet.StateOnline)
 	c := before.hello(adminToken)
 	session = c.session("box")
 	c.says(session, "first")
 	before.bundled(session, "box")
-	d.to.Store(nil)
 	before.stop()
-	return startCopierOn(t, "after", kept), d, n, session
+	n.leave()
+	<-n.done
+	h = startCopierOn(t, "after", kept)
+	return h, func() *node { return join(h) }, session
 }
 
 // Who asks a hub that has just started for a node that had joined the one before waits for it, however the node is asked for.
 func TestRestart_RequestsWaitForNodes(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h, d, n, s := restarted(t)
+	h, comes, s := restarted(t)
 	var clients []*client
 	for method, params := range map[string]string{
 		"session/new":    `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}`,
@@ -70,7 +53,7 @@ func TestRestart_RequestsWaitForNodes(t *testing.T) {
 	if status, body := h.ask(http.MethodGet, "/v2/nodes/box", adminToken, nil); status != http.StatusOK || !strings.Contains(string(body), `"state":"offline"`) {
 		t.Errorf("before it is there: %d %s", status, body)
 	}
-	d.to.Store(h)
+	n := comes()
 	if got := <-answer; !strings.HasPrefix(got, "200") {
 		t.Error(got)
 	}
@@ -117,7 +100,7 @@ func TestRestart_SessionIsAtItsNode(t *testing.T) {
 		"GET /events?acp=2": func(_ *hub, _, answer string) bool { return strings.HasPrefix(answer, "200") },
 	} {
 		t.Run(asked, func(t *testing.T) {
-			h, d, _, s := restarted(t)
+			h, comes, s := restarted(t)
 			h.box("two", nil)
 			method, path, _ := strings.Cut(asked, " ")
 			var body any
@@ -125,7 +108,7 @@ func TestRestart_SessionIsAtItsNode(t *testing.T) {
 				body = fleet.MoveRequest{Node: "two"}
 			}
 			answer := h.asks(method, "/v2/sessions/"+s+path, body)
-			d.to.Store(h)
+			comes()
 			if got := <-answer; !there(h, s, got) {
 				t.Error(got)
 			}
@@ -136,10 +119,19 @@ func TestRestart_SessionIsAtItsNode(t *testing.T) {
 // A client that waits does not hold up the end of the hub.
 func TestRestart_EndsBeforeNodesAreThere(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h, _, _, _ := restarted(t)
+	h, _, s := restarted(t)
 	answer := h.asks(http.MethodGet, "/nodes/box/v2/sessions", nil)
+	deleted := make(chan int, 1)
+	go func() {
+		status, _ := h.ask(http.MethodDelete, "/v2/sessions/"+s, adminToken, nil)
+		deleted <- status
+	}()
+	h.await("both wait", func() bool { return h.metric("sandbox_hub_http_requests_open") == 3 })
 	h.hub.Shutdown()
 	if got := <-answer; !strings.HasPrefix(got, "503") {
 		t.Error(got)
+	}
+	if status := <-deleted; status != http.StatusServiceUnavailable {
+		t.Errorf("what was to be deleted at its node: %d", status)
 	}
 }

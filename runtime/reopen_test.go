@@ -26,10 +26,14 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 		"a bridge has a code for it":                {adapters.Bridge, acp.CodeInternal, "session not found", true, true},
 		"an agent that speaks ACP":                  {adapters.Native, acp.CodeInternal, "ENOSPC: no space left on device", true, true},
 		"an agent that speaks ACP, of its settings": {adapters.Native, acp.CodeInternal, "cannot open the session: model not found", true, true},
+		"an agent that speaks ACP, of a login":      {adapters.Native, acp.CodeInternal, "Session not found for this login. Please sign in again", true, true},
+		"an agent that speaks ACP, of a server":     {adapters.Native, acp.CodeInternal, "MCP error: Session not found", true, true},
+		"an agent that speaks ACP, of a directory":  {adapters.Native, acp.CodeInternal, "The working directory of session ID does not exist", true, true},
+		"an agent that speaks ACP, of a pool":       {adapters.Native, acp.CodeInternal, "unknown thread-pool", true, true},
 		"an agent that speaks ACP, lost":            {adapters.Native, acp.CodeResourceNotFound, "why not", true, false},
 		"an agent that speaks ACP, lost in words":   {adapters.Native, acp.CodeInternal, "Session not found: ID", true, false},
 		"an agent that speaks ACP, opens none":      {adapters.Native, acp.CodeMethodNotFound, "why not", true, false},
-		"an agent of the user's, lost in words":     {adapters.Custom, acp.CodeInvalidParams, `Invalid session identifier \"ID\".`, true, false},
+		"an agent of the user's, lost in words":     {adapters.Custom, acp.CodeInvalidParams, `Invalid session identifier \"ID\". It was looked for in /workspace/files.`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -62,7 +66,7 @@ func TestOpen_AgentCannotOpenItNow(t *testing.T) {
 				}
 				return
 			}
-			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open its conversation now: "+tt.why) {
+			if _, res := tc.until(id); res.Err() == nil || res.Err().Code != tt.code || !strings.Contains(res.Err().Message, "cannot open its conversation now: "+strings.ReplaceAll(tt.why, "ID", m.m.Session())) {
 				t.Errorf("the prompt: %s", res.Frame())
 			}
 			id = tc.request("session/prompt", prompt(s, "what?"))

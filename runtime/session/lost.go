@@ -1,7 +1,9 @@
 package session
 
 import (
+	"slices"
 	"strings"
+	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -20,33 +22,38 @@ func isLost(kind adapters.Kind, native string, refused *acp.Error) bool {
 	return refused.Code == acp.CodeMethodNotFound || saysLost(native, refused.Message) || saysLost(native, rawjson.MemberString(refused.Data, "details"))
 }
 
-// lostWords are how agents say that they have no such conversation, without its id and marks.
-var lostWords = func() (out []string) {
+// lostWords are how agents say that they have no such conversation; # is its id.
+var lostWords = sync.OnceValue(func() (out []string) {
 	for _, what := range []string{"session", "conversation", "thread", "chat"} {
 		for _, words := range []string{
 			"% not found", "% was not found", "% is not found", "% id not found", "% could not be found", "% cannot be found",
-			"% does not exist", "% doesn't exist", "% no longer exists", "% is unknown", "% expired", "% has expired",
+			"% does not exist", "% doesn't exist", "% no longer exists", "% is unknown",
 			"no such %", "no % found", "no saved % found", "no % with id", "unknown %", "invalid % id", "invalid % identifier", "could not find %", "cannot find %",
 		} {
-			out = append(out, strings.ReplaceAll(words, "%", what))
+			out = append(out, strings.ReplaceAll(words, "%", what), strings.ReplaceAll(words, "%", what+" #"))
 		}
 	}
 	return out
-}()
+})
 
-// marks stand around ids.
-var marks = strings.NewReplacer(`"`, " ", "`", " ", "'s ", " ", " '", " ", "' ", " ", ":", " ", "(", " ", ")", " ", "[", " ", "]", " ", ",", " ", "’", "'")
+// otherWords stand in texts about something else that is not found, or not there: for an agent that has the conversation, too.
+var otherWords = []string{"login", "log in", "sign in", "auth", "token", "credential", "mcp", "server", "director", "folder", "file", "model", "permission", "disk", "space"}
 
-// saysLost reports whether a text says that there is no such conversation. That something else is not found, such as a file of one
-// that is there, is another matter.
+// marks stand around ids and words.
+var marks = strings.NewReplacer(`"`, " ", "`", " ", "'s ", " ", " '", " ", "' ", " ", ":", " ", ". ", " ", "(", " ", ")", " ", "[", " ", "]", " ", ",", " ", "’", "'")
+
+// saysLost reports whether a sentence of a text says that there is no such conversation, and speaks of nothing else.
 func saysLost(native, text string) bool {
 	text = strings.ToLower(text)
 	if native != "" {
-		text = strings.ReplaceAll(text, strings.ToLower(native), " ")
+		text = strings.ReplaceAll(text, strings.ToLower(native), " # ")
 	}
-	words := " " + strings.Join(strings.Fields(marks.Replace(" "+text+" ")), " ") + " "
-	for _, lost := range lostWords {
-		if strings.Contains(words, " "+lost) {
+	for sentence := range strings.SplitSeq(strings.ReplaceAll(text, ". ", "\n"), "\n") {
+		if slices.ContainsFunc(otherWords, func(other string) bool { return strings.Contains(sentence, other) }) {
+			continue
+		}
+		words := " " + strings.Join(strings.Fields(marks.Replace(" "+sentence+" ")), " ") + " "
+		if slices.ContainsFunc(lostWords(), func(lost string) bool { return strings.Contains(words, " "+lost+" ") }) {
 			return true
 		}
 	}
