@@ -172,8 +172,8 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
-	if !a.sessions.Remove(r.SessionID) {
+func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
+	if !a.sessions.Remove(ctx, r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
 	return nil, nil

@@ -121,7 +121,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 	s.title.Given(l.initialize["title"] != nil)
 	g, err := a.open(ctx, s, l, "--session-id", id)
 	if err == nil && g.Account.missing() {
-		a.sessions.Remove(s.id)
+		a.sessions.Remove(ctx, s.id)
 		err = authRequired("claude has no credentials")
 	}
 	if err != nil {
@@ -242,8 +242,8 @@ func (a *agent) written(ctx context.Context, native, cwd string, made bool) erro
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
-	if !a.sessions.Remove(r.SessionID) {
+func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
+	if !a.sessions.Remove(ctx, r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
 	return nil, nil
@@ -251,7 +251,7 @@ func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok || !known.Made {
@@ -260,13 +260,15 @@ func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest)
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with claude itself", id)
 	}
-	a.sessions.Remove(r.SessionID)
-	for _, native := range append([]string{id}, known.Native...) {
-		if err := a.files.remove(native); err != nil {
-			return nil, err
+	return nil, a.sessions.Erase(ctx, r.SessionID, func() error {
+		known, _ := a.store.Load(id) // its end may have changed that
+		for _, native := range append([]string{id}, known.Native...) {
+			if err := a.files.remove(native); err != nil {
+				return err
+			}
 		}
-	}
-	return nil, a.store.Forget(id)
+		return a.store.Forget(id)
+	})
 }
 
 // ExtMethod handles drafts.

@@ -125,7 +125,7 @@ func (s *session) asked(e *event) {
 		s.answer(ctx, e.RequestID, r)
 	}
 	// What subagents ask may go on behind the turn.
-	if t := s.turns.Current(); t != nil && r.Subtype == "can_use_tool" && r.Agent == "" && t.Go(func(over context.Context) {
+	if t := s.turns.Current(); t != nil && r.turns && t.Go(func(over context.Context) {
 		defer context.AfterFunc(over, func() { s.asks.Withdraw(e.RequestID) })()
 		if answer(); ctx.Err() != nil && over.Err() != nil {
 			s.refuse(e.RequestID, "the turn is over")

@@ -103,3 +103,65 @@ func TestSettle_EndsNoPromptThatWaits(t *testing.T) {
 		<-over
 	})
 }
+
+// asked is a client that is asked, and answers nothing.
+type asked struct {
+	acp.Peer
+	questions chan struct{}
+}
+
+func (asked) Update(context.Context, schema.SessionID, any) error { return nil }
+
+func (c asked) Ask(ctx context.Context, _ string, _, _ any) error {
+	c.questions <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// What the turn asks ends with it, and not what a subagent asks, which may not be named.
+func TestAsked_EndsWithItsTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		tasks   map[string]string
+		call    string
+		remains bool
+	}{
+		"of the turn":                    {nil, "call", false},
+		"of the turn, beside a subagent": {map[string]string{"task": "agent"}, "call", false},
+		"of a subagent":                  {map[string]string{"task": "agent"}, "another", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// It repeats what Claude Code is told.
+			child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := asked{questions: make(chan struct{}, 1)}
+			a := &agent{peer: client, log: slog.New(slog.DiscardHandler)}
+			s := a.newSession("S", t.TempDir())
+			s.child = child
+			for task, call := range c.tasks {
+				s.tr.tasks[task] = call
+			}
+			begun, over := make(chan *turn.Turn[work], 1), make(chan struct{})
+			go func() {
+				defer close(over)
+				_, _ = s.turns.Prompt(context.Background(), turn.Script[work]{
+					Gone: s.ended, Log: s.log, Bound: cancelBound,
+					Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+				})
+			}()
+			one := <-begun
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.announce("call", "Bash", nil, "", "m") })
+			s.asked(&event{RequestID: "q", Request: []byte(`{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"` + c.call + `"}`)})
+			<-client.questions
+			one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+			<-over
+			if s.asks.Open() != c.remains {
+				t.Errorf("it is open: %t", !c.remains)
+			}
+			s.stop()
+			s.work.Wait()
+			_ = child.End(process.Ladder{})
+		})
+	}
+}

@@ -171,6 +171,8 @@ func (t *translator) named(id string, metas []toolMeta) []schema.SessionUpdate {
 // asked takes a request for a permission. It may come before the call's own
 // line.
 func (t *translator) asked(r *controlRequest) []schema.SessionUpdate {
+	c := t.tools[r.ToolUse]
+	r.turns = r.Agent == "" && (len(t.tasks) == 0 || c != nil && c.parent == "")
 	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent], "")
 	if c := t.tools[r.ToolUse]; c != nil {
 		r.call, r.before, r.within, r.shown = c.id, c.before, c.meta(), c.input

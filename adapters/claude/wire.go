@@ -185,6 +185,9 @@ type (
 		// The call's id, and whose it is, as clients know them.
 		call   schema.ToolCallID
 		within map[string]json.RawMessage
+		// turns says that the call is the turn's own, and not of a subagent. That may not be named; what the turn
+		// calls is streamed before it is asked about, and what a subagent calls is not.
+		turns bool
 	}
 	// suggestion is a change of permissions, both ways.
 	suggestion struct {

@@ -169,11 +169,11 @@ func (a *agent) session(id schema.SessionID) (*session, error) {
 	return nil, bridge.NotFound(id)
 }
 
-// remove forgets a session and ends what it runs.
-func (a *agent) remove(ctx context.Context, s *session) {
+// remove forgets a session and ends what it runs. It reports whether nobody had forgotten it before.
+func (a *agent) remove(ctx context.Context, s *session) (first bool) {
 	defer a.leaving.Begin(s.id)()
 	a.mu.Lock()
-	if a.sessions[s.id] == s {
+	if first = a.sessions[s.id] == s; first {
 		delete(a.sessions, s.id)
 	}
 	a.mu.Unlock()
@@ -185,6 +185,7 @@ func (a *agent) remove(ctx context.Context, s *session) {
 		}
 	}
 	a.mu.Unlock()
+	return first
 }
 
 // CloseSession ends what a session runs and gives its thread back: another codex, in a
@@ -195,7 +196,9 @@ func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest)
 		return nil, err
 	}
 	defer a.leaving.Begin(s.id)()
-	a.remove(ctx, s)
+	if !a.remove(ctx, s) {
+		return nil, nil // who was first lets go of the thread
+	}
 	return nil, s.letGo(ctx)
 }
 

@@ -15,14 +15,23 @@ import (
 
 // A session that is closed goes through codex's archive. Where codex does not take it out again, its next process is told to.
 func TestClose_LeavesNothingInTheArchive(t *testing.T) {
+	t.Run("it refuses", func(t *testing.T) { leavesNothingInTheArchive(t, keepsArchived, "the disk is full") })
+	t.Run("it ends", func(t *testing.T) { leavesNothingInTheArchive(t, endsArchiving, "") })
+}
+
+// leavesNothingInTheArchive closes a session of a codex that plays what, and then fails with why, "" for not.
+func leavesNothingInTheArchive(t *testing.T, what, why string) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=" + keepsArchived}, Version: agentcache.Codex})}
+	w := &world{bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=" + what}, Version: agentcache.Codex})}
 	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
-	if _, e := c.Call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "the disk is full") {
+	closing := c.Begin(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
+	if why == "" {
+		_ = c.Ended()
+	} else if _, e := c.Result(closing); e == nil || !strings.Contains(e.Message, why) {
 		t.Errorf("it is closed: %v", e)
 	}
 	c.Close()

@@ -76,6 +76,16 @@ func play(what string, in io.Reader, out io.Writer) {
 			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
 		case "thread/resume":
 			send(`{"id":%s,"error":{"code":-32600,"message":%q}}`, id, what)
+		case "thread/archive":
+			if what == endsArchiving {
+				return
+			}
+			result()
+		case "thread/compact/start":
+			turn = "turn " + string(id)
+			started()
+			over("failed")
+			result()
 		case "turn/start":
 			turn = "turn " + string(id)
 			switch what {
@@ -94,6 +104,10 @@ func play(what string, in io.Reader, out io.Writer) {
 				started()
 				said("well")
 				over("completed")
+			case refusesBeside:
+				started()
+				send(`{"id":%s,"error":{"code":-32600,"message":"another one runs"}}`, id)
+				begun, refused = true, 2
 			case hangsThen:
 				result()
 				started()
@@ -137,6 +151,8 @@ const (
 	hangsThen     = "response, turn/started, nothing any more"
 	hangsBefore   = "a word, nothing any more"
 	keepsArchived = "nothing leaves the archive"
+	endsArchiving = "the end, in thread/archive"
+	refusesBeside = "turn/started, a refusal"
 )
 
 func played(t *testing.T, what string) *client {
@@ -163,6 +179,25 @@ func TestTurn_StartedBeforeOrAfterTheResponse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A compaction may fail before there is anything of it, and before codex has answered.
+func TestTurn_CompactionFailsAtOnce(t *testing.T) {
+	c := played(t, overBefore)
+	if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: c.New(""), Prompt: []schema.ContentBlock{schema.TextBlock("/compact")}}); e == nil || e.Message != "the turn failed" {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+// A turn of codex's own that has begun as codex refused a prompt goes on, and can be cancelled.
+func TestTurn_OwnOneBesideARefusal(t *testing.T) {
+	c := played(t, refusesBeside)
+	id := c.New("")
+	if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock("go")}}); e == nil || !strings.Contains(e.Message, "another one runs") {
+		t.Errorf("it ended with %v", e)
+	}
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	c.Await("the end of that turn", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "attempt 3") })
 }
 
 // TestTurn_CancelIsHeldAndRetried: codex refuses to interrupt a turn that has not

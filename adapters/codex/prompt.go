@@ -38,7 +38,12 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 const toolsBound = 15 * time.Second
 
 // begin gives codex a prompt.
-func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []schema.ContentBlock) error {
+func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []schema.ContentBlock) (err error) {
+	defer func() {
+		if err != nil {
+			s.untaken(t)
+		}
+	}()
 	s.mu.Lock()
 	s.latest = t.Work.ids
 	s.mu.Unlock()

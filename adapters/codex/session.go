@@ -197,7 +197,9 @@ func (s *session) letGo(ctx context.Context) error {
 	s.keep(func(r *record) { r.Archived = true }) // the process may end in between
 	if err := s.srv.call(ctx, "thread/archive", map[string]string{"threadId": s.thread}, nil); err != nil {
 		s.log.Debug("let go of a thread", "err", err)
-		s.keep(func(r *record) { r.Archived = false })
+		if refused(err) != "" { // else it may be there: codex did not say
+			s.keep(func(r *record) { r.Archived = false })
+		}
 		return nil
 	}
 	if err := s.srv.takeOut(ctx, string(s.id), s.thread); err != nil {

@@ -65,19 +65,33 @@ func (s *session) known(t *turn.Turn[work], id string) {
 			if one == id || root == id {
 				continue
 			}
-			delete(t.Work.ids, one)
-			if !slices.ContainsFunc(t.Work.early, func(e ended) bool { return e.ID == one }) {
-				s.turns.Own(one)
-			}
+			s.ownLocked(t, one)
 		}
 	}
 	for _, one := range t.Work.early {
-		if t.Work.compacts && t.Work.compacted != one.ID {
-			delete(t.Work.ids, one.ID)
+		if t.Work.compacts && t.Work.compacted != one.ID && (t.Work.compacted != "" || one.Status == "completed") {
+			delete(t.Work.ids, one.ID) // one that fails, or is broken off, may have come to no compaction
 		}
 		s.settleLocked(t, one)
 	}
 	t.Work.early = nil
+}
+
+// ownLocked makes a turn codex's own that has begun as codex was given a prompt; mu is held.
+func (s *session) ownLocked(t *turn.Turn[work], id string) {
+	delete(t.Work.ids, id)
+	if !slices.ContainsFunc(t.Work.early, func(e ended) bool { return e.ID == id }) {
+		s.turns.Own(id)
+	}
+}
+
+// untaken makes codex's own what has begun as codex was given a prompt that it has not taken.
+func (s *session) untaken(t *turn.Turn[work]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range t.Work.begins {
+		s.ownLocked(t, id)
+	}
 }
 
 // owns reports whether a turn is of the session's newest prompt, or runs without
@@ -139,6 +153,7 @@ func (s *session) settle(one *turnInfo) {
 	s.turns.OwnOver(one.ID, one.Root)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.turns.OwnOver(one.ID, one.Root) // ownLocked may have come in between
 	switch {
 	case t == nil:
 	case t.Work.answered:

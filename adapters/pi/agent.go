@@ -76,8 +76,8 @@ func (a *agent) add(s *session, g *greeting) error {
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
-	if !a.sessions.Remove(r.SessionID) {
+func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
+	if !a.sessions.Remove(ctx, r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
 	return nil, nil
@@ -85,7 +85,7 @@ func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok || !known.Made {
@@ -94,13 +94,15 @@ func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest)
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with pi itself", id)
 	}
-	a.sessions.Remove(r.SessionID)
-	if known.File != "" {
-		if err := os.Remove(known.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("delete session %s: %w", id, err)
+	return nil, a.sessions.Erase(ctx, r.SessionID, func() error {
+		known, _ := a.store.Load(id) // its end may have changed that
+		if known.File != "" {
+			if err := os.Remove(known.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("delete session %s: %w", id, err)
+			}
 		}
-	}
-	return nil, a.store.Forget(id)
+		return a.store.Forget(id)
+	})
 }
 
 // ExtMethod handles drafts.

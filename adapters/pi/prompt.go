@@ -19,8 +19,15 @@ var cancelBound = 20 * time.Second
 // abortAgain is how often Pi is told of a cancel.
 const abortAgain = time.Second
 
-// restPause is the first time between two questions whether Pi has come to rest.
-const restPause = 10 * time.Millisecond
+// restPause is the time before the first question whether Pi has come to rest; each further one waits twice as long, up to
+// longestPause.
+const (
+	restPause    = 10 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+)
+
+// maxIdle is how often in a row Pi may refuse a prompt because of a run that there was not. Then it stays refused.
+const maxIdle = 6
 
 // Prompt runs one turn. Prompts of a session run one after another: Pi would
 // refuse a second one, or fold it into the running turn.
@@ -64,13 +71,23 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
-	for s.offer(ctx, p, t, fields) {
+	s.mu.Lock()
+	b := &busyness{runs: s.runs, pause: restPause}
+	s.mu.Unlock()
+	for s.offer(ctx, p, t, fields, b) {
 	}
+}
+
+// busyness is what is known of a Pi that refuses a prompt because a run goes on.
+type busyness struct {
+	runs  int           // how many had begun when the prompt was given
+	idle  int           // how often in a row it was refused, and no run had begun
+	pause time.Duration // before Pi is asked next
 }
 
 // offer gives Pi a prompt once, and reports whether it is to be given again: a run of Pi's own
 // had begun before it came, and is over.
-func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fields map[string]any) (again bool) {
+func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fields map[string]any, b *busyness) (again bool) {
 	slash := strings.HasPrefix(fields["message"].(string), "/")
 	asked := p.expect("prompt", func(e *event) { s.taken(p, t, slash, e) })
 	defer p.forget(asked)
@@ -78,11 +95,19 @@ func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fie
 		_, err := p.exchange(ctx, asked, fields, manner{writing: s.ctx, told: s.told})
 		return err
 	})
+	busy := isBusy(err)
+	if busy {
+		rests, gone := s.awaitRest(ctx, p, t, b)
+		if rests {
+			return true
+		}
+		if died(gone) {
+			err = gone
+		}
+	}
 	switch {
 	case err == nil || died(err) || ctx.Err() != nil: // it has it, it is gone, or the turn is over
-	case isBusy(err) && s.awaitRest(ctx, p, t):
-		return true
-	case isBusy(err) && t.Stopping(): // nobody has it
+	case busy && t.Stopping(): // nobody has it
 		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 	case ctx.Err() == nil:
 		t.Settle(turn.Verdict{Err: refused(err)})
@@ -97,36 +122,42 @@ func isBusy(err error) bool {
 	return ok && strings.Contains(e.Message, "already processing")
 }
 
-// awaitRest waits until Pi does nothing while the turn is wanted, and reports whether that is so.
-func (s *session) awaitRest(ctx context.Context, p *program, t *turn.Turn[work]) bool {
-	for pause := restPause; ; pause = min(2*pause, 500*time.Millisecond) {
+// awaitRest waits until Pi does nothing while the turn is wanted, and reports whether that is so and the prompt may be given again.
+// The error is of a Pi that does not say what it does.
+func (s *session) awaitRest(ctx context.Context, p *program, t *turn.Turn[work], b *busyness) (rests bool, err error) {
+	for {
 		select {
 		case <-s.turns.Rest():
 		case <-t.Stopped():
-			return false
+			return false, nil
 		case <-ctx.Done():
-			return false
+			return false, nil
 		}
-		var now state // what it begins it says behind its refusal
-		if err := p.ask(s.ctx, "get_state", nil, &now); err != nil {
-			return false
-		}
-		s.mu.Lock()
-		rests := !now.Streaming && !now.Compacting && t.Work.stage == offered
-		s.mu.Unlock()
-		if rests {
-			return ctx.Err() == nil && !t.Stopping()
-		}
-		wait := time.NewTimer(pause)
+		wait := time.NewTimer(b.pause)
+		b.pause = min(2*b.pause, longestPause)
 		select {
 		case <-wait.C:
 		case <-t.Stopped():
 			wait.Stop()
-			return false
+			return false, nil
 		case <-ctx.Done():
 			wait.Stop()
-			return false
+			return false, nil
 		}
+		var now state // what it begins it says behind its refusal
+		if err := p.ask(s.ctx, "get_state", nil, &now); err != nil {
+			return false, err
+		}
+		s.mu.Lock()
+		rests, runs := !now.Streaming && !now.Compacting && t.Work.stage == offered, s.runs
+		s.mu.Unlock()
+		if !rests {
+			continue
+		}
+		if b.idle++; runs != b.runs {
+			*b = busyness{runs: runs, pause: restPause}
+		}
+		return b.idle < maxIdle && ctx.Err() == nil && !t.Stopping(), nil
 	}
 }
 

@@ -281,6 +281,9 @@ func (s *session) taken(p *program, t *turn.Turn[work], slash bool, e *event) {
 func (s *session) refusedLocked(p *program, t *turn.Turn[work], e *event) {
 	switch t.Work.stage {
 	case offered, beside:
+		if isBusy(e.refusal("prompt")) {
+			s.a.conn.Offer(string(s.id)) // it is given again, by the next process if this one ends
+		}
 		return
 	case running:
 		s.turns.Own("")

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -17,9 +18,23 @@ type Leaving struct {
 
 // Begin notes that a session is about to end, until over is called.
 func (l *Leaving) Begin(id schema.SessionID) (over func()) {
-	end := make(chan struct{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.beginLocked(id)
+}
+
+// claim is Begin, unless an end of the session is under way.
+func (l *Leaving) claim(id schema.SessionID) (over func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ends[id]) > 0 {
+		return nil, false
+	}
+	return l.beginLocked(id), true
+}
+
+func (l *Leaving) beginLocked(id schema.SessionID) (over func()) {
+	end := make(chan struct{})
 	if l.ends == nil {
 		l.ends = map[schema.SessionID][]chan struct{}{}
 	}
@@ -52,7 +67,7 @@ func (l *Leaving) Wait(ctx context.Context, id schema.SessionID) error {
 		select {
 		case <-ends[0]:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("session %s is still being closed: try again: %w", id, ctx.Err())
 		}
 	}
 }

@@ -102,8 +102,9 @@ func (t *Sessions[S]) Has(id schema.SessionID, s S) bool {
 	return ok && one == s
 }
 
-// Remove ends a session, and reports whether it was open.
-func (t *Sessions[S]) Remove(id schema.SessionID) bool {
+// Remove ends a session, and reports whether it was open. One that is about to end is not any more; Remove waits for its end, or
+// that of ctx.
+func (t *Sessions[S]) Remove(ctx context.Context, id schema.SessionID) bool {
 	t.mu.Lock()
 	s, ok := t.open[id]
 	delete(t.open, id)
@@ -112,11 +113,37 @@ func (t *Sessions[S]) Remove(id schema.SessionID) bool {
 		over = t.leaving.Begin(id)
 	}
 	t.mu.Unlock()
-	if ok {
-		defer over()
-		t.end(s)
+	if !ok {
+		_ = t.leaving.Wait(ctx, id) // it is not open, however that ends
+		return false
 	}
-	return ok
+	defer over()
+	t.end(s)
+	return true
+}
+
+// Erase ends a session if it is open, and has erase remove what the agent keeps of it. Ends that are under way come before that. Who
+// opens the session again waits for it.
+func (t *Sessions[S]) Erase(ctx context.Context, id schema.SessionID, erase func() error) error {
+	for {
+		if err := t.leaving.Wait(ctx, id); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		over, ok := t.leaving.claim(id)
+		if !ok {
+			t.mu.Unlock()
+			continue
+		}
+		s, open := t.open[id]
+		delete(t.open, id)
+		t.mu.Unlock()
+		defer over()
+		if open {
+			t.end(s)
+		}
+		return erase()
+	}
 }
 
 // Close ends all sessions, and lets no further one be opened.

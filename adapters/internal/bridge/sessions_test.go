@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,10 +38,10 @@ func TestSessions_OneForAnID(t *testing.T) {
 	if got, err := open.Get("a"); err != nil || got != first {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if !open.Remove("a") || first.ends.Load() != 1 {
+	if !open.Remove(t.Context(), "a") || first.ends.Load() != 1 {
 		t.Error("what is removed is ended")
 	}
-	if open.Remove("a") {
+	if open.Remove(t.Context(), "a") {
 		t.Error("it was removed already")
 	}
 	if _, err := open.Get("a"); err == nil {
@@ -62,7 +63,7 @@ func TestSessions_CloseLeavesNone(t *testing.T) {
 			id := schema.SessionID(rune('a' + i))
 			work.Go(func() {
 				if open.Add(id, &all[i]) == nil && i%2 == 0 {
-					open.Remove(id)
+					open.Remove(t.Context(), id)
 				}
 			})
 		}
@@ -85,13 +86,13 @@ func TestSessions_FreeBehindTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		removed, free := make(chan bool, 1), make(chan error, 1)
-		go func() { removed <- open.Remove("a") }()
+		go func() { removed <- open.Remove(context.Background(), "a") }()
 		synctest.Wait()
 		go func() { free <- open.Free(context.Background(), "a") }()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := open.Free(gone, "a"); err == nil {
-			t.Error("nobody waits any more, and it is free")
+		if err := open.Free(gone, "a"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "session a is still being closed") {
+			t.Errorf("nobody waits any more: %v", err)
 		}
 		synctest.Wait()
 		if len(free) > 0 {
@@ -99,6 +100,51 @@ func TestSessions_FreeBehindTheEnd(t *testing.T) {
 		}
 		close(ending)
 		if err := <-free; err != nil || !<-removed {
+			t.Error(err)
+		}
+	})
+}
+
+// What an agent keeps of a session is removed behind all that ends it, and before it is opened again.
+func TestSessions_EraseBehindTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ending, erasing := make(chan struct{}), make(chan struct{})
+		open := bridge.NewSessions(func(*endable) { <-ending })
+		if err := open.Add("a", new(endable)); err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		removed, again, erased, free := make(chan bool, 1), make(chan bool, 1), make(chan error, 1), make(chan error, 1)
+		go func() { removed <- open.Remove(ctx, "a") }()
+		synctest.Wait()
+		began := false
+		go func() {
+			erased <- open.Erase(ctx, "a", func() error {
+				began = true
+				<-erasing
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if began {
+			t.Error("it is erased, and has not ended")
+		}
+		close(ending)
+		if !<-removed {
+			t.Error("it was not open")
+		}
+		synctest.Wait()
+		if !began {
+			t.Error("it has ended, and is not erased")
+		}
+		go func() { again <- open.Remove(ctx, "a") }()
+		go func() { free <- open.Free(ctx, "a") }()
+		synctest.Wait()
+		if len(again) > 0 || len(free) > 0 {
+			t.Error("it is gone, and is being erased")
+		}
+		close(erasing)
+		if err := errors.Join(<-erased, <-free); err != nil || <-again {
 			t.Error(err)
 		}
 	})
