@@ -137,8 +137,8 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 	return dst.Chmod(".", info.Mode().Perm())
 }
 
-// attempts is how often something is tried that is another thing each time.
-const attempts = 10
+// attempts is how often something is tried that is another thing each time. Who exchanges it without end makes it an error, and no more.
+const attempts = 100
 
 // below copies what is in a folder. What was removed since its name was read is not copied; what something else has taken
 // the place of is that. Who moves loses nothing like this: it is an error.
