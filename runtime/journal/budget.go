@@ -44,8 +44,8 @@ func (l *Log) Shrink() {
 	l.evictLocked()
 }
 
-// KeepAll has a log without a file let nothing go until done is called, as long as it holds no more than twice its memory:
-// for who reads all that there is.
+// KeepAll has a log without a file let nothing go until done is called, as long as it holds no more than twice its memory
+// and the budget is not spent: for who reads all that there is.
 func (l *Log) KeepAll() (done func()) {
 	if l.path == "" {
 		l.keepMore(1)
@@ -63,11 +63,11 @@ func (l *Log) keepMore(n int) {
 
 // mayHold is how much the log keeps of what it could let go.
 func (l *Log) mayHold() int {
-	if l.readers > 0 {
-		return 2 * l.o.Memory
-	}
 	if b := l.o.Budget; b.Spent() {
 		return min(l.o.Memory, max(maxBlock, int(b.most/max(b.holders.Load(), 1))))
+	}
+	if l.readers > 0 {
+		return 2 * l.o.Memory
 	}
 	return l.o.Memory
 }

@@ -104,3 +104,34 @@ func TestBudget_MemoryOnly(t *testing.T) {
 		t.Errorf("closed logs hold %d bytes", budget.Held())
 	}
 }
+
+// Who reads all of a log without a file has it keep more, as long as all logs together hold no more than they may.
+func TestBudget_ReadAsAWhole(t *testing.T) {
+	const memory, entries = 1 << 20, 350 // which are more than that, and less than twice as much
+	for most, whole := range map[int64]bool{16 << 20: true, 512 << 10: false} {
+		budget := NewBudget(most)
+		l, err := Open("", Options{Memory: memory, Budget: budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := l.KeepAll()
+		for range entries {
+			if _, err := l.AppendFlush(Update, Everyone, []byte(`{"x":"`+noise(1500)+`"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept := l.Oldest() == 1; kept != whole {
+			t.Errorf("of %d bytes it has those from %d on", most, l.Oldest())
+		}
+		if held := budget.Held(); held > most+maxBlock {
+			t.Errorf("of %d bytes it holds %d", most, held)
+		}
+		done()
+		if held := budget.Held(); held > memory || l.Oldest() == 1 {
+			t.Errorf("of %d bytes it holds %d behind that, from %d on", most, held, l.Oldest())
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -236,6 +236,7 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
         await sends[-1]
 
     monkeypatch.setattr(g, "notify", notify, raising=False)
+    monkeypatch.setattr(g, "left", False, raising=False)
     g.prompts.add("s", [], lambda: asyncio.sleep(0))
     _, future = await g.asked.get()
     cancel = asyncio.ensure_future(g.prompts.cancel("s"))

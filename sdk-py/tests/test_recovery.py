@@ -714,6 +714,24 @@ async def test_who_waits_for_a_connection_that_is_ended_as_it_opens_opens_no_oth
         assert client.state == "idle" and len(ended) == 1
 
 
+@pytest.mark.parametrize("end", ["disconnect", "aclose"])
+@asynchronous
+async def test_what_is_under_way_when_the_client_ends_was_not_lost(gateway: Gateway, end: str) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        asking = asyncio.ensure_future(client.request("session/prompt", {"sessionId": session.id, "prompt": [{"type": "text", "text": "permission"}]}))
+        await client.requests().__anext__()
+        wire = client._live
+        assert wire is not None
+        async with wire._outgoing:  # another message is on its way
+            cancelling = asyncio.ensure_future(client.cancel(session.id))
+            await asyncio.sleep(0)  # it waits behind that
+            await getattr(client, end)()
+        for what in (asking, cancelling):
+            with pytest.raises(NotConnectedError, match="the client was disconnected"):
+                await what
+
+
 class Between:
     """Stands before a gateway. `look` is given each message of the client, and says whether it is passed on; `tell` those of the gateway."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -128,6 +129,17 @@ def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gat
     assert failed == []
     with sync.SandboxAgent(gateway.url) as other:
         other.processes.delete(process["id"])
+
+
+def test_what_is_under_way_when_another_thread_closes_the_client_was_not_lost(gateway: Gateway) -> None:
+    client = sync.SandboxAgent(gateway.url, agent="mock")
+    session = client.new_session(cwd="/tmp")
+    with ThreadPoolExecutor() as pool:
+        asking = pool.submit(client.request, "session/prompt", {"sessionId": session.id, "prompt": [{"type": "text", "text": "permission"}]})
+        next(iter(client.requests()))
+        client.close()
+        with pytest.raises(NotConnectedError, match="the client was"):
+            asking.result(PATIENCE)
 
 
 CLOSES = """

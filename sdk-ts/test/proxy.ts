@@ -6,6 +6,7 @@ export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
   cuts = 0;
   refusing = false;
+  refuses = 0; // of the next connections
   #held = false;
 
   private constructor(server: Server) {
@@ -16,7 +17,8 @@ export class Proxy {
     const server = createServer();
     const proxy = new Proxy(server);
     server.on("connection", (near) => {
-      if (proxy.refusing) {
+      if (proxy.refusing || proxy.refuses > 0) {
+        proxy.refuses = Math.max(proxy.refuses - 1, 0);
         near.destroy();
         return;
       }

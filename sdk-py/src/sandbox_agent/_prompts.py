@@ -192,9 +192,11 @@ class Prompts:
                 prompt.cancels += 1  # the connection may be lost before it is said to be sent
             try:
                 await wire.notify("session/cancel", {"sessionId": cancel.session_id})
-            except BaseException:
+            except BaseException as e:
                 for prompt in cancel.asked:
                     prompt.cancels -= 1
+                if isinstance(e, ConnectionLostError) and wire.left:
+                    raise NotConnectedError("the client was disconnected") from e
                 raise
         finally:
             self._cancels.remove(cancel)

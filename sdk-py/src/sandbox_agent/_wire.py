@@ -103,6 +103,8 @@ class Wire:
         self.used = False
         """Whether anything came that is not of its beginning."""
         self.closed = asyncio.Event()
+        self.left = False
+        """Whether it was ended at this end."""
         self.error: Exception | None = None
         self._given = 0  # bytes of all that was to be sent
         self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
@@ -161,6 +163,7 @@ class Wire:
 
     async def close(self) -> None:
         """Ends the connection. Its sessions live on."""
+        self.left = True
         await hang_up(self._socket)
         await asyncio.wait([self._reader, self._watcher, *self._given_up])
 

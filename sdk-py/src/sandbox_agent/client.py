@@ -347,7 +347,9 @@ class SandboxAgent:
                 continue
             try:
                 return await wire.request(method, params, answered)
-            except ConnectionLostError:
+            except ConnectionLostError as e:
+                if wire.left:
+                    raise NotConnectedError("the client was disconnected") from e
                 if repeat is not True or not self._goes_on():
                     raise
             except RpcError as e:

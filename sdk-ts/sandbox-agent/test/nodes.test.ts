@@ -105,6 +105,13 @@ test.each((["session/new", "session/fork"] as const).flatMap((method) => ([undef
   expect(asked.slice(before)).toEqual(done ? [method] : [method, method]);
 });
 
+test.each(["loadSession", "resumeSession", "forkSession"] as const)("%s opens nothing in another directory because that of the session could not be asked for", async (open) => {
+  const { client, asked } = await hub("_sandboxagent/session/get");
+  await client.newSession({ cwd: "/" });
+  await expect(client[open]({ sessionId: "other" })).rejects.toMatchObject(away);
+  expect(asked).toEqual(["session/new", "_sandboxagent/session/get"]);
+});
+
 test("a node is waited for no longer than half a minute", () => {
   expect([forNode({ giveUpAfterMs: Infinity }), forNode(), forNode({ giveUpAfterMs: 5 })].map((retry) => retry.giveUpAfterMs)).toEqual([30_000, 30_000, 5]);
 });
