@@ -58,11 +58,12 @@ func TestTurn_TheTerminalHangsUp(t *testing.T) {
 }
 
 // Nor is it Ctrl-D for the program at whose terminal somebody was: that is a key of a terminal, and the end of any other input.
+// Who can type no more leaves: no key would do it.
 func TestAttachment_TheInputEnds(t *testing.T) {
 	for raw, want := range map[bool]string{true: "", false: "\x04"} {
 		keys := make(chan []byte)
 		a := &attachment{raw: raw, keys: keys}
-		if leaves := a.typed(nil, false); leaves || string(a.held) != want || a.keys != nil {
+		if leaves := a.typed(nil, false); leaves != raw || string(a.held) != want || a.keys != nil {
 			t.Errorf("a terminal %v: it leaves %v, and %q is typed", raw, leaves, a.held)
 		}
 	}

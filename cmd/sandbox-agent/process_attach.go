@@ -161,8 +161,8 @@ func readKeys(ctx context.Context, in io.Reader, keys chan<- []byte) {
 // typed takes what was read from the input, and reports whether the user leaves behind it.
 func (a *attachment) typed(b []byte, ok bool) (leaves bool) {
 	switch {
-	case !ok && a.raw: // there Ctrl-D is a key: the terminal has hung up
-		a.keys = nil
+	case !ok && a.raw: // there Ctrl-D is a key: the terminal has hung up, or it is Ctrl-Z on Windows; nobody can leave behind it
+		a.keys, leaves = nil, true
 	case !ok: // the input's end is Ctrl-D
 		a.keys, b = nil, []byte{4}
 	case a.key != 0:

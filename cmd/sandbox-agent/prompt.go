@@ -137,7 +137,7 @@ func noticeLeft(std *stdio, signals chan<- os.Signal) {
 	}
 	left := says(syscall.SIGPIPE)
 	std.out, std.err = readOutput{std.out, left}, readOutput{std.err, left}
-	if f, ok := std.in.(*os.File); ok && terminal(f) && !signal.Ignored(syscall.SIGHUP) {
+	if f, ok := std.in.(*os.File); ok && terminal(f) && !cmdline.Outlives() {
 		std.in = typedInput{f, says(syscall.SIGHUP)}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // anything is told of signals, which ends that.
 var outlives = signal.Ignored(syscall.SIGHUP)
 
+// Outlives reports whether the program was started to outlive its terminal: one that hangs up is no reason to end.
+func Outlives() bool { return outlives }
+
 // OutlivePipes has a write to an output that nobody reads any more fail, and not end the program. Its children have that
 // signal as ever, which they would not if it were ignored.
 func OutlivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) } // which nobody reads
