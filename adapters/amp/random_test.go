@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -475,17 +474,8 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 		t.Fatal(err)
 	}
 	w := with(t, adapters.Program{Path: exe, Version: Verified})
-	var now *game
-	stage, addr := bridgetest.NewStage(t, bridgetest.Script{
-		Length: 24,
-		Open:   func() (acp.Conn, error) { return w.Adapter().Open(t.Context(), adapters.Options{StateDir: w.State}) },
-		Show:   func(p *bridgetest.Play, puppet *bridgetest.Puppet) bridgetest.Show { return now.show(puppet) },
-		Begin: func(p *bridgetest.Play, _ uint64) ([]bridgetest.PlayEvent, func(rng *rand.Rand)) {
-			now = &game{Play: p, sessions: map[string]*bridgetest.PlaySession{}, left: map[string]bool{}}
-			p.Cwd, p.Opened = w.Cwd, now.opened
-			return now.events(), func(rng *rand.Rand) { now.Finish(rng, now.finish) }
-		},
+	return w.Stage(func(p *bridgetest.Play, _ uint64) bridgetest.Game {
+		g := &game{Play: p, sessions: map[string]*bridgetest.PlaySession{}, left: map[string]bool{}}
+		return bridgetest.Game{Events: g.events(), Show: g.show, Opened: g.opened, Finish: g.finish}
 	})
-	w.Env = append(w.Env, bridgetest.PuppetVar+"="+addr, "GORACE=atexit_sleep_ms=0") // else a second for each process
-	return stage
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -632,19 +631,10 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 		t.Fatal(err)
 	}
 	w := bridgetest.With(t, New(), adapters.Program{Path: exe, Version: agentcache.Codex})
-	var now *game
-	stage, addr := bridgetest.NewStage(t, bridgetest.Script{
-		Length: 24,
-		Open:   func() (acp.Conn, error) { return w.Adapter().Open(t.Context(), adapters.Options{StateDir: w.State}) },
-		Show:   func(_ *bridgetest.Play, puppet *bridgetest.Puppet) bridgetest.Show { return now.show(puppet) },
-		Begin: func(p *bridgetest.Play, seed uint64) ([]bridgetest.PlayEvent, func(rng *rand.Rand)) {
-			now = &game{Play: p, rng: rand.New(rand.NewPCG(seed, 5)), threads: map[string]*fakeThread{}, compacts: map[string]bool{}}
-			p.Cwd, p.Opened = w.Cwd, now.opened
-			return now.events(), func(rng *rand.Rand) { now.Finish(rng, now.finish) }
-		},
+	return w.Stage(func(p *bridgetest.Play, seed uint64) bridgetest.Game {
+		g := &game{Play: p, rng: rand.New(rand.NewPCG(seed, 5)), threads: map[string]*fakeThread{}, compacts: map[string]bool{}}
+		return bridgetest.Game{Events: g.events(), Show: g.show, Opened: g.opened, Finish: g.finish}
 	})
-	w.Env = append(w.Env, bridgetest.PuppetVar+"="+addr, "GORACE=atexit_sleep_ms=0") // else a second for each process
-	return stage
 }
 
 // Whatever a client and Codex do, in whatever order: every prompt is answered once, when its turn is

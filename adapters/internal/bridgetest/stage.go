@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 var (
@@ -51,6 +52,32 @@ func NewStage(t *testing.T, s Script) (stage *Stage, addr string) {
 		return s.Show(now, p)
 	})
 	return stage, addr
+}
+
+// Game is a play of one agent, whose puppets are this program.
+type Game struct {
+	Events []PlayEvent
+	Show   func(puppet *Puppet) Show
+	Opened func(s *PlaySession)
+	Finish func() bool // see [Play.Finish]
+}
+
+// Stage returns a stage on which the bridge of the world is played, with puppets in place of its agent.
+func (w *World) Stage(begin func(p *Play, seed uint64) Game) *Stage {
+	w.T.Helper()
+	var now Game
+	stage, addr := NewStage(w.T, Script{
+		Length: 24,
+		Open:   func() (acp.Conn, error) { return w.Adapter().Open(w.T.Context(), adapters.Options{StateDir: w.State}) },
+		Show:   func(_ *Play, puppet *Puppet) Show { return now.Show(puppet) },
+		Begin: func(p *Play, seed uint64) ([]PlayEvent, func(rng *rand.Rand)) {
+			now = begin(p, seed)
+			p.Cwd, p.Opened = w.Cwd, now.Opened
+			return now.Events, func(rng *rand.Rand) { p.Finish(rng, now.Finish) }
+		},
+	})
+	w.Env = append(w.Env, PuppetVar+"="+addr, "GORACE=atexit_sleep_ms=0") // else a second for each process
+	return stage
 }
 
 // chosen is an event of a play: its name, and what it makes its choices by.
