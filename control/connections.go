@@ -4,9 +4,11 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
@@ -23,11 +25,26 @@ type Connections struct {
 	// Direct has connections read and written as package socket does, which is for programs that do
 	// little else.
 	Direct bool
+	Logger *slog.Logger // is told of connections for which there was no room; nil for nobody
 
 	mu        sync.Mutex
 	open      int
 	addresses map[netip.Addr]int
 	strangers list.List // of *peer, oldest first
+	closed    int       // that the log was not told of yet
+	told      time.Time // when it was
+}
+
+// OwnFiles is what is kept of the files that a program may open for its own use, at least.
+const OwnFiles = 256
+
+// MostConnections is how many connections a program takes that may open so many files, 0 for any number:
+// a quarter is for its own use.
+func MostConnections(most, files int) int {
+	if files == 0 {
+		return most
+	}
+	return max(16, min(most, files-max(OwnFiles, files/4)))
 }
 
 // peer is a connection that was accepted.
@@ -60,7 +77,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 		passed := socket.Plain(tcp)
 		if b.c.Direct {
 			if passed, err = socket.New(tcp); err != nil {
-				return nil, err
+				_ = tcp.Close() // this one is broken, and not the listener
+				continue
 			}
 		}
 		if p := b.c.admit(passed); p != nil {
@@ -81,27 +99,52 @@ func (c *Connections) admit(tcp *socket.Conn) *peer {
 	if c.addresses == nil {
 		c.addresses = map[netip.Addr]int{}
 	}
+	full := c.Most > 0 && c.open >= c.Most
 	var leaves *peer
-	if c.Strangers > 0 && c.strangers.Len() >= c.Strangers || c.Most > 0 && c.open >= c.Most && c.strangers.Len() > 0 {
+	if c.Strangers > 0 && c.strangers.Len() >= c.Strangers || full && c.strangers.Len() > 0 {
 		leaves = c.strangers.Front().Value.(*peer)
+	}
+	crowded := c.PerAddress > 0 && !p.addr.IsLoopback() && c.addresses[p.addr] >= c.PerAddress && (leaves == nil || leaves.addr != p.addr)
+	refused := crowded || full && leaves == nil
+	if refused {
+		leaves = nil
+	} else {
+		c.open++
+		c.addresses[p.addr]++
+		p.strange = c.strangers.PushBack(p)
+	}
+	if leaves != nil {
 		c.knownLocked(leaves)
 	}
-	if c.Most > 0 && c.open >= c.Most && leaves == nil ||
-		c.PerAddress > 0 && !p.addr.IsLoopback() && c.addresses[p.addr] >= c.PerAddress && (leaves == nil || leaves.addr != p.addr) {
-		c.mu.Unlock()
-		if leaves != nil {
-			_ = leaves.Close()
-		}
-		return nil
-	}
-	c.open++
-	c.addresses[p.addr]++
-	p.strange = c.strangers.PushBack(p)
 	c.mu.Unlock()
 	if leaves != nil {
 		_ = leaves.Close()
+		c.noRoom("one that had shown no token left for another", leaves.addr)
+	}
+	if refused {
+		why := "there are as many as may be"
+		if crowded {
+			why = "its address has a quarter of what there may be"
+		}
+		c.noRoom(why, p.addr)
+		return nil
 	}
 	return p
+}
+
+// logPause is how often the log is told: what closes connections comes by the thousand.
+const logPause = time.Minute
+
+// noRoom notes that a connection was closed.
+func (c *Connections) noRoom(why string, addr netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed++
+	if c.Logger == nil || time.Since(c.told) < logPause {
+		return
+	}
+	c.Logger.Warn("connections were closed: no room", "closed", c.closed, "last", addr, "why", why, "open", c.open, "max-connections", c.Most)
+	c.closed, c.told = 0, time.Now()
 }
 
 func (c *Connections) knownLocked(p *peer) {

@@ -2,12 +2,19 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 // Peers that are not let in hold a bounded number of connections, and hold
@@ -118,5 +125,54 @@ func TestConnections_Most(t *testing.T) {
 	defer c.mu.Unlock()
 	if c.open != 3 {
 		t.Errorf("%d are open", c.open)
+	}
+}
+
+// Who runs it learns that there was no room, and not a thousand times.
+func TestConnections_NoRoomIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := &Connections{Most: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		said := func() string {
+			defer log.Reset()
+			return log.String()
+		}
+		come := func() *peer {
+			p := c.admit(socket.Plain(new(net.TCPConn)))
+			if p != nil {
+				letIn(c.Context(t.Context(), p))
+			}
+			return p
+		}
+		for range 2 {
+			if come() == nil || said() != "" {
+				t.Fatal("there is no room from the beginning")
+			}
+		}
+		if come() != nil {
+			t.Fatal("there is room for a third one")
+		}
+		if got := said(); !strings.Contains(got, "closed=1") || !strings.Contains(got, "max-connections=2") {
+			t.Errorf("the log says %q", got)
+		}
+		for range 1000 {
+			come()
+		}
+		if got := said(); got != "" {
+			t.Errorf("the log says %q at once", got)
+		}
+		time.Sleep(logPause)
+		come()
+		if got := said(); !strings.Contains(got, "closed=1001") || strings.Count(got, "\n") != 1 {
+			t.Errorf("a minute later the log says %q", got)
+		}
+	})
+}
+
+func TestMostConnections(t *testing.T) {
+	for _, tt := range []struct{ wanted, files, most int }{{65536, 0, 65536}, {65536, 20000, 15000}, {100, 20000, 100}, {65536, 1024, 768}, {65536, 512, 256}, {65536, 64, 16}} {
+		if got := MostConnections(tt.wanted, tt.files); got != tt.most {
+			t.Errorf("of %d, with %d files: %d, not %d", tt.wanted, tt.files, got, tt.most)
+		}
 	}
 }

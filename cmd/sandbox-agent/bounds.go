@@ -1,40 +1,39 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 )
 
 const (
 	mostConnections = 65536
-	ownDescriptors  = 256 // kept for sessions' files, agents and programs, at least
+	mostStrangers   = 1024 // connections on which nobody has shown a token
 
 	leastMemory = 256 << 20 // bytes; what the gateway needs is far less than a quarter of a small machine
 )
 
 // boundConnections bounds the connections of clients: most of them, 0 is what the
-// limit of open files allows, of which a quarter is kept for the gateway itself.
-func boundConnections(most int) *control.Connections {
+// limit of open files allows.
+func boundConnections(most int, log *slog.Logger) *control.Connections {
 	if most <= 0 {
-		most = mostConnections
-		if files := openFiles(); files > 0 {
-			most = max(16, min(most, files-max(ownDescriptors, files/4)))
-		}
+		most = control.MostConnections(mostConnections, cmdline.OpenFiles())
 	}
-	return &control.Connections{Most: most, PerAddress: max(16, most/4), Strangers: max(8, min(256, most/4))}
+	return &control.Connections{Most: most, PerAddress: max(16, most/4), Strangers: max(8, min(mostStrangers, most/2)), Logger: log}
 }
 
 // boundLogFiles bounds the files of sessions' logs that are open at one time: half of what
 // connections leave.
 func boundLogFiles() int {
-	files := openFiles()
+	files := cmdline.OpenFiles()
 	if files == 0 {
 		return 0
 	}
-	return min(files/4, max(ownDescriptors, files/4)/2)
+	return min(files/4, max(control.OwnFiles, files/4)/2)
 }
 
 // machineMemory returns the bytes that this process may use: the machine's, or

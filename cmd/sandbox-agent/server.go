@@ -145,7 +145,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	silent := &silentConns{open: map[net.Conn]bool{}}
 	srv := cmdline.HTTPServer(api, log)
 	srv.ConnState = silent.track
-	connections := boundConnections(cfg.maxConnections)
+	connections := boundConnections(cfg.maxConnections, log)
 	ln, srv.ConnContext = connections.Listen(ln), connections.Context
 	hub.serve(srv, gw.runtime.AgentNames(), log)
 	defer hub.close()

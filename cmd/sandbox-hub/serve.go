@@ -32,7 +32,7 @@ import (
 const (
 	shutdownBound = 10 * time.Second // for everything a graceful end waits for
 	flushBound    = 3 * time.Second  // for spans that were not sent yet
-	strangers     = 256              // connections on which nobody has shown a token
+	strangers     = 4096             // connections on which nobody has shown a token: as many nodes may come at once
 )
 
 // serveConfig is what the flags of the serve command say, checked.
@@ -257,7 +257,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		h.Run(running)
 	}()
 	defer func() { stopRunning(); <-ran }()
-	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers, Direct: true}
+	connections := boundConnections(cfg.maxConnections, log)
 	srv := cmdline.HTTPServer(h, log)
 	srv.ConnContext = connections.Context
 	bounded := connections.Listen(ln)
@@ -329,4 +329,13 @@ func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std
 	if cfg.tlsCert == "" && !control.Loopback(cfg.host) {
 		log.Warn("without TLS tokens can be read on their way: give --tls-cert, or put a proxy with TLS before the hub")
 	}
+}
+
+// boundConnections bounds the connections of clients and nodes.
+func boundConnections(wanted int, log *slog.Logger) *control.Connections {
+	most := control.MostConnections(wanted, cmdline.OpenFiles())
+	if most < wanted {
+		log.Warn("the limit of open files allows fewer connections than --max-connections: raise it (ulimit -n)", "max-connections", wanted, "allowed", most)
+	}
+	return &control.Connections{Most: most, Strangers: max(8, min(strangers, most/2)), Direct: true, Logger: log}
 }

@@ -106,6 +106,26 @@ func TestNotReached_SaysWhatHelps(t *testing.T) {
 	if got := hint(srv.URL); !strings.Contains(got, "SSL_CERT_FILE") {
 		t.Errorf("the hint is %q", got)
 	}
+	// A server without room for another connection closes it so.
+	full, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = full.Close() })
+	go func() {
+		for {
+			conn, err := full.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}()
+	if got := hint("http://" + full.Addr().String()); !strings.Contains(got, "--max-connections") {
+		t.Errorf("the hint is %q", got)
+	}
 	if r := cmdline.NotReached("the gateway", errors.New("reach the gateway: it is away"), ""); r.Detail != "it is away" {
 		t.Errorf("the detail is %q", r.Detail)
 	}

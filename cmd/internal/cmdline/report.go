@@ -95,6 +95,9 @@ func NotReached(server string, err error, hint string) Report {
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") { // the library has no name for it
 		hint = "the server speaks no TLS: use http:// in its address"
 	}
+	if errors.Is(err, syscall.ECONNRESET) {
+		hint = "it is there, and ended the connection: when it has no room for more, its log says so (--max-connections)"
+	}
 	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: strings.TrimPrefix(briefly(err), "reach "+server+": "), Hint: hint}
 }
 

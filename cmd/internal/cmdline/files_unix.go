@@ -1,11 +1,11 @@
 //go:build unix
 
-package main
+package cmdline
 
 import "golang.org/x/sys/unix"
 
-// openFiles returns how many files this process may have open, 0 for no limit.
-func openFiles() int {
+// OpenFiles returns how many files this process may have open, 0 for no limit.
+func OpenFiles() int {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(limit.Cur) > 1<<30 {
 		return 0
