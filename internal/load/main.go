@@ -101,7 +101,7 @@ func run(ctx context.Context) error {
 			targets := targetsOf(self, *program, *before, *hub, *beforeHub)
 			for j := range targets {
 				t := targets[(i+j)%len(targets)] // not always the same one first
-				if !ways.MatchString(t.name) || t.bridge && s.alone || s.files && !t.files() || s.stored && t.hub == "" {
+				if !ways.MatchString(t.name) || t.bridge && s.alone || s.files && !t.files() || s.stored && t.hub == "" || s.many && t.hub != "" {
 					continue
 				}
 				t.durability = s.durability
