@@ -30,9 +30,10 @@ import (
 )
 
 const (
-	shutdownBound = 10 * time.Second // for everything a graceful end waits for
-	flushBound    = 3 * time.Second  // for spans that were not sent yet
-	strangers     = 4096             // connections on which nobody has shown a token: as many nodes may come at once
+	shutdownBound   = 10 * time.Second // for everything a graceful end waits for
+	flushBound      = 3 * time.Second  // for spans that were not sent yet
+	mostConnections = 16384
+	mostStrangers   = 4096 // connections on which nobody has shown a token: as many nodes may come at once
 )
 
 // serveConfig is what the flags of the serve command say, checked.
@@ -86,7 +87,7 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 			&cli.StringFlag{Name: "peer-ca", TakesFile: true, Usage: "file with the certificates of authorities, in PEM, by which those of the other hubs of --nats are checked (default: those of the system)", EnvVars: env("PEER_CA")},
-			&cli.IntFlag{Name: "max-connections", Usage: "connections of clients and nodes at one time", Value: 16384, EnvVars: env("MAX_CONNECTIONS")},
+			&cli.IntFlag{Name: "max-connections", Usage: "connections of clients and nodes at one time, 0 is what the limit of open files allows", EnvVars: env("MAX_CONNECTIONS")},
 			cmdline.LogLevel(env("LOG_LEVEL")),
 			cmdline.LogFormat(env("LOG_FORMAT")),
 		},
@@ -140,8 +141,8 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case c.Duration("forget-after") != 0 && c.Duration("forget-after") < leastForgetAfter:
 		return cfg, cmdline.Usagef(c, "--forget-after must be 0 or at least %v: what is forgotten is gone, and machines are started anew", leastForgetAfter)
-	case cfg.maxConnections < 1:
-		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
+	case cfg.maxConnections < 0:
+		return cfg, cmdline.Usagef(c, "--max-connections cannot be negative")
 	}
 	if o, wrong := cfg.cors.Wrong(); wrong {
 		return cfg, cmdline.Usagef(c, control.NoOrigin, o)
@@ -332,10 +333,9 @@ func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std
 }
 
 // boundConnections bounds the connections of clients and nodes.
-func boundConnections(wanted int, log *slog.Logger) *control.Connections {
-	most := control.MostConnections(wanted, cmdline.OpenFiles())
-	if most < wanted {
-		log.Warn("the limit of open files allows fewer connections than --max-connections: raise it (ulimit -n)", "max-connections", wanted, "allowed", most)
+func boundConnections(most int, log *slog.Logger) *control.Connections {
+	if most == 0 {
+		most = control.MostConnections(mostConnections, cmdline.OpenFiles())
 	}
-	return &control.Connections{Most: most, Strangers: max(8, min(strangers, most/2)), Direct: true, Logger: log}
+	return &control.Connections{Most: most, Strangers: max(8, min(mostStrangers, most/2)), Direct: true, Logger: log}
 }
