@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,10 +21,19 @@ import (
 const packTimeout = 30 * time.Minute
 
 // staged is one entry of an index.
-var staged = regexp.MustCompile(`^([0-7]{6}) ([0-9a-f]{40}|[0-9a-f]{64}) ([0-3])\t`)
+var staged = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-7]{6}) ([0-9a-f]{40}|[0-9a-f]{64}) ([0-3])\t`)
+})
 
-// objectName is the form of the names of git's objects.
-var objectName = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+// isObjectName reports whether a name has the form of those of git's objects.
+func isObjectName[T string | []byte](name T) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(name) == 40 || len(name) == 64
+}
 
 const submodule = "160000" // the mode of a submodule in an index
 
@@ -68,7 +78,7 @@ func (t *Taking) addRepository(ctx context.Context, dir string) error {
 	}
 	objects, known := map[string]bool{}, map[string]bool{}
 	for _, line := range t.index {
-		m := staged.FindStringSubmatch(line)
+		m := staged().FindStringSubmatch(line)
 		if m == nil {
 			return failf(Unsupported, "the index of the repository at %s has the entry %q, which is not understood", g.root, line)
 		}
@@ -154,7 +164,7 @@ func (t *Taking) writeRepository(ctx context.Context, write func(string, func(io
 func (g *repository) commits(ctx context.Context, names []string) (known []string, err error) {
 	var in, out bytes.Buffer
 	for _, name := range names {
-		if objectName.MatchString(name) {
+		if isObjectName(name) {
 			in.WriteString(name + "\n")
 		}
 	}
@@ -225,7 +235,7 @@ func (s *Service) makeRepository(ctx context.Context, dir string, ws *Workspace,
 	if ws.Format != "sha1" && ws.Format != "sha256" {
 		return nil, failf(Refused, "the workspace has git objects of the form %q, which is unknown", ws.Format)
 	}
-	if ws.Commit != "" && !objectName.MatchString(ws.Commit) {
+	if ws.Commit != "" && !isObjectName(ws.Commit) {
 		return nil, failf(Refused, "the workspace has the commit %q, which is none", ws.Commit)
 	}
 	g := &repository{s: s, dir: dir, root: dir, max: 1 << 20, env: append(noGitEnvironment(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))}
@@ -321,7 +331,7 @@ func readIndex(r io.Reader) ([]byte, error) {
 	}
 	for rest := b; len(rest) > 0; {
 		line, more, ended := bytes.Cut(rest, []byte{0})
-		m := staged.Find(line)
+		m := staged().Find(line)
 		if name := string(line[len(m):]); m == nil || !ended || !plainPath(name) {
 			return nil, failf(Refused, "the index of the workspace has the entry %.200q, which git would not take", line)
 		}
@@ -350,7 +360,7 @@ func (s *Service) writeShallow(ctx context.Context, g, real *repository, ends []
 	var names []string
 	for line := range bytes.Lines(b) {
 		name := bytes.TrimSuffix(line, []byte("\n"))
-		if !objectName.Match(name) {
+		if !isObjectName(name) {
 			return failf(Refused, "the workspace says that its history ends at %q, which is no commit", fmt.Sprintf("%.80s", line))
 		}
 		names = append(names, string(name))

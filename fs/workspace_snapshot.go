@@ -72,7 +72,7 @@ func ParseSnapshot(b []byte) (*Snapshot, error) {
 	rest, ok := strings.CutPrefix(string(b), snapshotBegins)
 	head, rest, whole := strings.Cut(rest, "\x00")
 	var h snapshotHead
-	if !ok || !whole || json.Unmarshal([]byte(head), &h) != nil || h.Commit != "" && !objectName.MatchString(h.Commit) {
+	if !ok || !whole || json.Unmarshal([]byte(head), &h) != nil || h.Commit != "" && !isObjectName(h.Commit) {
 		return nil, failf(Refused, "what the workspace was before cannot be read")
 	}
 	s := &Snapshot{Git: h.Git, Branch: h.Branch, Commit: h.Commit, Files: map[string]string{}, Index: map[string]string{}}
@@ -102,7 +102,7 @@ func indexByPath(listed []byte) (map[string]string, error) {
 		if line == "" {
 			continue
 		}
-		m := staged.FindString(line)
+		m := staged().FindString(line)
 		if m == "" {
 			return nil, failf(Refused, "the index has the entry %.200q, which is not understood", line)
 		}

@@ -135,12 +135,12 @@ func parseUndo(b []byte) (*undoing, error) {
 // plain reports whether it names branches and commits as git does.
 func (g *gitUndo) plain() bool {
 	for _, name := range []string{g.HeadWas, g.HeadTo, g.Ref} {
-		if name != "" && !strings.HasPrefix(name, "refs/heads/") && !objectName.MatchString(name) {
+		if name != "" && !strings.HasPrefix(name, "refs/heads/") && !isObjectName(name) {
 			return false
 		}
 	}
 	for _, name := range []string{g.RefWas, g.RefTo} {
-		if name != "" && !objectName.MatchString(name) {
+		if name != "" && !isObjectName(name) {
 			return false
 		}
 	}

@@ -86,10 +86,12 @@ func (t *tail) read() (head, end string, truncated bool, lines int) {
 }
 
 // escapes are what programs say to terminals: colours, titles, and how the cursor moves.
-var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])`)
+var escapes = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])`)
+})
 
 func linesOf(text string) []string {
-	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	text = escapes().ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\x1b", ""))
 	if text == "" {
 		return nil
