@@ -55,7 +55,7 @@ func newCensus(m *metrics) *census {
 
 func (m *metrics) watch(sessions Sessions, processes Processes) {
 	m.census.sessions, m.census.processes = sessions, processes
-	m.registry.MustRegister(m.census)
+	m.collectors = append(m.collectors, m.census)
 }
 
 // Describe implements prometheus.Collector.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Buckets, in seconds.
@@ -25,8 +26,9 @@ type family struct {
 
 // metrics are the gateway's metrics and their registry, which is nobody else's.
 type metrics struct {
-	registry *prometheus.Registry
-	families []family
+	collectors []prometheus.Collector
+	registry   func() *prometheus.Registry // of the collectors; made when it is first called
+	families   []family
 
 	turnsStarted, turnsEnded, tokens, cost *prometheus.CounterVec
 	turnsOpen                              *prometheus.GaugeVec
@@ -52,8 +54,13 @@ type metrics struct {
 const maxCurrencies = 16
 
 func newMetrics(version string) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), currencies: map[string]bool{}}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &metrics{currencies: map[string]bool{}}
+	m.registry = sync.OnceValue(func() *prometheus.Registry { // not at the start: many gateways are never asked
+		r := prometheus.NewRegistry()
+		r.MustRegister(m.collectors...)
+		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		return r
+	})
 	m.gauge("build_info", "1, with the version of the program and of Go.", "version", "goversion").WithLabelValues(version, goruntime.Version()).Set(1)
 
 	m.turnsStarted = m.counter("turns_started_total", "Prompts that were accepted.", "agent")
@@ -100,19 +107,19 @@ func (m *metrics) add(name, kind string, labels []string) string {
 
 func (m *metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.add(name, "counter", labels), Help: help}, labels)
-	m.registry.MustRegister(v)
+	m.collectors = append(m.collectors, v)
 	return v
 }
 
 func (m *metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.add(name, "gauge", labels), Help: help}, labels)
-	m.registry.MustRegister(v)
+	m.collectors = append(m.collectors, v)
 	return v
 }
 
 func (m *metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.add(name, "histogram", labels), Help: help, Buckets: buckets}, labels)
-	m.registry.MustRegister(v)
+	m.collectors = append(m.collectors, v)
 	return v
 }
 
@@ -120,7 +127,8 @@ func (m *metrics) histogram(name, help string, buckets []float64, labels ...stri
 const maxScrapes = 4
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
+	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return m.registry().Gather() })
+	return promhttp.HandlerFor(gather, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
 }
 
 // currency is a label for a unit of cost. Agents choose them, so their number
