@@ -276,7 +276,7 @@ func TestVerification_SignedFiles(t *testing.T) {
 				m.put(release+name+"-"+triple+".sigstore", b)
 			}
 			in := m.installer(t, Options{Sources: []Source{Vendor}})
-			in.trust.sigstore = authority.Trust
+			in.trust.sigstore = func() signature.Sigstore { return authority.Trust }
 			r, err := in.Install(t.Context(), Request{Agent: "codex"})
 			if tt.how == "" {
 				wantProblem(t, err, problem.InstallFailed, tt.words...)

@@ -39,7 +39,7 @@ func TestVerification_Provenance(t *testing.T) {
 				m.put("/attestations", tt.doc)
 			}
 			in := m.installer(t, Options{Sources: []Source{NPM}})
-			in.trust = trust{registryKeys: []signature.RegistryKey{registry.Key}, sigstore: sigstore.Trust, digests: map[string]string{}}
+			in.trust = trust{registryKeys: []signature.RegistryKey{registry.Key}, sigstore: func() signature.Sigstore { return sigstore.Trust }, digests: map[string]string{}}
 			r, err := in.Install(t.Context(), Request{Agent: "codex"})
 			if tt.how == "" {
 				wantProblem(t, err, problem.InstallFailed, tt.words...)

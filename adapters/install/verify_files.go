@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install/signature"
 )
@@ -14,13 +15,16 @@ import (
 // trust is what this release knows of those who sign.
 type trust struct {
 	registryKeys []signature.RegistryKey
-	sigstore     signature.Sigstore
+	sigstore     func() signature.Sigstore
 	digests      map[string]string // of npm packages, NAME@VERSION to integrity
 	fingerprints map[string]string // in place of a recipe's, for tests
 }
 
+// publicSigstore reads its certificates with the first installation.
+var publicSigstore = sync.OnceValue(signature.PublicSigstore)
+
 func known() trust {
-	return trust{registryKeys: signature.RegistryKeys(), sigstore: signature.PublicSigstore(), digests: pinnedDigests()}
+	return trust{registryKeys: signature.RegistryKeys(), sigstore: publicSigstore, digests: pinnedDigests()}
 }
 
 // checksumOf says how a download is verified that has no signature.
@@ -96,7 +100,7 @@ func (j *job) verifyFiles(ctx context.Context, l layout, files []string, rest Ve
 				if err := errors.Join(serr, derr); err != nil {
 					return v, fmt.Errorf("read what was unpacked: %w", err)
 				}
-				if v, err = signedOr(v, "the program "+file, "the workflow "+who.Name, j.trust.sigstore.File(doc, digest, who)); err != nil {
+				if v, err = signedOr(v, "the program "+file, "the workflow "+who.Name, j.trust.sigstore().File(doc, digest, who)); err != nil {
 					return v, err
 				}
 			}

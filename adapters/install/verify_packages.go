@@ -171,7 +171,7 @@ func (j *job) built(ctx context.Context, to *part, p npmPart, dist npmDist) erro
 		to.Note = "where it was built is not known: " + err.Error()
 		return ctx.Err()
 	}
-	switch by, err := j.trust.sigstore.Package(doc, p.name, p.version, dist.Dist.Integrity); {
+	switch by, err := j.trust.sigstore().Package(doc, p.name, p.version, dist.Dist.Integrity); {
 	case err == nil:
 		to.By += " and the workflow " + by.Name
 	case errors.Is(err, signature.ErrWrong):
