@@ -322,7 +322,7 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 // live moves a session whose node is connected.
 func (m *move) live(ctx context.Context) (Moved, error) {
 	from, to := m.h.gateway(m.from, m.caller.ID), m.h.gateway(m.to, m.caller.ID)
-	m.link = m.h.linkOf(ctx, m.from)
+	m.link, _ = m.h.linkOf(ctx, m.from) // who does not come is asked next
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
@@ -509,7 +509,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		return nil
 	}
 	refused, ok := errors.AsType[*problem.Error](err)
-	if isNotFound(err) && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
+	if isNotFound(err) && m.link != nil && m.link == m.h.links.get(m.from) { // else its disk may be lost
 		return m.deleted(within)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {

@@ -45,10 +45,11 @@ type line struct {
 	own  *session // what the node says of no session
 	out  chan acp.Message
 
-	ctx    context.Context // done when it must end, with why
-	cancel context.CancelCauseFunc
-	dialed bool        // of the goroutine that dials
-	away   atomic.Bool // it was up, and the node is not there
+	ctx     context.Context // done when it must end, with why
+	cancel  context.CancelCauseFunc
+	dialed  bool        // of the goroutine that dials
+	untaken acp.ID      // what the connection did not take, at its end. Of the writer
+	away    atomic.Bool // it was up, and the node is not there
 
 	// Guarded by Client.mu.
 	ended    bool
@@ -151,6 +152,7 @@ func (l *line) write() {
 		select {
 		case m := <-l.out:
 			if l.conn.Write(context.Background(), m) != nil { // it ends with the line's
+				l.untaken = m.ID()
 				return
 			}
 			l.c.mu.Lock()
@@ -611,8 +613,13 @@ func (l *line) over(err error) {
 	if c.lines[l.node] == l {
 		delete(c.lines, l.node)
 	}
-	calls := l.calls
+	calls, greeted := l.calls, l.caps != nil
 	l.calls = map[acp.ID]call{}
+	waits := map[acp.ID]bool{l.untaken: true} // for the connection to take them
+	for len(l.out) > 0 {
+		m := <-l.out
+		waits[m.ID()] = true
+	}
 	var left []*session
 	for _, s := range c.sessions {
 		if s.at() == l {
@@ -636,12 +643,17 @@ func (l *line) over(err error) {
 	for n, a := range open {
 		a.session.show(l.ctx, l, withdrawal(n))
 	}
-	why := viewer.ErrorOf(errOf(l.node, err))
+	refused := errOf(l.node, err)
+	why := viewer.ErrorOf(refused)
+	lost := viewer.ErrorOf(unknown(l.node, refused))
 	for _, s := range left {
-		l.interrupt(s, l, why)
+		l.interrupt(s, l, lost)
 	}
 	for id, open := range calls {
-		res := acp.NewError(id, why)
+		res := acp.NewError(id, lost)
+		if waits[id] || !greeted { // the node was not sent it
+			res = acp.NewError(id, why)
+		}
 		open.done(&res)
 	}
 	c.Detach(l.own)
@@ -655,7 +667,18 @@ func errOf(node string, err error) error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
 	}
-	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke, and whether it has done what was asked is not known", node).DoneUnknown()
+	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke", node)
+}
+
+// unknown says of what a node was sent that it may have been done.
+func unknown(node string, err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return err
+	}
+	told := p.DoneUnknown()
+	told.Detail += "; whether " + node + " has done what was asked is not known"
+	return told
 }
 
 func errText(err error) string {
