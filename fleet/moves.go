@@ -666,7 +666,11 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 			}
 			return &o
 		})
-		err = errors.Join(err, noted)
+		if back && noted != nil && !errors.Is(noted, errTaken) {
+			m.h.log.Warn("that a session was taken back is noted when the store is there again", "session", here.ID, "node", m.from, "err", noted)
+		} else {
+			err = errors.Join(err, noted)
+		}
 	} else {
 		m.later(err, over)
 	}

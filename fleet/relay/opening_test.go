@@ -313,7 +313,11 @@ func TestMoved_ChangedBeforeTheHubHears(t *testing.T) {
 				e := w.connect(plainHello, acp.OneStream)
 				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"metadata":{}}}`, method)
 				a := w.dialed("a")
-				a.refuses(a.takes(method), "b")
+				if asked := a.takes(method); method == "session/fork" {
+					a.refuses(asked, "b")
+				} else { // it is done to what is left there
+					a.answers(asked, `{"_meta":{"sandboxagent.dev":{"movedTo":"node://b"}}}`)
+				}
 				if got := e.got(); len(got) > 0 {
 					t.Errorf("before the hub hears of it: %q", got)
 				}
