@@ -672,7 +672,12 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 			err = errors.Join(err, noted)
 		}
 	} else {
-		m.later(err, over)
+		m.later(err, func(o store.Owner) *store.Owner {
+			if o.Node == m.from { // it was noted, which the store did not say in time
+				return handOver(o, m.to, here.EventCount, false, 0, "")
+			}
+			return over(o)
+		})
 	}
 	if err != nil {
 		m.h.log.Warn("a session could not be taken back", "session", here.ID, "from", m.to, "to", m.from, "err", err)
