@@ -91,7 +91,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	if agent != "" && c.agent == "" {
 		hello = acp.NewRequest(helloID, acp.MethodInitialize, rawjson.SetMember(hello.Params(), rawjson.AppendQuoted(nil, agent), "_meta", acp.MetaKey, "agent"))
 	}
-	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, Gone: l.gone, Take: l.taken})
+	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, First: true, Gone: l.gone, Take: l.taken})
 	c.lines[node] = l
 	c.work.Go(func() { l.run(hello) })
 	return l, nil

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -136,7 +138,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.loseLocked(s, "it went to another node: "+err.Error())
 		s.moving, s.next = "", nil
 		c.mu.Unlock()
-		from.forsake(s)
+		from.forsake(s, nil)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
 		c.refuse(s, &refused)
 		return true
@@ -169,7 +171,10 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	delete(c.lost, s.id)
 	c.sessions[s.id] = s
 	c.mu.Unlock()
-	from.forsake(s)
+	var refused *acp.Message
+	answered := &latch{then: func() { c.release(s, by, refused) }}
+	answered.left.Store(1)
+	from.forsake(s, answered)
 	left := o.Other(from.node)
 	after := s.passed(left.LastSeq)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
@@ -185,14 +190,16 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
 		}
 		c.mu.Unlock()
-		var refused *acp.Message
 		switch {
 		case res.Err() == nil && !left.Lost:
 			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
 		case res.Err() != nil && !further:
 			refused = res
 		}
-		c.release(s, by, refused)
+		answered.one()
+		if answered.left.Load() > 0 {
+			c.begin(func() { c.stopAwaiting(answered) })
+		}
 	}
 	if err := to.call(nil, &m, opened); err != nil {
 		res := acp.NewError("0", viewer.ErrorOf(err))
@@ -239,18 +246,52 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 	return c.lineTo(node, found.Agent)
 }
 
+// latch does something when all is answered that it waits for, once.
+type latch struct {
+	left atomic.Int32
+	once sync.Once
+	then func()
+}
+
+// one notes one of the answers.
+func (l *latch) one() {
+	if l.left.Add(-1) == 0 {
+		l.once.Do(l.then)
+	}
+}
+
+// stopAwaiting goes on without the answers of a node that gives none.
+func (c *Client) stopAwaiting(l *latch) {
+	late := time.NewTimer(HearFor)
+	defer late.Stop()
+	select {
+	case <-late.C:
+		l.once.Do(l.then)
+	case <-c.ctx.Done():
+	}
+}
+
 // forsake ends what is open about a session that another node has now. One that is away would be
-// sent it again when it comes back: it is left.
-func (l *line) forsake(s *session) {
+// sent it again when it comes back: it is left. What the node is still to answer it may refuse, and that is sent to the other node
+// before what comes behind it: answered waits for it, nil for nothing.
+func (l *line) forsake(s *session, answered *latch) {
 	c := l.c
 	c.mu.Lock()
 	var calls []call
 	var asks []int64
 	away := l.away.Load() || l.ended
 	for id, open := range l.calls {
-		if away && open.session == s.id {
+		switch done := open.done; {
+		case open.session != s.id:
+		case away:
 			calls = append(calls, open)
 			delete(l.calls, id)
+		case answered != nil:
+			answered.left.Add(1)
+			l.calls[id] = call{open.session, func(res *acp.Message) {
+				done(res)
+				answered.one()
+			}}
 		}
 	}
 	for n, a := range c.asks {
