@@ -221,7 +221,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
-	if err := h.awaitReturn(ctx, s.Node); err != nil {
+	if err := h.awaitNode(ctx, s.Node, h.comesBack); err != nil {
 		return Moved{}, err
 	}
 	if !h.beginMove(m.id) {

@@ -272,7 +272,7 @@ func TestPeers_HubIsSilent(t *testing.T) {
 	go func() {
 		resp := h.open(http.MethodGet, "/nodes/box/stream", adminToken, nil)
 		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil { // it does not look whole
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK { // it does not look whole, or has not begun
 			answers <- "a stream 503 node_offline"
 			return
 		}

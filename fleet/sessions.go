@@ -687,8 +687,8 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 	case h.atNode(s, state):
 		h.relay.ForgetMade(s.Session)
 		return h.changeAtNode(s, w, r, c)
-	case !copyOnly && h.returning.left(h.node(s.Node), expected) > 0:
-		return problem.New(problem.NodeOffline, "%s has not joined again since the hub was started: try again in a minute, or have the copy alone removed, with copy=true", s.Node)
+	case !copyOnly && h.comesBack(h.node(s.Node), expected) > 0:
+		return problem.New(problem.NodeOffline, "%s has not joined again since its hub ended: try again in a minute, or have the copy alone removed, with copy=true", s.Node)
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}

@@ -29,7 +29,7 @@ func TestReturning_Bound(t *testing.T) {
 	h := New(Options{Store: after, AdminToken: "admin"})
 	defer h.Shutdown()
 	h.returning.waits.Store(maxReturning)
-	const want = "the hub was just started"
+	const want = "has not joined again yet"
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/nodes/box/v2/processes", strings.NewReader("{}"))
 	r.Header.Set("Authorization", "Bearer admin")
 	w := httptest.NewRecorder()

@@ -63,6 +63,7 @@ type line struct {
 // call is a request that a node has not answered.
 type call struct {
 	session string // that it is about, "" for none
+	own     bool   // the hub's
 	done    func(res *acp.Message)
 }
 
@@ -202,7 +203,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = call{m.Session(), done}
+	l.calls[id] = call{m.Session(), q == nil, done}
 	c.mu.Unlock()
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {

@@ -138,7 +138,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.loseLocked(s, "it went to another node: "+err.Error())
 		s.moving, s.next = "", nil
 		c.mu.Unlock()
-		from.forsake(s, nil)
+		from.forsake(s)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
 		c.refuse(s, &refused)
 		return true
@@ -160,11 +160,14 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	}
 	s.line.Store(to)
 	s.sent = 0
+	by := s.sendsLocked()
 	if !s.open {
 		c.mu.Unlock()
+		answered := newLatch(func() { c.release(s, by, nil) })
+		c.awaitAnswers(s, to, answered)
+		c.opens(answered)
 		return true
 	}
-	by := s.sendsLocked()
 	if s.next == o {
 		s.next = nil
 	}
@@ -172,9 +175,9 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	c.sessions[s.id] = s
 	c.mu.Unlock()
 	var refused *acp.Message
-	answered := &latch{then: func() { c.release(s, by, refused) }}
-	answered.left.Store(1)
-	from.forsake(s, answered)
+	answered := newLatch(func() { c.release(s, by, refused) })
+	c.awaitAnswers(s, to, answered)
+	from.forsake(s)
 	left := o.Other(from.node)
 	after := s.passed(left.LastSeq)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
@@ -196,10 +199,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		case res.Err() != nil && !further:
 			refused = res
 		}
-		answered.one()
-		if answered.left.Load() > 0 {
-			c.begin(func() { c.stopAwaiting(answered) })
-		}
+		c.opens(answered)
 	}
 	if err := to.call(nil, &m, opened); err != nil {
 		res := acp.NewError("0", viewer.ErrorOf(err))
@@ -253,6 +253,13 @@ type latch struct {
 	then func()
 }
 
+// newLatch returns one that waits for one answer until it is told of more.
+func newLatch(then func()) *latch {
+	l := &latch{then: then}
+	l.left.Store(1)
+	return l
+}
+
 // one notes one of the answers.
 func (l *latch) one() {
 	if l.left.Add(-1) == 0 {
@@ -260,38 +267,52 @@ func (l *latch) one() {
 	}
 }
 
-// stopAwaiting goes on without the answers of a node that gives none.
-func (c *Client) stopAwaiting(l *latch) {
-	late := time.NewTimer(HearFor)
-	defer late.Stop()
-	select {
-	case <-late.C:
-		l.once.Do(l.then)
-	case <-c.ctx.Done():
+// opens notes the first of the answers, and goes on without the others when a node does not give them.
+func (c *Client) opens(l *latch) {
+	if l.one(); l.left.Load() <= 0 {
+		return
+	}
+	c.begin(func() {
+		late := time.NewTimer(HearFor)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			l.once.Do(l.then)
+		case <-c.ctx.Done():
+		}
+	})
+}
+
+// awaitAnswers has answered wait for what other nodes are still to answer of a session that a node has now. They may refuse it, and
+// then it is sent to that node before what comes behind it.
+func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.lines {
+		for id, open := range l.calls {
+			if done := open.done; l != at && open.session == s.id && !open.own {
+				answered.left.Add(1)
+				l.calls[id] = call{open.session, false, func(res *acp.Message) {
+					done(res)
+					answered.one()
+				}}
+			}
+		}
 	}
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be
-// sent it again when it comes back: it is left. What the node is still to answer it may refuse, and that is sent to the other node
-// before what comes behind it: answered waits for it, nil for nothing.
-func (l *line) forsake(s *session, answered *latch) {
+// sent it again when it comes back: it is left.
+func (l *line) forsake(s *session) {
 	c := l.c
 	c.mu.Lock()
 	var calls []call
 	var asks []int64
 	away := l.away.Load() || l.ended
 	for id, open := range l.calls {
-		switch done := open.done; {
-		case open.session != s.id:
-		case away:
+		if away && open.session == s.id {
 			calls = append(calls, open)
 			delete(l.calls, id)
-		case answered != nil:
-			answered.left.Add(1)
-			l.calls[id] = call{open.session, func(res *acp.Message) {
-				done(res)
-				answered.one()
-			}}
 		}
 	}
 	for n, a := range c.asks {
