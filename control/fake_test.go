@@ -101,8 +101,9 @@ func (f *fake) FollowEvents(ctx context.Context, _ string, after uint64) iter.Se
 	return f.follow(ctx, after)
 }
 
-func (f *fake) CloseSession(_ context.Context, id string) error  { return f.closed(id) }
-func (f *fake) DeleteSession(_ context.Context, id string) error { return f.deleted(id) }
+func (f *fake) CloseSession(_ context.Context, id string) (string, error) { return "", f.closed(id) }
+
+func (f *fake) DeleteSession(_ context.Context, id string) (string, error) { return "", f.deleted(id) }
 
 func (f *fake) Agents() []runtime.AgentInfo {
 	return []runtime.AgentInfo{

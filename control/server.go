@@ -31,8 +31,9 @@ type Sessions interface {
 	Raw(ctx context.Context, id string) (io.ReadCloser, error)
 	Cleaner(id string) (func(text string) string, error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
-	CloseSession(ctx context.Context, id string) error
-	DeleteSession(ctx context.Context, id string) error
+	// Went is where a session went of which only what was left was here, "" for one that was here itself.
+	CloseSession(ctx context.Context, id string) (went string, err error)
+	DeleteSession(ctx context.Context, id string) (went string, err error)
 	Agents() []runtime.AgentInfo
 	Ready() error
 }

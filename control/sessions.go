@@ -70,10 +70,8 @@ func (s *Server) deleteSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.o.Sessions.DeleteSession(c.Request().Context(), id); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	went, err := s.o.Sessions.DeleteSession(c.Request().Context(), id)
+	return done(c, went, err)
 }
 
 func (s *Server) closeSession(c echo.Context) error {
@@ -82,12 +80,22 @@ func (s *Server) closeSession(c echo.Context) error {
 		return err
 	}
 	if c.QueryParams().Has(movedTo) || c.QueryParams().Has("lastSeq") || c.QueryParams().Has("edits") {
-		err = s.departSession(c, id)
-	} else {
-		err = s.o.Sessions.CloseSession(c.Request().Context(), id)
+		return done(c, "", s.departSession(c, id))
 	}
+	went, err := s.o.Sessions.CloseSession(c.Request().Context(), id)
+	return done(c, went, err)
+}
+
+// HeaderMovedTo says where a session went of which only what was left here was closed or deleted.
+const HeaderMovedTo = "Sandbox-Agent-Moved-To"
+
+// done answers what has no answer but that, and where the session is.
+func done(c echo.Context, went string, err error) error {
 	if err != nil {
 		return err
+	}
+	if went != "" {
+		c.Response().Header().Set(HeaderMovedTo, went)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

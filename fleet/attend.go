@@ -221,8 +221,12 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	}
 	// Written again as it is: only what every hub agrees on closes a session.
 	o, err := a.h.o.Store.UpdateOwner(ctx, store.LineOf(s.Info), func(had *store.Owner) (*store.Owner, error) {
-		if had == nil || had.Other(a.node) == nil || had.Moving != nil && had.Moving.To == a.node {
+		switch {
+		case had == nil || had.Other(a.node) == nil || had.Moving != nil && had.Moving.To == a.node:
 			return nil, errOther
+		case had.Moving != nil && had.Moving.To == had.Node:
+			// It is being taken back, perhaps, and its owner still says that it went here: then both would say so of the other.
+			return nil, problem.New(problem.Conflict, "a move of session %s is not over", s.Session)
 		}
 		return had, nil
 	})

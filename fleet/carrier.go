@@ -21,7 +21,14 @@ type carrier struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
-	if l := c.h.linkOf(r.Context(), c.node); l != nil {
+	l, err := c.h.linkOf(r.Context(), c.node)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	if l != nil {
 		resp, err := l.RoundTrip(r)
 		if err != nil && r.Context().Err() == nil && !errors.Is(err, tunnel.ErrFull) {
 			err = problem.Wrap(problem.NodeOffline, err, "%s does not answer: one that is silent for %v counts as offline until it joins again; try again then", c.node, tunnel.Silence)

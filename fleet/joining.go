@@ -311,20 +311,21 @@ func (ls *links) find(name string) (l *link, settled <-chan struct{}) {
 }
 
 // linkOf returns the link of a node that this hub has, or is about to have as the node's record
-// says; nil for none. One that is expected in a moment is waited for.
-func (h *Hub) linkOf(ctx context.Context, name string) *link {
-	if h.awaitReturn(ctx, name) != nil {
-		return h.links.get(name)
+// says; nil for none. One that is expected in a moment is waited for; the error is why
+// nobody waits any more.
+func (h *Hub) linkOf(ctx context.Context, name string) (*link, error) {
+	if err := h.awaitReturn(ctx, name); err != nil {
+		return nil, err
 	}
 	for {
 		l, settled := h.links.find(name)
 		if l != nil || settled == nil || !h.comes(name) {
-			return l
+			return l, nil
 		}
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return nil
+			return nil, endOf(ctx)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
-	if err := h.awaitReturn(ctx, s.Node); err != nil {
+	if err := h.awaitNode(ctx, s.Node, h.comesBack); err != nil {
 		return Moved{}, err
 	}
 	if !h.beginMove(m.id) {
@@ -322,7 +322,7 @@ func (m *move) giveUp(ctx context.Context, err error) error {
 // live moves a session whose node is connected.
 func (m *move) live(ctx context.Context) (Moved, error) {
 	from, to := m.h.gateway(m.from, m.caller.ID), m.h.gateway(m.to, m.caller.ID)
-	m.link = m.h.linkOf(ctx, m.from)
+	m.link, _ = m.h.linkOf(ctx, m.from) // who does not come is asked next
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
@@ -509,7 +509,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		return nil
 	}
 	refused, ok := errors.AsType[*problem.Error](err)
-	if isNotFound(err) && m.link != nil && m.link == m.h.linkOf(within, m.from) { // else its disk may be lost
+	if isNotFound(err) && m.link != nil && m.link == m.h.links.get(m.from) { // else its disk may be lost
 		return m.deleted(within)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
@@ -666,9 +666,18 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 			}
 			return &o
 		})
-		err = errors.Join(err, noted)
+		if back && noted != nil && !errors.Is(noted, errTaken) {
+			m.h.log.Warn("that a session was taken back is noted when the store is there again", "session", here.ID, "node", m.from, "err", noted)
+		} else {
+			err = errors.Join(err, noted)
+		}
 	} else {
-		m.later(err, over)
+		m.later(err, func(o store.Owner) *store.Owner {
+			if o.Node == m.from { // it was noted, which the store did not say in time
+				return handOver(o, m.to, here.EventCount, false, 0, "")
+			}
+			return over(o)
+		})
 	}
 	if err != nil {
 		m.h.log.Warn("a session could not be taken back", "session", here.ID, "from", m.to, "to", m.from, "err", err)

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	nodeapi "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -256,6 +257,49 @@ func TestMove_EndedAsItBegins(t *testing.T) {
 				t.Errorf("%d", got)
 			}
 			h.await("it has ended where it went", func() bool { return end.ended(h, s) })
+		})
+	}
+}
+
+// Another hub has moved a session, and this one, which the store does not reach, has not heard of it. A close, or a delete, or what
+// else changes the session, meets what its node keeps of it: that is no close of the session, and nobody is told so.
+func TestMove_ChangedAtAHubThatHasNotHeard(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	for name, change := range map[string]func(h *hub, s string) (kind string){
+		"close over HTTP": func(h *hub, s string) string {
+			_, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+			return kindOf(body)
+		},
+		"delete over HTTP": func(h *hub, s string) string {
+			_, body := h.ask(http.MethodDelete, "/v2/sessions/"+s, adminToken, nil)
+			return kindOf(body)
+		},
+		"session/delete": func(h *hub, s string) string {
+			return errorKind(h.hello(adminToken).call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)))
+		},
+		"set_metadata": func(h *hub, s string) string {
+			return errorKind(h.hello(adminToken).call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{}}`, s)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, _ := startMeddled(t)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			c.stop()
+			api, err := nodeapi.New(h.url+"/nodes/one", nodeapi.Options{Token: adminToken})
+			if err != nil {
+				t.Fatal(err)
+			}
+			here := must(api.Session(t.Context(), s))
+			if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://two"); err != nil {
+				t.Fatal(err)
+			}
+			if kind := change(h, s); kind != "conflict" {
+				t.Errorf("it is answered %q", kind)
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -74,14 +75,17 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		err := &peerError{peerPlain, fmt.Errorf("the hub at %s says an address without TLS, and this one sends nothing there: start it with --tls-cert, --tls-key and an https address in --advertise", hub)}
+		err := &peerError{peerPlain, false, fmt.Errorf("the hub at %s says an address without TLS, and this one sends nothing there: start it with --tls-cert, --tls-key and an https address in --advertise", hub)}
 		p.complain(hub, err)
 		return nil, err
 	}
-	resp, err := p.current().RoundTrip(r)
+	sent := false // perhaps
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	resp, err := p.current().RoundTrip(r.WithContext(ctx))
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
 		// It is the secret that is not known there, not the token of the client, and a node asks for none.
 		_ = resp.Body.Close()
+		sent = false // it was not let in
 		err = fmt.Errorf("what answers at %s does not know that hub's secret: it is a new run of the hub, of which the store tells in some seconds, or another program, and then its --advertise is wrong", hub)
 	}
 	if err == nil {
@@ -91,7 +95,7 @@ func (p *peering) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		return nil, err // the client is gone
 	}
-	e := &peerError{reasonOf(err), err}
+	e := &peerError{reasonOf(err), sent, err}
 	p.complain(hub, e)
 	return nil, e
 }
@@ -112,7 +116,7 @@ func (t toPeer) RoundTrip(r *http.Request) (*http.Response, error) {
 		unhook()
 		cancel()
 		if _, known := errors.AsType[*peerError](err); !known && r.Context().Err() == nil { // the hub is over
-			e := &peerError{peerUnreachable, errors.New("the hub did not answer, and the store has heard nothing of it either")}
+			e := &peerError{peerUnreachable, true, errors.New("the hub did not answer, and the store has heard nothing of it either")}
 			t.peers.complain(r.URL.Host, e)
 			err = e
 		}
@@ -210,6 +214,7 @@ func (p *peering) CloseIdleConnections() {
 // peerError is why a hub could not be asked.
 type peerError struct {
 	reason string
+	sent   bool // perhaps: what was asked may have been done
 	err    error
 }
 

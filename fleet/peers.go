@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -59,7 +60,10 @@ func (h *Hub) peerOf(node string) (peer, bool) {
 // servePeer serves another hub, which has checked who sends the request. It asks no
 // further one: the node is here, or it has just gone.
 func (h *Hub) servePeer(w http.ResponseWriter, r *http.Request, c call) error {
-	l := h.linkOf(r.Context(), c.node.Name)
+	l, err := h.linkOf(r.Context(), c.node.Name)
+	if err != nil {
+		return err
+	}
 	if l == nil {
 		return problem.New(problem.NodeOffline, "%s has just left: try again", c.node.Name)
 	}
@@ -98,15 +102,18 @@ func (h *Hub) forward(w http.ResponseWriter, r *http.Request, c call) error {
 			out.Out.Header.Set(headerFor, c.token.ID)
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil {
-				problem.Write(w, endOf(r.Context()))
-				return
+			told, e := problem.From(h.ofPeer(c.node.Name, err)), (*peerError)(nil)
+			switch {
+			case h.stop.Err() != nil:
+				told = endingDuring(r, c.node.Name)
+			case r.Context().Err() != nil:
+				told = problem.From(endOf(r.Context())).DoneUnknown()
+			case !errors.As(err, &e):
+				told = problem.Wrap(problem.NodeOffline, err, "the hub that holds %s does not answer", c.node.Name).DoneUnknown()
+			case e.sent:
+				told = problem.New(problem.NodeOffline, "%s is connected to the hub %s, which did not answer: whether %s has done what was asked is not known", c.node.Name, c.node.Hub, c.node.Name).DoneUnknown()
 			}
 			h.log.Debug("a hub did not answer", "hub", c.node.Hub, "node", c.node.Name, "err", err)
-			told := h.ofPeer(c.node.Name, err)
-			if told == err {
-				told = problem.Wrap(problem.NodeOffline, err, "the hub that holds %s does not answer", c.node.Name)
-			}
 			problem.Write(w, told)
 		},
 		ErrorLog: quiet(h.log),

@@ -272,7 +272,7 @@ func TestPeers_HubIsSilent(t *testing.T) {
 	go func() {
 		resp := h.open(http.MethodGet, "/nodes/box/stream", adminToken, nil)
 		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil { // it does not look whole
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK { // it does not look whole, or has not begun
 			answers <- "a stream 503 node_offline"
 			return
 		}
@@ -353,5 +353,49 @@ func TestPeers_OtherProtocol(t *testing.T) {
 		if got, err := io.ReadAll(in); err != nil || string(got) != "you said all" {
 			t.Errorf("%q, %v", got, err)
 		}
+	}
+}
+
+// The way to the hub of a node breaks behind a request, which may have been done then. Of one that never left that is not said.
+func TestPeers_BreaksBehindARequest(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	h := startHubOn(t, "alive", shared)
+	came := make(chan struct{}, 1)
+	breaks := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/held") {
+			_, _ = io.Copy(io.Discard, r.Body) // else it is not noticed that the hub is gone
+			came <- struct{}{}
+			<-r.Context().Done()
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	defer breaks.Close()
+	for hub, address := range map[string]string{"breaks": breaks.URL, "closed": "http://127.0.0.1:1"} {
+		shared.Hub, shared.Advertise = hub, address
+		other, err := store.Open(t.Context(), shared, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := other.Join(t.Context(), store.Node{Name: "at-" + hub, Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		h.awaitState("at-"+hub, fleet.StateOnline)
+	}
+	for path, unknown := range map[string]bool{"/nodes/at-breaks/v2/processes": true, "/nodes/at-closed/v2/processes": false} {
+		status, body := h.ask(http.MethodPost, path, adminToken, map[string]string{"command": "true"})
+		if said := strings.Contains(string(body), `"done":"unknown"`); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" || said != unknown {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	answer := make(chan string, 1)
+	go func() {
+		_, body := h.ask(http.MethodPost, "/nodes/at-breaks/held", adminToken, map[string]string{})
+		answer <- string(body)
+	}()
+	<-came
+	h.hub.Shutdown()
+	if body := <-answer; kindOf([]byte(body)) != "unavailable" || !strings.Contains(body, `"done":"unknown"`) {
+		t.Errorf("as the hub ends: %s", body)
 	}
 }

@@ -32,7 +32,11 @@ const (
 
 // proxy passes a request on to its node, and the answer back.
 func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
-	if l := h.linkOf(r.Context(), c.node.Name); l != nil {
+	l, err := h.linkOf(r.Context(), c.node.Name)
+	if err != nil {
+		return err
+	}
+	if l != nil {
 		if n := h.node(c.node.Name); !c.token.For(n.Name, n.Labels) {
 			return noNode(c.node.Name) // it has joined with other labels than it had
 		}
@@ -242,7 +246,8 @@ func (h *Hub) proxyFailed(l *link) func(http.ResponseWriter, *http.Request, erro
 		switch {
 		case h.stop.Err() != nil:
 			p = endingDuring(r, l.name)
-		case errors.As(cause, &p):
+		case errors.As(cause, &p): // it was on its way
+			p = p.DoneUnknown()
 		case errors.Is(err, tunnel.ErrFull):
 			p = problem.New(problem.TooManyRequests, "%d requests and streams go to %s already: try again when some have ended", tunnel.MaxStreams, l.name)
 		case r.Context().Err() != nil && l.ctx.Err() == nil:

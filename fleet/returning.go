@@ -53,17 +53,36 @@ func (r *returning) left(n store.Node, within time.Duration) time.Duration {
 // returns reports whether a node that is away is expected in a moment, because this hub has just started.
 func (h *Hub) returns(n store.Node) bool { return h.returning.left(n, returnsWithin) > 0 }
 
+// comesBack is how long a node is not taken for lost: it joins again by itself, also when it was another hub that it had joined, and
+// that has ended.
+func (h *Hub) comesBack(n store.Node, within time.Duration) time.Duration {
+	left := h.returning.left(n, within)
+	ago, ended := h.o.Store.HubEnded(n.Hub)
+	if ended && !h.online(n) && (n.Connected || (time.Since(n.Since)-ago).Abs() < leftLately) { // else it left before by itself
+		left = max(left, within-ago)
+	}
+	return left
+}
+
 // awaitReturn waits for a node that is expected in a moment. It need not have come then. The error is why nobody waits any more.
 func (h *Hub) awaitReturn(ctx context.Context, node string) error {
-	for h.returning.began.Ago() < returnsWithin { // else nothing is looked up
+	if h.returning.began.Ago() >= returnsWithin {
+		return nil // and nothing is looked up
+	}
+	return h.awaitNode(ctx, node, h.returning.left)
+}
+
+// awaitNode waits for a node as long as left says, which is asked for within returnsWithin.
+func (h *Hub) awaitNode(ctx context.Context, node string, leftOf func(store.Node, time.Duration) time.Duration) error {
+	for {
 		news := h.o.Store.NodeNews()
-		left := h.returning.left(h.node(node), returnsWithin)
+		left := leftOf(h.node(node), returnsWithin)
 		if left <= 0 {
 			return nil
 		}
 		if h.returning.waits.Add(1) > maxReturning {
 			h.returning.waits.Add(-1)
-			return problem.New(problem.NodeOffline, "the hub was just started, and %s has not joined again yet; %d requests wait for such nodes: try again in a moment", node, maxReturning)
+			return problem.New(problem.NodeOffline, "%s has not joined again yet since its hub ended; %d requests wait for such nodes: try again in a moment", node, maxReturning)
 		}
 		late, stop := awake.After(left)
 		select {
@@ -81,5 +100,4 @@ func (h *Hub) awaitReturn(ctx context.Context, node string) error {
 			return errEnding
 		}
 	}
-	return nil
 }

@@ -135,3 +135,31 @@ func TestRestart_EndsBeforeNodesAreThere(t *testing.T) {
 		t.Errorf("what was to be deleted at its node: %d", status)
 	}
 }
+
+// A node whose hub has ended joins another one in a moment. A delete there does not take it for lost meanwhile, and removes nothing; a move
+// waits for it, and takes along what it has.
+func TestHubs_NodeIsOnItsWay(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	one, two := peers(t)
+	box := newBox(t)
+	token := one.joinToken()
+	n := one.begin(one.url, "box", token, nil, box)
+	two.awaitState("box", fleet.StateOnline)
+	two.box("other", nil)
+	c := one.hello(adminToken)
+	s := c.session("box")
+	c.says(s, "first")
+	two.bundled(s, "box")
+	n.leave()
+	<-n.done
+	one.stop()
+	two.await("the hub has ended", func() bool { return !two.store.HubLives("one") })
+	if status, body := two.ask(http.MethodDelete, "/v2/sessions/"+s, adminToken, nil); kindOf(body) != "node_offline" {
+		t.Errorf("while it is on its way: %d %s", status, body)
+	}
+	answer := two.asks(http.MethodPost, "/v2/sessions/"+s+"/move", fleet.MoveRequest{Node: "other"})
+	two.begin(two.url, "box", token, nil, box)
+	if got := <-answer; !strings.HasPrefix(got, "200") || strings.Contains(got, "rememberedSeq") {
+		t.Error(got)
+	}
+}

@@ -123,7 +123,11 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 	if _, err := n.Node(t, name); err != nil {
 		return nil, err // its labels have changed, or it was forgotten
 	}
-	if l := n.h.linkOf(ctx, name); l != nil {
+	l, err := n.h.linkOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if l != nil {
 		if _, err := n.Node(t, name); err != nil {
 			return nil, err // it may have joined with other labels than it had
 		}

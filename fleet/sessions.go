@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -582,17 +583,37 @@ func (h *Hub) askNode(w http.ResponseWriter, r *http.Request, c call) error {
 }
 
 // changeAtNode passes on what changes a session, and has no body. If a move has begun before it came to the node, that has
-// changed what it is about to let go of, or what is left there: it is done once more where the session is then.
+// changed what it is about to let go of, or what is left there: it is done once more where the session is then. The node may know
+// of the move before this hub does, when another one does it.
 func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Request, c call) error {
 	kept := &keptAnswer{header: http.Header{}, status: http.StatusOK}
 	failed := h.toNodeOf(s, kept, r, c)
-	if o := h.o.Store.Owner(store.LineOf(s.Info)); o != nil && (o.Node != s.Node || h.underWay(o.Moving)) {
+	went := nodeAt(kept.header.Get(control.HeaderMovedTo))
+	if r.URL.Query().Has("node") || went == s.Node { // what is left there is meant
+		went = ""
+	}
+	leaves := func() bool {
+		o := h.o.Store.Owner(store.LineOf(s.Info))
+		return o != nil && (o.Node != s.Node || h.underWay(o.Moving))
+	}
+	if went != "" {
+		ctx, done := h.during(r, c)
+		err := h.until(ctx, relay.HearFor, leaves)
+		done()
+		if err != nil {
+			return err
+		}
+	}
+	if leaves() {
 		if now, state, err := h.settledSession(r, c); err == nil && now.Node != s.Node && h.atNode(now, state) {
 			return h.toNodeOf(now, w, r, c)
 		}
 	}
 	if failed != nil {
 		return failed
+	}
+	if went != "" {
+		return problem.New(problem.Conflict, "session %s went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", s.Session, s.Node, went).With("node", went)
 	}
 	maps.Copy(w.Header(), kept.header)
 	w.WriteHeader(kept.status)
@@ -666,8 +687,8 @@ func (h *Hub) deleteSession(w http.ResponseWriter, r *http.Request, c call) erro
 	case h.atNode(s, state):
 		h.relay.ForgetMade(s.Session)
 		return h.changeAtNode(s, w, r, c)
-	case !copyOnly && h.returning.left(h.node(s.Node), expected) > 0:
-		return problem.New(problem.NodeOffline, "%s has not joined again since the hub was started: try again in a minute, or have the copy alone removed, with copy=true", s.Node)
+	case !copyOnly && h.comesBack(h.node(s.Node), expected) > 0:
+		return problem.New(problem.NodeOffline, "%s has not joined again since its hub ended: try again in a minute, or have the copy alone removed, with copy=true", s.Node)
 	case !c.token.Scope.Allows(store.ScopeAdmin):
 		return problem.New(problem.PermissionDenied, "%s is not there to delete the session: to remove the hub's copy of it needs a token with the scope %s, and this one has %s", s.Node, store.ScopeAdmin, c.token.Scope)
 	}

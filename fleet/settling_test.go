@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,6 +70,81 @@ func TestMove_StoreIsAwayAtItsEnd(t *testing.T) {
 				}
 				return false
 			})
+		})
+	}
+}
+
+// The node to which a session goes does not open it, and the store goes away as it is taken back. What is told of that is so, and stays
+// so when the store is there again.
+func TestMove_StoreIsAwayAsItIsTakenBack(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	for when, tt := range map[string]struct {
+		taken bool // back
+		told  string
+		node  string
+	}{
+		"before that is noted": {false, "is at two, closed, and could not be taken back", "two"},
+		"behind that":          {true, "was taken back to one", "one"},
+	} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			nats := storetest.NewCluster(t, 1)
+			nats.Start(0)
+			shared := store.Options{URL: nats.URL(), Advertise: advertised}
+			h, other := startCopierOn(t, "one", shared), startCopierOn(t, "two", shared)
+			source, target := &meddler{box: newBox(t)}, &meddler{box: newBox(t)}
+			other.join("one", other.joinToken(), nil, source)
+			other.join("two", other.joinToken(), nil, target)
+			h.awaitState("one", fleet.StateOnline)
+			h.awaitState("two", fleet.StateOnline)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			c.stop()
+			var left atomic.Bool
+			away := sync.OnceFunc(func() { nats.Stop(0) })
+			source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Has("movedTo") {
+					left.Store(true)
+				}
+				if tt.taken && left.Load() && r.URL.Path == "/v2/rpc" { // it is to be opened again
+					away()
+				}
+				return false
+			})
+			target.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				if !left.Load() || r.URL.Path != "/v2/rpc" {
+					return false
+				}
+				if !tt.taken {
+					away()
+				}
+				http.Error(w, "it opens nothing", http.StatusInternalServerError)
+				return true
+			})
+			status, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"})
+			if status == http.StatusOK || !strings.Contains(string(body), tt.told) {
+				t.Errorf("%d %s", status, body)
+			}
+			target.meddle(nil)
+			nats.Start(0)
+			for _, hub := range []*hub{h, other} {
+				hub.await("the hub knows where it is, and that nobody moves it", func() bool {
+					for _, o := range hub.store.Owners() {
+						if o.Session == s && o.Node == tt.node && o.Moving == nil {
+							return true
+						}
+					}
+					return false
+				})
+			}
+			again := other.hello(adminToken)
+			again.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+			again.says(s, "second")
+			if got := again.heard(s); fmt.Sprint(got) != "[first second]" {
+				t.Errorf("it heard %q", got)
+			}
 		})
 	}
 }

@@ -27,7 +27,7 @@ func TestDelete_ThatFails(t *testing.T) {
 	if err := os.Symlink("/proc/self", place); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteSession(t.Context(), s); err == nil || problem.From(err).Kind != problem.Unavailable || !strings.Contains(err.Error(), "try again") {
+	if _, err := r.DeleteSession(t.Context(), s); err == nil || problem.From(err).Kind != problem.Unavailable || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("the delete: %v", err)
 	}
 	if m := tc.nextOf("_sandboxagent/session/ended"); !strings.Contains(string(m.Params()), `"reason":"closed"`) {
@@ -106,7 +106,7 @@ func TestDelete_LogThatCannotBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
-	if err := r.DeleteSession(t.Context(), s); err != nil {
+	if _, err := r.DeleteSession(t.Context(), s); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(place); err != nil || len(left) > 0 {
@@ -133,7 +133,7 @@ func TestDelete_AtOnce(t *testing.T) {
 	if _, err := syscall.InotifyAddWatch(events, folders[0], syscall.IN_MOVE_SELF|syscall.IN_DELETE); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteSession(t.Context(), s); err != nil {
+	if _, err := r.DeleteSession(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	first := make([]byte, 4096)

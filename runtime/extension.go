@@ -60,7 +60,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 		c.Detach(s)
 		q.Result(nil, []byte("{}"))
 	case "_sandboxagent/session/terminate":
-		terminated := s.BeginTerminate("client")
+		went, terminated := s.BeginTerminate("client")
 		c.r.tasks.Go(func() {
 			already, end, err := terminated(c.r.ctx)
 			if err != nil {
@@ -68,9 +68,11 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 				return
 			}
 			c.awaitEnd(s)
-			q.Encode(nil, map[string]any{
-				"terminated": !already, "alreadyEnded": already, "reason": end.Reason, "terminatedBy": end.TerminatedBy,
-			})
+			told := map[string]any{"terminated": !already, "alreadyEnded": already, "reason": end.Reason, "terminatedBy": end.TerminatedBy}
+			if went != "" {
+				told["_meta"] = map[string]any{acp.MetaKey: map[string]any{"movedTo": went}}
+			}
+			q.Encode(nil, told)
 		})
 	case "_sandboxagent/session/set_metadata":
 		c.setMetadata(q, m, s)
@@ -99,6 +101,7 @@ func (c *Client) setMetadata(q *viewer.Request, m *acp.Message, s *session.Sessi
 		return
 	}
 	own, name := bytes.Clone(meta), rawjson.MemberString(m.Params(), "title")
+	went := s.Went()
 	c.r.tasks.Go(func() {
 		var err error
 		if noted {
@@ -107,7 +110,7 @@ func (c *Client) setMetadata(q *viewer.Request, m *acp.Message, s *session.Sessi
 		if err == nil && named {
 			err = s.SetTitle(name)
 		}
-		q.Finish(nil, err)
+		finish(q)(went, err)
 	})
 }
 

@@ -239,7 +239,7 @@ func TestChanges_DeletedBeforeTheStart(t *testing.T) {
 	}
 	r = joined()
 	for _, s := range []string{gone, back} {
-		if err := r.DeleteSession(t.Context(), s); err != nil {
+		if _, err := r.DeleteSession(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}

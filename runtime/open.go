@@ -173,7 +173,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 	result = bytes.Clone(result)
 	c.r.tasks.Go(func() {
 		if err := s.Keep(); err != nil {
-			_ = s.Delete(c.r.ctx)
+			_, _ = s.Delete(c.r.ctx)
 			q.Fail(nil, err)
 			return
 		}
@@ -181,7 +181,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		s.Remembered(result)
 		missing, err := s.Finish(c.r.ctx, asked)
 		if err != nil {
-			_ = s.Delete(c.r.ctx)
+			_, _ = s.Delete(c.r.ctx)
 			q.Fail(nil, err)
 			return
 		}
@@ -539,7 +539,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		missing, err := s.Finish(c.r.ctx, own.Meta())
 		missing = append(missing, session.Misplaced(id, own.Meta())...)
 		if err != nil {
-			_ = s.Close(c.r.ctx)
+			_, _ = s.Close(c.r.ctx)
 			fail(err)
 			return
 		}

@@ -402,10 +402,10 @@ func (r *Runtime) scratch() (string, error) {
 }
 
 // CloseSession closes the session as session/close does.
-func (r *Runtime) CloseSession(ctx context.Context, id string) error {
+func (r *Runtime) CloseSession(ctx context.Context, id string) (went string, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return noSession(id)
+		return "", noSession(id)
 	}
 	return s.Close(ctx)
 }
@@ -420,11 +420,11 @@ func (r *Runtime) DepartSession(ctx context.Context, id string, last uint64, edi
 	return s.Depart(ctx, last, edits, to)
 }
 
-// DeleteSession ends the session and removes everything of it.
-func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
+// DeleteSession ends the session and removes everything of it; see [session.Session.Delete].
+func (r *Runtime) DeleteSession(ctx context.Context, id string) (went string, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return noSession(id)
+		return "", noSession(id)
 	}
 	return s.Delete(ctx)
 }

@@ -164,7 +164,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 		if s := c.sessionOf(q, m); s != nil {
 			deleted := s.BeginDelete()
-			c.r.tasks.Go(func() { q.Finish(nil, deleted(c.r.ctx)) })
+			c.r.tasks.Go(func() { finish(q)(deleted(c.r.ctx)) })
 		}
 	case acp.MethodSessionFork:
 		if s := c.sessionOf(q, m); s != nil {
@@ -189,6 +189,22 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			c.toConnection(ctx, q, m)
 		}
 	}
+}
+
+// finish answers a request that has no result but where its session went, if only what was left of that was here.
+func finish(q *viewer.Request) func(went string, err error) {
+	return func(went string, err error) {
+		if err != nil || went == "" {
+			q.Finish(nil, err)
+			return
+		}
+		q.Result(nil, wentTo([]byte("{}"), went))
+	}
+}
+
+// wentTo adds to the answer to a request what finish says.
+func wentTo(result json.RawMessage, went string) json.RawMessage {
+	return rawjson.SetMember(result, rawjson.AppendQuoted(nil, went), "_meta", acp.MetaKey, "movedTo")
 }
 
 // agentOf returns the agent that a request is for, "" when it names one itself.

@@ -157,15 +157,15 @@ func (c *Client) raise(q *viewer.Request, id string) {
 
 // closeSession closes a session for the client. In version 2 the client is told nothing
 // of it after the answer.
-func (c *Client) closeSession(q *viewer.Request, s *session.Session, closed func(context.Context) error) {
-	err := closed(c.r.ctx)
+func (c *Client) closeSession(q *viewer.Request, s *session.Session, closed func(context.Context) (string, error)) {
+	went, err := closed(c.r.ctx)
 	if err == nil {
 		c.awaitEnd(s)
 		if c.Capabilities().Two() {
 			c.Detach(s)
 		}
 	}
-	q.Finish(nil, err)
+	finish(q)(went, err)
 }
 
 // awaitEnd waits until the client was told how what went on in a session has ended: the

@@ -42,6 +42,8 @@ type Options struct {
 	// GiveUp is how long, of time awake, a broken connection is tried to be replaced; 0 is ten
 	// minutes. The first connection is tried once.
 	GiveUp time.Duration
+	// First has the first connection replaced, too, when it could be opened and breaks before the gateway has answered.
+	First bool
 	// Gone is told of a session that could not be attached to again, and why: the client is
 	// given nothing more of it but the end of its turn, unless Gone takes that with
 	// Interrupt. Nothing else of the Conn goes on before it returns; nil for nothing.

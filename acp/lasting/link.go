@@ -183,14 +183,18 @@ func (c *Conn) giveAll(out []acp.Message) {
 // initialize is the client's.
 func (c *Conn) connect(first bool) (*link, error) {
 	from := c.now()
+	once := first // it is not tried again
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		live, err := c.attempt(first)
 		if err == nil || c.ctx.Err() != nil {
 			return live, err
 		}
 		var refused *refusal
+		if _, opened := errors.AsType[*unanswered](err); opened && c.o.First {
+			once = false
+		}
 		switch {
-		case first, errors.As(err, &refused), denied(err):
+		case once, errors.As(err, &refused), denied(err):
 			return nil, err
 		case time.Duration(c.now()-from)+pause > c.o.GiveUp:
 			return nil, fmt.Errorf("%w for %v: %w", errGivenUp, c.o.GiveUp, err)
@@ -208,6 +212,12 @@ func (c *Conn) connect(first bool) (*link, error) {
 type refusal struct{ err *acp.Error }
 
 func (r *refusal) Error() string { return "the gateway refuses the connection: " + r.err.Message }
+
+// unanswered is why a connection broke before its gateway has answered.
+type unanswered struct{ error }
+
+// Unwrap returns what the connection said.
+func (u *unanswered) Unwrap() error { return u.error }
 
 // passes reports whether the error is one that goes away by itself, as that of a gateway
 // which is ending, and will be started again.
@@ -252,12 +262,12 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 		}
 	}()
 	if err = live.Write(live.ctx, c.hello); err != nil {
-		return nil, err
+		return nil, &unanswered{err}
 	}
 	for {
 		m, err := live.Read(live.ctx) // what cannot be parsed is no answer
 		if err != nil {
-			return nil, err
+			return nil, &unanswered{err}
 		}
 		switch {
 		case first && !(m.IsResponse() && m.ID() == c.hello.ID()):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
@@ -63,8 +64,12 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 	if here.State == runtime.StateClosed {
 		went = rawjson.MemberString(here.Metadata, movedTo)
 	}
-	if went != "" && went != m.address {
-		return none, fmt.Errorf("session %s went to %s: move it from there", id, went)
+	switch {
+	case went == "":
+	case strings.TrimRight(went, "/") == strings.TrimRight(m.address, "/"):
+		m.address = went
+	default:
+		return none, m.elsewhere(ctx, &here, went)
 	}
 	if err := m.apart(ctx); err != nil {
 		return none, err
@@ -121,6 +126,19 @@ func (m *move) apart(ctx context.Context) error {
 		return &cmdline.Usage{Text: m.address + " is the gateway that has the session already: name another one with --to", Command: "sandbox-agent teleport"}
 	}
 	return nil
+}
+
+// elsewhere says where a session is that went to another address than the one that is named now. That may be the same gateway,
+// which cannot be asked at its old address, nor be told from one to which an earlier move has brought all of the session.
+func (m *move) elsewhere(ctx context.Context, here *runtime.SessionInfo, went string) error {
+	there, err := m.to.Session(ctx, here.ID)
+	if err == nil && there.Agent == here.Agent && there.CreatedAt.Equal(here.CreatedAt) && there.EventCount >= here.EventCount {
+		return &advice{
+			fmt.Errorf("session %s went to %s, and %s has all of it, too", here.ID, went, m.address),
+			fmt.Sprintf("if that is the same gateway at another address, it goes on there: sandbox-agent prompt --endpoint %s --session %s", m.address, here.ID),
+		}
+	}
+	return fmt.Errorf("session %s went to %s: move it from there", here.ID, went)
 }
 
 func (m *move) other(id string) error {

@@ -189,6 +189,26 @@ func TestTeleport(t *testing.T) {
 		t.Errorf("after it was to go to itself: %s, %s", s.State, s.Metadata)
 	}
 
+	// It breaks when all is there and closed here, and the gateway is at another address then: it is told how it goes on.
+	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "echo more"); code != cmdline.ExitOK {
+		t.Fatal(errOut)
+	} else {
+		id = sessionIn(errOut)
+	}
+	before := cutting(t, two, "/v2/rpc")
+	if code, _, errOut := tool(t, "", "teleport", "--no-workspace", "--to", before, id); code == cmdline.ExitOK || !strings.Contains(errOut, "where it is") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := tool(t, "", "teleport", "--no-workspace", "--to", two, id); code == cmdline.ExitOK || !strings.Contains(errOut, "went to "+before) || !strings.Contains(errOut, "prompt --endpoint "+two+" --session "+id) {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != cmdline.ExitOK || !strings.Contains(out, "and on") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	if code, out, errOut := tool(t, "", "teleport", "--no-workspace", "--to", before+"/", id); code != cmdline.ExitOK {
+		t.Errorf("to the address that is noted: exit %d, %s%s", code, out, errOut)
+	}
+
 	// A copy leaves it open; one that goes on at both is not overwritten.
 	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--close", "echo another"); code != cmdline.ExitOK {
 		t.Fatal(errOut)

@@ -106,14 +106,14 @@ func (s *sessions) FollowEvents(_ context.Context, _ string, after uint64) iter.
 	}
 }
 
-func (s *sessions) CloseSession(_ context.Context, id string) error {
+func (s *sessions) CloseSession(_ context.Context, id string) (string, error) {
 	s.called = append(s.called, "close "+id)
-	return nil
+	return "", nil
 }
 
-func (s *sessions) DeleteSession(_ context.Context, id string) error {
+func (s *sessions) DeleteSession(_ context.Context, id string) (string, error) {
 	s.called = append(s.called, "delete "+id)
-	return nil
+	return "", nil
 }
 
 func (s *sessions) Agents() []runtime.AgentInfo {

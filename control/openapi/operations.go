@@ -12,6 +12,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
+// leftBehind is said of what can be asked of a session that is here no more.
+const leftBehind = "Of a session that went to another gateway it is what was left here, and the header Sandbox-Agent-Moved-To of the answer says where it is."
+
 // operations returns what the document describes, by tag.
 func operations() map[string][]operation {
 	session := inPath("id", "The session's id.")
@@ -63,8 +66,8 @@ func operations() map[string][]operation {
 			},
 			followSessions("Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most."),
 			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
-			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound, problem.AgentError}},
-			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when it was edited, as its metadata and title are, more often than edits says, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.", params: []*openapi3.Parameter{
+			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", description: leftBehind, params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound, problem.AgentError}},
+			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again. " + leftBehind + " With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when it was edited, as its metadata and title are, more often than edits says, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.", params: []*openapi3.Parameter{
 				session,
 				query("movedTo", "The address of the gateway where the session goes on.", openapi3.NewStringSchema().WithMaxLength(2048)),
 				query("lastSeq", "With movedTo: the newest event that the other gateway has.", openapi3.NewInt64Schema().WithMin(0)),

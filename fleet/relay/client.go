@@ -538,17 +538,21 @@ func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 // move is over, unless that is still the same node.
 func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, res *acp.Message) {
 	id := m.Session()
+	left := at.wentTo(res)
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
 	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
 		at.answered(q, id, res)
 		return
 	}
-	left := ""
-	if at.saysItWent(res) {
-		left = at.node
+	from := ""
+	if left != "" {
+		from = at.node
 	}
-	if err := c.whenSettled(q, m, before, left, func(place) error {
-		if !again() {
+	if err := c.whenSettled(q, m, before, from, func(place) error {
+		switch now := c.nodeOf(id); {
+		case res.Err() == nil && left != "" && (now == "" || now == at.node):
+			return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
+		case !again():
 			at.answered(q, id, res)
 			return nil
 		}

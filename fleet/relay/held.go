@@ -318,7 +318,8 @@ func (c *Client) stopHolding(s *session, move string, atMost time.Duration) {
 // hasLeft reports whether a node has refused something because the session is on its way to another one. The node can
 // know that before the hub does.
 func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
-	if !isConflict(res) {
+	went := at.saysItWent(res)
+	if !went && !isConflict(res) {
 		return false
 	}
 	c.mu.Lock()
@@ -326,7 +327,6 @@ func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
 	if s.leftLocked(at) {
 		return true
 	}
-	went := at.saysItWent(res)
 	if went {
 		c.moveLocked(s, moveRefused)
 	}
@@ -342,13 +342,23 @@ func isConflict(res *acp.Message) bool {
 	return rawjson.MemberString(data, "type") == problem.Conflict.Type() && rawjson.MemberString(data, "done") != problem.Unknown
 }
 
-// saysItWent reports whether the node has refused something because the session went to another one.
+// saysItWent reports whether the node has refused something because the session went to another one, or has done it to what is
+// left of the session there.
 func (l *line) saysItWent(res *acp.Message) bool {
-	if !isConflict(res) {
-		return false
+	return l.wentTo(res) != ""
+}
+
+// wentTo is the node to which a session went, as saysItWent has it; "" for none.
+func (l *line) wentTo(res *acp.Message) string {
+	address := rawjson.MemberString(res.Result(), "_meta", acp.MetaKey, "movedTo")
+	if isConflict(res) {
+		address = rawjson.MemberString(res.Err().Data, "movedTo")
 	}
-	node, went := strings.CutPrefix(rawjson.MemberString(res.Err().Data, "movedTo"), "node://")
-	return went && node != l.node
+	node, went := strings.CutPrefix(address, "node://")
+	if !went || node == l.node {
+		return ""
+	}
+	return node
 }
 
 // movesFrom reports whether a session is at another node than the one that has answered a request, or on its way to one.

@@ -45,10 +45,11 @@ type line struct {
 	own  *session // what the node says of no session
 	out  chan acp.Message
 
-	ctx    context.Context // done when it must end, with why
-	cancel context.CancelCauseFunc
-	dialed bool        // of the goroutine that dials
-	away   atomic.Bool // it was up, and the node is not there
+	ctx     context.Context // done when it must end, with why
+	cancel  context.CancelCauseFunc
+	dialed  bool        // of the goroutine that dials
+	untaken acp.ID      // what the connection did not take, at its end. Of the writer
+	away    atomic.Bool // it was up, and the node is not there
 
 	// Guarded by Client.mu.
 	ended    bool
@@ -62,6 +63,7 @@ type line struct {
 // call is a request that a node has not answered.
 type call struct {
 	session string // that it is about, "" for none
+	own     bool   // the hub's
 	done    func(res *acp.Message)
 }
 
@@ -90,7 +92,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	if agent != "" && c.agent == "" {
 		hello = acp.NewRequest(helloID, acp.MethodInitialize, rawjson.SetMember(hello.Params(), rawjson.AppendQuoted(nil, agent), "_meta", acp.MetaKey, "agent"))
 	}
-	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, Gone: l.gone, Take: l.taken})
+	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, First: true, Gone: l.gone, Take: l.taken})
 	c.lines[node] = l
 	c.work.Go(func() { l.run(hello) })
 	return l, nil
@@ -151,6 +153,7 @@ func (l *line) write() {
 		select {
 		case m := <-l.out:
 			if l.conn.Write(context.Background(), m) != nil { // it ends with the line's
+				l.untaken = m.ID()
 				return
 			}
 			l.c.mu.Lock()
@@ -200,7 +203,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = call{m.Session(), done}
+	l.calls[id] = call{m.Session(), q == nil, done}
 	c.mu.Unlock()
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {
@@ -611,8 +614,13 @@ func (l *line) over(err error) {
 	if c.lines[l.node] == l {
 		delete(c.lines, l.node)
 	}
-	calls := l.calls
+	calls, greeted := l.calls, l.caps != nil
 	l.calls = map[acp.ID]call{}
+	waits := map[acp.ID]bool{l.untaken: true} // for the connection to take them
+	for len(l.out) > 0 {
+		m := <-l.out
+		waits[m.ID()] = true
+	}
 	var left []*session
 	for _, s := range c.sessions {
 		if s.at() == l {
@@ -636,12 +644,17 @@ func (l *line) over(err error) {
 	for n, a := range open {
 		a.session.show(l.ctx, l, withdrawal(n))
 	}
-	why := viewer.ErrorOf(errOf(l.node, err))
+	refused := errOf(l.node, err)
+	why := viewer.ErrorOf(refused)
+	lost := viewer.ErrorOf(unknown(l.node, refused))
 	for _, s := range left {
-		l.interrupt(s, l, why)
+		l.interrupt(s, l, lost)
 	}
 	for id, open := range calls {
-		res := acp.NewError(id, why)
+		res := acp.NewError(id, lost)
+		if waits[id] || !greeted { // the node was not sent it
+			res = acp.NewError(id, why)
+		}
 		open.done(&res)
 	}
 	c.Detach(l.own)
@@ -655,7 +668,18 @@ func errOf(node string, err error) error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
 	}
-	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke, and whether it has done what was asked is not known", node).DoneUnknown()
+	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke", node)
+}
+
+// unknown says of what a node was sent that it may have been done.
+func unknown(node string, err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return err
+	}
+	told := p.DoneUnknown()
+	told.Detail += "; whether " + node + " has done what was asked is not known"
+	return told
 }
 
 func errText(err error) string {

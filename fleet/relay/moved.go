@@ -6,6 +6,8 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -158,17 +160,23 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	}
 	s.line.Store(to)
 	s.sent = 0
+	by := s.sendsLocked()
 	if !s.open {
 		c.mu.Unlock()
+		answered := newLatch(func() { c.release(s, by, nil) })
+		c.awaitAnswers(s, to, answered)
+		c.opens(answered)
 		return true
 	}
-	by := s.sendsLocked()
 	if s.next == o {
 		s.next = nil
 	}
 	delete(c.lost, s.id)
 	c.sessions[s.id] = s
 	c.mu.Unlock()
+	var refused *acp.Message
+	answered := newLatch(func() { c.release(s, by, refused) })
+	c.awaitAnswers(s, to, answered)
 	from.forsake(s)
 	left := o.Other(from.node)
 	after := s.passed(left.LastSeq)
@@ -185,14 +193,13 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
 		}
 		c.mu.Unlock()
-		var refused *acp.Message
 		switch {
 		case res.Err() == nil && !left.Lost:
 			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
 		case res.Err() != nil && !further:
 			refused = res
 		}
-		c.release(s, by, refused)
+		c.opens(answered)
 	}
 	if err := to.call(nil, &m, opened); err != nil {
 		res := acp.NewError("0", viewer.ErrorOf(err))
@@ -237,6 +244,61 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 	}
 	found, _ := c.g.fleet.Find(c.token, session, "") // where it is not known, the gateway's own is asked for
 	return c.lineTo(node, found.Agent)
+}
+
+// latch does something when all is answered that it waits for, once.
+type latch struct {
+	left atomic.Int32
+	once sync.Once
+	then func()
+}
+
+// newLatch returns one that waits for one answer until it is told of more.
+func newLatch(then func()) *latch {
+	l := &latch{then: then}
+	l.left.Store(1)
+	return l
+}
+
+// one notes one of the answers.
+func (l *latch) one() {
+	if l.left.Add(-1) == 0 {
+		l.once.Do(l.then)
+	}
+}
+
+// opens notes the first of the answers, and goes on without the others when a node does not give them.
+func (c *Client) opens(l *latch) {
+	if l.one(); l.left.Load() <= 0 {
+		return
+	}
+	c.begin(func() {
+		late := time.NewTimer(HearFor)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			l.once.Do(l.then)
+		case <-c.ctx.Done():
+		}
+	})
+}
+
+// awaitAnswers has answered wait for what other nodes are still to answer of a session that a node has now. They may refuse it, and
+// then it is sent to that node before what comes behind it.
+func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.lines {
+		for id, open := range l.calls {
+			if done := open.done; l != at && open.session == s.id && !open.own {
+				answered.left.Add(1)
+				l.calls[id] = call{open.session, false, func(res *acp.Message) {
+					done(res)
+					answered.one()
+				}}
+			}
+		}
+	}
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be

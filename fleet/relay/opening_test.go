@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -313,7 +314,11 @@ func TestMoved_ChangedBeforeTheHubHears(t *testing.T) {
 				e := w.connect(plainHello, acp.OneStream)
 				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"metadata":{}}}`, method)
 				a := w.dialed("a")
-				a.refuses(a.takes(method), "b")
+				if asked := a.takes(method); method == "session/fork" {
+					a.refuses(asked, "b")
+				} else { // it is done to what is left there
+					a.answers(asked, `{"_meta":{"sandboxagent.dev":{"movedTo":"node://b"}}}`)
+				}
 				if got := e.got(); len(got) > 0 {
 					t.Errorf("before the hub hears of it: %q", got)
 				}
@@ -347,6 +352,43 @@ func TestMoved_RefusedWhenItIsOpenedAnew(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// The connection to a node breaks before the node has answered on it: what waits for it, a load and what is behind that, is given to
+// the node on the next one, in its order.
+func TestOpen_ConnectionBreaksAtOnce(t *testing.T) {
+	for _, opens := range []string{"session/load", "session/resume", ""} { // "" is for a client that acts at once
+		t.Run(opens, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				var want []string
+				if opens != "" {
+					e.send(`{"jsonrpc":"2.0","id":0,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`, opens)
+					want = append(want, "0 ok")
+				}
+				for id := 1; id <= 3; id++ {
+					e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, id)
+					want = append(want, fmt.Sprint(id, " ok"))
+				}
+				synctest.Wait()
+				first := <-w.nodes["a"].wires
+				first.takes("initialize")
+				_ = first.Close()
+				time.Sleep(time.Second)
+				a := w.dialed("a")
+				if opens == "" {
+					opens = "session/resume"
+				}
+				a.answers(a.takes(opens), `{}`)
+				for range 3 {
+					a.answers(a.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				}
+				wants(t, e, append([]string{"a offline", "a online"}, want...)...)
+			})
+		})
+	}
 }
 
 // A node that was expected does not come: its session is loaded from the copy, as that of one that is away.

@@ -92,6 +92,45 @@ func TestMoved_SentOnceMoreInItsOrder(t *testing.T) {
 	}
 }
 
+// The node that a session has left refuses a prompt when the other one has opened the session, and its client asks for more meanwhile:
+// the node is sent all of it in the order in which the client asked. A node that does not answer is not waited for without end.
+func TestMoved_RefusedLate(t *testing.T) {
+	for name, silent := range map[string]bool{"it is refused": false, "it is not answered": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				asks := func(id int) {
+					e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, id)
+				}
+				asks(1)
+				first := a.takes("session/prompt")
+				w.g.Owned(went("a", "b", 0, 0))
+				a.takes(methodDetach)
+				b := w.dialed("b")
+				b.resumed()
+				asks(2)
+				b.takesNothing()
+				if silent {
+					time.Sleep(HearFor)
+					b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+					if got := fmt.Sprint(e.got()); !strings.HasSuffix(got, " 2 ok]") {
+						t.Error(got)
+					}
+					return
+				}
+				a.refuses(first, "b")
+				b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				if got := fmt.Sprint(e.got()); !strings.HasSuffix(got, "1 ok 2 ok]") {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
 // A session goes on to a third node as the second is sent what has waited for the first move: the rest waits until the
 // third one has opened it.
 func TestMoved_FurtherAsWhatWaitedIsSent(t *testing.T) {
@@ -171,6 +210,7 @@ func TestMoved_CancelledAndRefusedLate(t *testing.T) {
 				var on *acp.Message
 				if later {
 					e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+					time.Sleep(HearFor) // so long the first node is waited for
 					on = b.takes("session/prompt")
 				}
 				e.got()

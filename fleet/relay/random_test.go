@@ -29,6 +29,24 @@ type player struct {
 	holes   bool              // it may not be shown all that is new
 }
 
+// begins connects the player, anew if it is connected: what it has asked before may be done, and nobody is told.
+func (p *player) begins() {
+	if p.editor != nil {
+		p.c.Close()
+		p.r.loose = true // what is still under way comes when it comes
+	}
+	c, _, err := p.r.g.Connect(p.r.t.Context(), acp.NewRequest("0", "initialize", []byte(plainHello)), acp.ConnectOptions{Shape: acp.OneStream})
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	st, err := c.Stream("", nil)
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	p.editor = &editor{t: p.r.t, c: c, st: st}
+	p.open, p.asked, p.seen, p.replays, p.holes = map[string]string{}, map[acp.ID]string{}, 0, 0, true
+}
+
 func (p *player) asks(method, more string) string {
 	p.last++
 	id := fmt.Sprint(p.last)
@@ -115,6 +133,9 @@ func (p *player) step() string {
 	case choose(20):
 		p.reads()
 		return "reads"
+	case choose(1):
+		p.begins()
+		return "connects anew"
 	case choose(6):
 		r.works()
 		return "the agent works"
@@ -148,6 +169,7 @@ func (p *player) step() string {
 		return ""
 	case choose(4):
 		d := []time.Duration{time.Millisecond, time.Second, 6 * time.Second, 70 * time.Second}[r.rnd.IntN(4)]
+		r.loose = r.loose || d >= HearFor
 		time.Sleep(d)
 		return fmt.Sprint(d, " pass")
 	}
@@ -207,15 +229,16 @@ func (p *player) rests() {
 				break
 			}
 		}
+		r.loose = true
 		time.Sleep(HoldFor + giveUp)
 	}
 }
 
-// A client, its nodes, the network, and moves of the session do what they like, in any order. Each request is answered, and none is
-// carried out twice; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
+// A client, which may connect anew, its nodes, the network, and moves of the session do what they like, in any order. Each request is answered, and none is
+// carried out twice, nor a prompt behind a later one; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
 // and in the end the session can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
-	seeds := 150
+	seeds := 250
 	if testing.Short() {
 		seeds = 40
 	}
@@ -228,16 +251,9 @@ func TestClient_RandomSequences(t *testing.T) {
 
 func randomSequence(t *testing.T, seed uint64) {
 	r := newRealm(t, rand.New(rand.NewPCG(seed, 1)), "a", "b", "c")
-	c, _, err := r.g.Connect(t.Context(), acp.NewRequest("0", "initialize", []byte(plainHello)), acp.ConnectOptions{Shape: acp.OneStream})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer r.g.Close()
-	st, err := c.Stream("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &player{editor: &editor{t: t, c: c, st: st}, r: r, open: map[string]string{}, got: map[string]int{}, ok: map[string]bool{}, asked: map[acp.ID]string{}, holes: true}
+	p := &player{r: r, got: map[string]int{}, ok: map[string]bool{}}
+	p.begins()
 	r.asked = func() int { return p.cancel }
 	for range 150 {
 		if told := p.step(); told != "" {

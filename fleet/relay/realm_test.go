@@ -38,6 +38,8 @@ type realm struct {
 	turns  map[string]turn // that go on, by the ids of prompts
 	asks   map[string]bool // what the agent asks and nobody has answered
 	count  int             // of moves and asks
+	loose  bool            // prompts may change places: the session is back at a node that had it, or a node has not answered for long
+	newest int             // the prompt that was carried out last
 	ran    map[int]int     // how often each of the client's prompts was carried out, by its number
 	asked  func() int      // the place of the client's newest cancel
 	story  []string        // what has happened
@@ -348,6 +350,10 @@ func (r *realm) does(p *post, c *path, m acp.Message) {
 				r.t.Errorf("prompt %d is there twice, as %s", n, id)
 			}
 		}
+		if n < r.newest && !r.loose {
+			r.t.Errorf("prompt %d is carried out behind prompt %d", n, r.newest)
+		}
+		r.newest = n
 		r.ran[n]++
 		id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
 		r.turns[id] = turn{number: n, at: c, id: m.ID()}
@@ -539,6 +545,13 @@ func (r *realm) hears() bool {
 	return true
 }
 
+// arrives has a node have the session. At one that had it before what was under way there, as its connection broke, comes before what was
+// refused there and waits.
+func (r *realm) arrives(p *post) {
+	r.loose = r.loose || p.went != ""
+	p.has, p.went = true, ""
+}
+
 // moves goes on with the move of the session, or begins one to a node. One fails when its node works. A session whose node is away
 // moves in one step.
 func (r *realm) moves(to *post) {
@@ -565,7 +578,7 @@ func (r *realm) moves(to *post) {
 		}
 		from.has, from.went, from.kept = false, m.To, slices.Clone(r.whole)
 		to := r.nodes[m.To]
-		to.has, to.went = true, ""
+		r.arrives(to)
 		for _, c := range from.paths {
 			c.open = false
 		}
@@ -584,7 +597,7 @@ func (r *realm) revives(from, to *post) {
 	had := len(r.events)
 	last := max(0, had-r.rnd.IntN(3))
 	from.has, from.went, from.kept = false, to.name, slices.Clone(r.whole)
-	to.has, to.went = true, ""
+	r.arrives(to)
 	for _, message := range r.whole[last:] {
 		if n, is := rawjson.Member([]byte(message), "params", "number"); is { // the session knows nothing of it any more
 			r.ran[numberOf(n)]--

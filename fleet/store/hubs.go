@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -47,6 +48,14 @@ func (s *Store) Succeeds(hub string) bool {
 	return known && hub != s.hub && s.self.URL != "" && r.value.URL == s.self.URL
 }
 
+// HubEnded returns how long ago another hub ended, or its lease did, if this one has seen that in the last minutes.
+func (s *Store) HubEnded(hub string) (ago time.Duration, ok bool) {
+	if hub == s.hub || s.engine != nil {
+		return 0, false
+	}
+	return s.living.endedAgo(hub)
+}
+
 // HubNews returns a channel that is closed when a hub has said that it lives, or that it ends. A lease that
 // runs out does so in silence.
 func (s *Store) HubNews() <-chan struct{} { return s.hubs.news() }
@@ -58,10 +67,14 @@ func (s *Store) Secret() string { return s.self.Secret }
 // heard of it is this hub that is cut off from the store, and nothing is known of the others: they stay as
 // they were, and begin anew when it is back. The zero value knows none.
 type living struct {
-	mu   sync.Mutex
-	self string
-	seen map[string]*life
+	mu    sync.Mutex
+	self  string
+	seen  map[string]*life
+	ended map[string]awake.Moment // when the lives of hubs ended, for rememberEnded
 }
+
+// rememberEnded is how long it is known when a hub ended.
+const rememberEnded = 2 * time.Minute
 
 // life is that of a hub.
 type life struct {
@@ -104,10 +117,28 @@ func (l *living) cutOffLocked() bool {
 }
 
 func (l *living) endLocked(hub string) {
-	if one := l.seen[hub]; one != nil {
-		one.end()
-		delete(l.seen, hub)
+	one := l.seen[hub]
+	if one == nil {
+		return
 	}
+	one.end()
+	delete(l.seen, hub)
+	if l.ended == nil {
+		l.ended = map[string]awake.Moment{}
+	}
+	maps.DeleteFunc(l.ended, func(_ string, at awake.Moment) bool { return at.Ago() > rememberEnded })
+	l.ended[hub] = awake.Now()
+}
+
+// endedAgo returns how long ago the life of a hub ended, if that was lately.
+func (l *living) endedAgo(hub string) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one := l.seen[hub]; one != nil { // it may have run out, and nobody has swept it away
+		return one.heard.Ago() - leaseLasts, one.heard.Ago() > leaseLasts && !l.cutOffLocked()
+	}
+	at, known := l.ended[hub]
+	return at.Ago(), known
 }
 
 // of returns the life of a hub, nil when it is over.

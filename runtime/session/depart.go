@@ -29,7 +29,7 @@ func (s *Session) Depart(ctx context.Context, last uint64, edits *uint64, to str
 	s.mu.Lock()
 	if s.m.life == stopping && s.m.goal == deleted { // there is nothing to go on with, unless its agent keeps it
 		s.mu.Unlock()
-		if err := s.Delete(ctx); err != nil {
+		if _, err := s.Delete(ctx); err != nil {
 			return err
 		}
 		return notFound(s.id)
@@ -108,13 +108,28 @@ func placeOf(went string) string {
 	return went
 }
 
-// departedLocked refuses to open a session that goes on elsewhere, also while its agent still ends.
-func (s *Session) departedLocked() error {
-	went := s.departing
-	if s.m.life == closed {
-		went = rawjson.MemberString(s.rec.Metadata, movedTo)
+// Went returns where the session goes on, "" for here.
+func (s *Session) Went() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wentLocked()
+}
+
+// wentLocked is Went, also while the agent here still ends.
+func (s *Session) wentLocked() string {
+	switch {
+	case s.m.life == closed:
+		return rawjson.MemberString(s.rec.Metadata, movedTo)
+	case s.m.life == stopping && s.m.goal == closed:
+		return s.departing
 	}
-	if went == "" || s.m.life != closed && (s.m.life != stopping || s.m.goal != closed) {
+	return ""
+}
+
+// departedLocked refuses to open a session that goes on elsewhere.
+func (s *Session) departedLocked() error {
+	went := s.wentLocked()
+	if went == "" {
 		return nil
 	}
 	about := problem.New(problem.Conflict, "session %s went to %s", s.id, went).With("sessionId", s.id).With(movedTo, went)

@@ -15,24 +15,25 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
-// Close ends the session's work and gives its process back. Open opens it again.
-func (s *Session) Close(ctx context.Context) error { return s.BeginClose()(ctx) }
+// Close ends the session's work and gives its process back. Open opens it again. Went is where the session went before,
+// "" where it is still here: then only what was left of it was closed.
+func (s *Session) Close(ctx context.Context) (went string, err error) { return s.BeginClose()(ctx) }
 
 // BeginClose begins to close the session: what a client asks for next meets a session that
 // stops. The function returned waits until it is closed.
-func (s *Session) BeginClose() (await func(ctx context.Context) error) {
-	stopped := s.beginStop(closed, "")
-	return func(ctx context.Context) error {
+func (s *Session) BeginClose() (await func(ctx context.Context) (went string, err error)) {
+	went, stopped := s.beginStop(closed, "")
+	return func(ctx context.Context) (string, error) {
 		_, err := stopped(ctx)
-		return err
+		return went, err
 	}
 }
 
 // BeginTerminate begins to end the session for good; its events stay readable. already says
-// that it had ended before.
-func (s *Session) BeginTerminate(by string) (await func(ctx context.Context) (already bool, end EndInfo, err error)) {
-	stopped := s.beginStop(ended, by)
-	return func(ctx context.Context) (already bool, end EndInfo, err error) {
+// that it had ended before. Went is as for Close.
+func (s *Session) BeginTerminate(by string) (went string, await func(ctx context.Context) (already bool, end EndInfo, err error)) {
+	went, stopped := s.beginStop(ended, by)
+	return went, func(ctx context.Context) (already bool, end EndInfo, err error) {
 		already, err = stopped(ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -43,30 +44,33 @@ func (s *Session) BeginTerminate(by string) (await func(ctx context.Context) (al
 	}
 }
 
-// Delete ends the session and removes everything of it.
-func (s *Session) Delete(ctx context.Context) error { return s.BeginDelete()(ctx) }
+// Delete ends the session and removes everything of it. Went is as for Close.
+func (s *Session) Delete(ctx context.Context) (went string, err error) { return s.BeginDelete()(ctx) }
 
 // BeginDelete is to Delete as BeginClose is to Close.
-func (s *Session) BeginDelete() (await func(ctx context.Context) error) {
-	stopped := s.beginStop(deleted, "")
-	return func(ctx context.Context) error {
+func (s *Session) BeginDelete() (await func(ctx context.Context) (went string, err error)) {
+	went, stopped := s.beginStop(deleted, "")
+	return func(ctx context.Context) (string, error) {
 		already, err := stopped(ctx)
 		if already {
-			return notFound(s.id)
+			return "", notFound(s.id)
 		}
-		return err
+		return went, err
 	}
 }
 
-func (s *Session) beginStop(goal life, by string) (await func(ctx context.Context) (already bool, err error)) {
+func (s *Session) beginStop(goal life, by string) (went string, await func(ctx context.Context) (already bool, err error)) {
 	s.EndLostCalls()
 	type result struct {
 		already bool
 		err     error
 	}
 	ch := make(chan result, 1)
-	s.handle(event{kind: stopped, goal: goal, by: by, done: func(already bool, err error) { ch <- result{already, err} }})
-	return func(ctx context.Context) (already bool, err error) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	went = s.wentLocked()
+	s.handleLocked(event{kind: stopped, goal: goal, by: by, done: func(already bool, err error) { ch <- result{already, err} }})
+	return went, func(ctx context.Context) (already bool, err error) {
 		select {
 		case r := <-ch:
 			return r.already, r.err
