@@ -551,8 +551,13 @@ func (g *game) prompt(rng *rand.Rand, s *bridgetest.PlaySession, before string) 
 // opened notes whose session a thread's is.
 func (g *game) opened(s *bridgetest.PlaySession) {
 	for _, f := range g.all {
-		for _, t := range f.loaded {
+		for _, t := range slices.Clone(f.loaded) {
 			if t.session == nil && !f.ended && g.sessionOf(t.id) == nil {
+				for _, before := range slices.Clone(f.loaded) { // nobody had prompted it, so the session begins anew
+					if before.session == s {
+						f.unload(before)
+					}
+				}
 				t.session = s
 			} else if t.id == string(s.ID) {
 				t.session = s

@@ -56,7 +56,8 @@ type PlaySession struct {
 	Cancels int    // how often a client wanted the end of what runs
 	Mode    string // as the client was told last; "" when it was not
 
-	calls map[string]*playCall
+	calls  map[string]*playCall
+	leaves bool // it was open when it was to be deleted, and opened
 }
 
 // playCall is a tool call that a client was told of.

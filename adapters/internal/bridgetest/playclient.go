@@ -55,6 +55,9 @@ func (p *Play) ClientEvents(prompt func(rng *rand.Rand, s *PlaySession)) []PlayE
 		{Name: "answer late", Weight: 2, Do: func(rng *rand.Rand) { p.AnswerOne(rng, false) }},
 		p.Client("close", 1, func(_ *rand.Rand, s *PlaySession) { p.EndSession("session/close", s) }),
 		p.Client("delete and load", 1, func(_ *rand.Rand, s *PlaySession) {
+			p.Mu.Lock()
+			s.leaves = !s.Closing // else it may be opened before it is deleted
+			p.Mu.Unlock()
 			p.EndSession("session/delete", s)
 			p.opens(s)
 		}),
@@ -103,7 +106,7 @@ func (p *Play) opens(of *PlaySession) {
 
 // Deleted checks that nobody has opened a session that its agent is told to delete.
 func (p *Play) Deleted(id string) {
-	if s := p.session(id); s != nil && s.Open && !s.Closing {
+	if s := p.session(id); s != nil && s.leaves && s.Open && !s.Closing {
 		p.Wrong("session %s is deleted, and was opened", id)
 	}
 }
