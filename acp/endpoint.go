@@ -30,6 +30,7 @@ func ServeAgent(ctx context.Context, conn AgentConn, newAgent func(Peer) Agent) 
 	e := &endpoint{
 		conn:          conn,
 		running:       make(map[ID]*running),
+		setting:       make(map[string]chan struct{}),
 		calls:         make(map[ID]chan<- Message),
 		ended:         make(chan struct{}),
 		notifications: make(chan Message, maxNotifications),
@@ -70,8 +71,9 @@ type endpoint struct {
 	notifications chan Message
 
 	mu      sync.Mutex
-	running map[ID]*running       // the client's requests
-	calls   map[ID]chan<- Message // our own; each has room for the answer
+	running map[ID]*running          // the client's requests
+	setting map[string]chan struct{} // by session: closed when the newest request that sets something there was handled
+	calls   map[ID]chan<- Message    // our own; each has room for the answer
 }
 
 // running is a request of the client that is being handled.
@@ -118,6 +120,34 @@ func (e *endpoint) read(ctx context.Context) error {
 	}
 }
 
+// sets are the methods that set something of a session: what is asked for last counts.
+var sets = map[string]bool{MethodSessionSetMode: true, MethodSessionSetConfigOption: true, MethodSessionSetModel: true, MethodSessionSetTitle: true}
+
+// inOrder returns what waits until what was to be set before in the session of a request is, and what is called when the request
+// is handled.
+func (e *endpoint) inOrder(m *Message) (wait, over func()) {
+	if !sets[m.Method()] {
+		return func() {}, func() {}
+	}
+	id, done := m.Session(), make(chan struct{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.setting[id]
+	e.setting[id] = done
+	wait = func() {
+		if before != nil {
+			<-before // each is bounded, and ends with the connection
+		}
+	}
+	return wait, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if close(done); e.setting[id] == done {
+			delete(e.setting, id)
+		}
+	}
+}
+
 // start handles a request in a goroutine of its own.
 func (e *endpoint) start(ctx context.Context, m Message) {
 	id := m.ID()
@@ -138,7 +168,10 @@ func (e *endpoint) start(ctx context.Context, m Message) {
 		e.reply(NewError(id, Errorf(CodeInvalidRequest, "a request with this id is still being handled")))
 		return
 	}
+	wait, over := e.inOrder(&m)
 	e.work.Go(func() {
+		defer over()
+		wait()
 		result, err := e.call(ctx, m.Method(), m.Params())
 		e.mu.Lock()
 		delete(e.running, id)

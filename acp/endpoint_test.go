@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
@@ -266,6 +269,43 @@ func TestServeAgent_ExtensionsKeepTheirBytes(t *testing.T) {
 	w.done <- nil
 	if diff := cmp.Diff([]string{"_n[0]", "_n[1]", "_n[2]", "_n[3]", "_n[4]"}, notices); diff != "" {
 		t.Errorf("notifications (-want +got):\n%s", diff)
+	}
+}
+
+// What is set of a session is set in the order in which it was asked for, and waits for nothing of another session.
+func TestServeAgent_WhatIsSetLastCounts(t *testing.T) {
+	began, goesOn := make(chan string, 64), make(chan struct{})
+	a := &fakeAgent{}
+	a.ext = func(_ context.Context, _ string, params json.RawMessage) (any, error) {
+		title := rawjson.MemberString(params, "title")
+		began <- title
+		if title == "0" {
+			<-goesOn
+		}
+		return nil, nil
+	}
+	w := serve(t, a)
+	goOn := sync.OnceFunc(func() { close(goesOn) })
+	t.Cleanup(goOn)
+	for i := range 20 {
+		w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"session/set_title","params":{"sessionId":"s","title":"%d"}}`, i, i))
+	}
+	w.send(`{"jsonrpc":"2.0","id":20,"method":"session/set_title","params":{"sessionId":"other","title":"other"}}`)
+	w.want(`{"jsonrpc":"2.0","id":20,"result":{}}`)
+	for range 2 {
+		if got := <-began; got != "0" && got != "other" {
+			t.Errorf("%s was set before what was asked for before it", got)
+		}
+	}
+	goOn()
+	for i := range 20 {
+		w.want(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, i))
+		if i == 0 {
+			continue
+		}
+		if got := <-began; got != strconv.Itoa(i) {
+			t.Errorf("%s was set in the place of %d", got, i)
+		}
 	}
 }
 

@@ -354,9 +354,9 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 		return
 	}
 	c.attach(s)
-	params := bytes.Clone(m.Params())
+	params, before := bytes.Clone(m.Params()), s.Choosing()
 	c.toSession(ctx, q, m, s, func(res *acp.Message, answer func(*acp.Message, error)) {
-		s.Chose(q.Method(), params, res, answer)
+		s.Chose(before, q.Method(), params, res, answer)
 	})
 }
 

@@ -346,6 +346,48 @@ func TestRetention_WaitsForReaders(t *testing.T) {
 	}
 }
 
+// While all events of a large session are read none of the others go in place of its own.
+func TestRetention_ReaderOfALargeSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{Bytes: 128 << 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		say := func(s string, chunks int) {
+			id := tc.request("session/prompt", prompt(s, "something"))
+			m := a.nextOf(t, "session/prompt")
+			for i := range chunks {
+				m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		}
+		small, large := tc.newWith(`{"requestedSessionId":"small"}`), tc.newWith(`{"requestedSessionId":"large"}`)
+		say(small, 20)
+		oldest := func(s string) uint64 {
+			i, err := r.Session(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return i.OldestSeq
+		}
+		say(large, 200)
+		err = r.ExportSession(t.Context(), large, &Departure{Open: true, Put: func(string, io.Reader) error { return nil }, Begin: func(Manifest) error {
+			time.Sleep(5 * time.Minute)
+			return nil
+		}})
+		if n := oldest(small); err != nil || n > 1 {
+			t.Errorf("events of the small session are there from %d on, %v", n, err)
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // lateContext is one that takes its time.
 type lateContext struct {
 	context.Context

@@ -131,6 +131,8 @@ type request struct {
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
+	from     uint64 // of one that replays: what is behind that event is wanted again
+	shows    bool   // of such a request that was sent: its replay has begun, and what comes of the session is that. Before are events of now
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
 	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is

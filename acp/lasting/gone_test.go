@@ -23,6 +23,49 @@ func TestConn_TheSessionIsGone(t *testing.T) {
 	})
 }
 
+// How a turn ended is told also of a session that cannot be attached to again, if its log can be read, as when somebody has
+// terminated it.
+func TestConn_TheSessionIsGone_AndItsTurnHasEnded(t *testing.T) {
+	const (
+		both = `{"events":[{"seq":16,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},{"seq":17,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"cancelled"}}}}]}`
+		idle = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"cancelled"}}}`
+	)
+	refuses := func(t *testing.T, w *wire) {
+		resume := w.takes(t, acp.MethodSessionResume)
+		w.toClient <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeResourceNotFound, "it has ended"))
+		w.replies(t, "_sandboxagent/session/get", `{"state":"ended"}`)
+		w.replies(t, "_sandboxagent/session/events", both)
+	}
+	withPair(t, func(t *testing.T, p pair) {
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.breaks()
+		refuses(t, p.two)
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}`)
+		p.quiet(p.two)
+	})
+	for _, answered := range []bool{false, true} {
+		withPairTwo(t, func(t *testing.T, p pair) {
+			const begun = `{"jsonrpc":"2.0","id":3,"result":{"messageId":"sa.16"}}`
+			p.sends(prompt)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			if answered {
+				p.one.says(begun)
+				p.got(begun)
+			}
+			p.one.breakRead()
+			p.one.breakWrite()
+			p.two.welcomeTwo(t)
+			refuses(t, p.two)
+			if !answered {
+				p.got(begun)
+			}
+			p.got(idle)
+			p.quiet(p.two)
+		})
+	}
+}
+
 // How a turn ended may still be on its way when another client deletes the session, and comes no more.
 func TestConn_TheSessionIsDeleted(t *testing.T) {
 	const (

@@ -123,6 +123,9 @@ func (c *Conn) noteChildLocked(m *acp.Message) {
 // number, and notes that it is. An event is one frame in version 1. In version 2, and for who knows subagents, it
 // may be several, and in version 2 the state may be told behind those of the last.
 func (c *Conn) isNewLocked(s *session, seq uint64) bool {
+	if seq < s.after || seq == s.after && !c.parts {
+		c.replayBeginsLocked(s, seq)
+	}
 	switch {
 	case seq > s.after:
 		s.after, s.part, s.given, s.skip = seq, true, 1, 0
@@ -135,6 +138,23 @@ func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 	}
 	s.given++
 	return true
+}
+
+// replayBeginsLocked has a session go on behind an event that is not newer than what the client was given, if a replay begins with
+// it: what comes again is wanted again.
+func (c *Conn) replayBeginsLocked(s *session, seq uint64) {
+	var first *request
+	for _, r := range c.requests {
+		if c.sessions[r.session] == s && r.sent && r.replays() && !r.shows && r.from < seq && (first == nil || r.n < first.n) {
+			first = r
+		}
+	}
+	if first == nil {
+		return
+	}
+	first.shows = true
+	s.after = seq - 1
+	s.wholeLocked()
 }
 
 // wholeLocked notes that the client has all frames of the newest event.

@@ -187,6 +187,9 @@ func (c *Conn) next() (outgoing, bool) {
 				r.frame = c.withOwedLocked(r)
 				out.m = r.frame
 			}
+			if s := c.sessions[r.session]; s != nil && r.from >= s.after {
+				r.shows = true
+			}
 			r.sent = true
 		case out.m.Method() == acp.MethodSessionCancel:
 			c.cancelsLocked(out.m.Session(), true)
@@ -279,14 +282,11 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 		r.frame = c.greetingLocked(m)
 	}
 	if r.opens() {
-		after, given := uintOf(m.Meta(), "after")
+		after, _ := uintOf(m.Meta(), "after")
 		r.attached = c.sessions[r.session] != nil
 		s := c.attachLocked(r.session, m.Params(), after)
 		s.opened = r.n
-		if r.replays() && (!given || after < s.after) {
-			s.after = after // what comes again is wanted again
-			s.wholeLocked()
-		}
+		r.from = after
 	}
 	c.requests[r.id] = r
 	return outgoing{m: r.frame, request: r}, true

@@ -111,6 +111,9 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 		return err
 	}
 	if failure != nil {
+		if err := c.findEnds(live, id); err != nil {
+			return err
+		}
 		c.gone(id, failure)
 		return nil
 	}
@@ -197,6 +200,52 @@ func oldestKept(e *acp.Error) uint64 {
 // forPeople are the requests of agents that the gateway lists while they are open.
 var forPeople = map[string]bool{
 	acp.MethodSessionRequestPermission: true, acp.MethodElicitationCreate: true, "_sandboxagent/session/request_question": true,
+}
+
+// findEnds looks how the client's prompts ended in a session that cannot be attached to again: the log of one that has ended can
+// still be read.
+func (c *Conn) findEnds(live *link, id string) error {
+	c.mu.Lock()
+	var prompts []*request
+	for _, r := range c.requests {
+		if r.session == id && r.sent && r.method == acp.MethodSessionPrompt {
+			prompts = append(prompts, r)
+		}
+	}
+	var t turn
+	if s := c.sessions[id]; s != nil {
+		t = s.turn
+	}
+	c.mu.Unlock()
+	if t.name != "" {
+		f, _, err := c.findPrompt(live, id, t, true)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		if s := c.sessions[id]; s != nil && s.turn.name == t.name {
+			s.turn.end = f.end
+		}
+		c.mu.Unlock()
+	}
+	slices.SortFunc(prompts, func(a, b *request) int { return cmp.Compare(a.n, b.n) })
+	for _, r := range prompts {
+		f, failure, err := c.findPrompt(live, id, turn{name: r.name, after: r.after}, false)
+		if err != nil {
+			return err
+		}
+		if failure != nil || f.end == nil {
+			continue
+		}
+		c.order.Lock()
+		if c.isTwo() && f.begun > 0 {
+			c.hasBegun(r, f)
+		} else if !c.isTwo() {
+			c.answer(outcome(r.id, f.end))
+		}
+		c.order.Unlock()
+	}
+	return nil
 }
 
 // gone fails what waits for a session that cannot be attached to again.
@@ -303,7 +352,7 @@ func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 		frame := r.frame
 		if r.opens() {
 			c.mu.Lock()
-			if s := c.sessions[r.session]; s != nil && s.after > 0 {
+			if s := c.sessions[r.session]; s != nil && s.after > 0 && (r.shows || !r.replays()) {
 				frame = r.behind(c.fromLocked(s, true))
 			} else {
 				frame = c.withOwedLocked(r)

@@ -237,6 +237,8 @@ func TestRestore_ASessionIsGone(t *testing.T) {
 		p.two.welcome(t)
 		resume := p.two.takes(t, acp.MethodSessionResume)
 		p.two.says(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"gone"}}`, resume.ID())
+		get := p.two.takes(t, "_sandboxagent/session/get") // how the prompt ended
+		p.two.says(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"gone"}}`, get.ID())
 		p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"gone","data":{"done":"unknown","type":"urn:sandbox-agent:error:not_found"}}}`)
 		p.two.takes(t, acp.MethodSessionList)
 		p.two.takes(t, "x/late")

@@ -136,9 +136,11 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if !isThread(string(id)) {
 		return nil, bridge.NotFound(id)
 	}
-	if err := a.sessions.Free(ctx, id); err != nil {
+	over, err := a.sessions.Claim(ctx, id)
+	if err != nil {
 		return nil, err
 	}
+	defer over()
 	l, err := newLaunch(from)
 	if err != nil {
 		return nil, err

@@ -156,9 +156,11 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 }
 
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
-	if err := a.sessions.Free(ctx, id); err != nil {
+	over, err := a.sessions.Claim(ctx, id)
+	if err != nil {
 		return nil, nil, nil, err
 	}
+	defer over()
 	l, err := newLaunch(from, a.bypass())
 	if err != nil {
 		return nil, nil, nil, err

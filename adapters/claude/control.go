@@ -34,17 +34,23 @@ func (s *session) send(ctx context.Context, v any) error {
 // control asks the program to do something and returns its answer. The error is
 // an *acp.Error when the program refused.
 func (s *session) control(ctx context.Context, request any) (json.RawMessage, error) {
-	return s.controlWithin(ctx, controlBound, request)
+	return s.controlWithin(ctx, controlBound, request, func() {})
 }
 
-func (s *session) controlWithin(ctx context.Context, bound time.Duration, request any) (json.RawMessage, error) {
+// call is what the program was asked.
+type call struct {
+	answer chan<- *controlResponse
+	taken  func() // is called by the reader when the program has done it: before anything that it says behind that
+}
+
+func (s *session) controlWithin(ctx context.Context, bound time.Duration, request any, taken func()) (json.RawMessage, error) {
 	ctx, cancel := bridge.Within(ctx, bound)
 	defer cancel()
 	s.mu.Lock()
 	s.lastID++
 	id := "gateway-" + strconv.Itoa(s.lastID)
 	answer := make(chan *controlResponse, 1)
-	s.calls[id] = answer
+	s.calls[id] = call{answer, taken}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -77,14 +83,16 @@ func (s *session) controlled(r *controlResponse) {
 		return
 	}
 	s.mu.Lock()
-	answer := s.calls[r.RequestID]
+	c, ok := s.calls[r.RequestID]
+	delete(s.calls, r.RequestID)
 	s.mu.Unlock()
-	if answer != nil {
-		select {
-		case answer <- r:
-		default: // it was answered already
-		}
+	if !ok {
+		return
 	}
+	if r.Subtype != "error" {
+		c.taken()
+	}
+	c.answer <- r
 }
 
 // respond answers a question of the program.

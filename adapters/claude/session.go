@@ -53,7 +53,7 @@ type session struct {
 
 	mu     sync.Mutex
 	lastID int
-	calls  map[string]chan *controlResponse // what the program was asked
+	calls  map[string]call // what the program was asked
 	set    settings
 	failed string // why the program did not start, in its own words
 	tries  int    // refused attempts after which credentials are bad
@@ -66,7 +66,7 @@ type session struct {
 func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 	s := &session{
 		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}),
-		calls: map[string]chan *controlResponse{},
+		calls: map[string]call{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)
@@ -114,7 +114,7 @@ type greeting struct {
 }
 
 func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
-	raw, err := s.controlWithin(ctx, startBound, l.initialize)
+	raw, err := s.controlWithin(ctx, startBound, l.initialize, func() {})
 	if err != nil {
 		return nil, err
 	}

@@ -157,10 +157,11 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 		}
 		return bridge.NoMode("there is no mode %q, it is one of %s%s", mode, strings.Join(ids, ", "), why)
 	}
-	if _, err := s.control(ctx, map[string]any{"subtype": "set_permission_mode", "mode": mode}); err != nil {
+	// The program may leave the mode by itself as soon as it has it.
+	tell := func() { s.emit(func(t *translator) []schema.SessionUpdate { return t.modeIs(mode) }) }
+	if _, err := s.controlWithin(ctx, controlBound, map[string]any{"subtype": "set_permission_mode", "mode": mode}, tell); err != nil {
 		return fmt.Errorf("set mode %s: %w", mode, err)
 	}
-	s.emit(func(t *translator) []schema.SessionUpdate { return t.modeIs(mode) })
 	return nil
 }
 

@@ -217,12 +217,15 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with codex itself", id)
 	}
+	over, err := a.leaving.Claim(ctx, r.SessionID) // who else closes or deletes it ends its turn at the thread
+	if err != nil {
+		return nil, err
+	}
+	defer over()
 	if s, err := a.session(r.SessionID); err == nil {
 		a.remove(ctx, s)
 	}
-	if err := a.leaving.Wait(ctx, r.SessionID); err != nil { // who else closes or deletes it ends its turn at the thread
-		return nil, err
-	}
+	known, _ = a.store.Load(id) // who was opening it may have changed that
 	err = srv.call(ctx, "thread/delete", map[string]string{"threadId": bridge.FirstOf(known.Thread, id)}, nil)
 	switch {
 	case strings.Contains(refused(err), "forked history"):

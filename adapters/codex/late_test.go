@@ -258,6 +258,27 @@ func (c *restful) Notify(context.Context, string, any) error {
 	return nil
 }
 
+// A compaction may be broken off before codex has told anything of it. No other turn follows: that was its end.
+func TestSettle_CompactionThatWasBrokenOffAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := between(t, latecomer{}, reluctant{})
+		begun, over := prompted(s)
+		one := <-begun
+		one.Work.compacts = true
+		s.known(one, "")
+		for _, e := range []*event{
+			{Method: "turn/started", Turn: &turnInfo{ID: "compaction"}},
+			{Method: "turn/completed", Turn: &turnInfo{ID: "compaction", Status: "interrupted"}},
+		} {
+			e.Thread = s.thread
+			s.take(e)
+		}
+		if r := <-over; r == nil || r.StopReason != schema.StopReasonCancelled {
+			t.Errorf("it ended with %v", r)
+		}
+	})
+}
+
 // A compaction takes the place of a turn that codex has begun by itself in that moment. That one's end is not the
 // compaction's.
 func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {

@@ -138,9 +138,11 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 }
 
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
-	if err := a.leaving.Wait(ctx, id); err != nil {
+	over, err := a.leaving.Claim(ctx, id)
+	if err != nil {
 		return nil, nil, err
 	}
+	defer over()
 	if _, err := a.session(id); err == nil {
 		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,6 +152,7 @@ func (f *pretender) Line(line []byte) {
 		f.reply(id, `{}`)
 	case "thread/delete":
 		if t != nil {
+			f.Deleted(t.id)
 			f.unload(t)
 			delete(f.threads, t.id)
 		}
@@ -174,6 +176,8 @@ func (f *pretender) Line(line []byte) {
 		f.reply(id, `{"terminated":true}`)
 	case "thread/unsubscribe", "thread/name/set", "skills/list", "config/read":
 		f.reply(id, `{"data":[]}`)
+	case "thread/read": // of one that was not made here, or is deleted
+		f.refuse(id, "no rollout found for thread id")
 	case "thread/turns/list":
 		f.reply(id, `{"data":[]}`)
 	default:
@@ -181,10 +185,12 @@ func (f *pretender) Line(line []byte) {
 	}
 }
 
+// lastThread numbers threads: the bridge remembers those of earlier plays.
+var lastThread atomic.Int64
+
 // make makes a thread.
 func (f *pretender) make() *fakeThread {
-	f.last++
-	t := &fakeThread{id: fmt.Sprintf("01a1fbe6-5ec2-7403-ba5c-%012d", f.game.last)}
+	t := &fakeThread{id: fmt.Sprintf("01a1fbe6-5ec2-7403-ba5c-%012d", lastThread.Add(1))}
 	f.threads[t.id] = t
 	return t
 }
@@ -545,8 +551,13 @@ func (g *game) prompt(rng *rand.Rand, s *bridgetest.PlaySession, before string) 
 // opened notes whose session a thread's is.
 func (g *game) opened(s *bridgetest.PlaySession) {
 	for _, f := range g.all {
-		for _, t := range f.loaded {
+		for _, t := range slices.Clone(f.loaded) {
 			if t.session == nil && !f.ended && g.sessionOf(t.id) == nil {
+				for _, before := range slices.Clone(f.loaded) { // nobody had prompted it, so the session begins anew
+					if before.session == s {
+						f.unload(before)
+					}
+				}
 				t.session = s
 			} else if t.id == string(s.ID) {
 				t.session = s
@@ -652,6 +663,7 @@ func TestRandom_ThatFailed(t *testing.T) {
 	}{
 		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "settle", "prompt"}},
 		{"a turn of codex's own begins behind one, before which a prompt waits", []string{"two prompts", "begin", "settle, and an own run", "cancel twice", "prompt"}},
+		{"a session is opened while it is deleted", []string{"prompt", "begin", "settle", "delete and load", "new", "prompt", "begin", "settle", "delete and load"}},
 		{"a session is deleted twice at once, as a prompt comes", []string{"prompt", "mode and delete", "mode and delete", "prompt"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })

@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -170,8 +171,34 @@ func (s *session) settleLocked(t *turn.Turn[work], one ended) {
 	}
 	if t.Work.compacts && t.Work.compacted != one.ID && one.Status == "interrupted" && !t.Stopping() {
 		delete(t.Work.ids, one.ID) // the compaction takes its place
+		t.Go(func(ctx context.Context) { s.awaitCompaction(ctx, t, one) })
 		return
 	}
+	s.endLocked(t, one)
+}
+
+// compactionBound is how long codex may take to begin a compaction in the place of a turn that it has broken off for it.
+const compactionBound = 30 * time.Second
+
+// awaitCompaction ends a prompt that is a compaction with a turn that was broken off, when none begins behind it: that turn was the
+// compaction, which codex had told nothing of.
+func (s *session) awaitCompaction(ctx context.Context, t *turn.Turn[work], one ended) {
+	late, stop := awake.After(compactionBound)
+	defer stop()
+	select {
+	case <-late:
+	case <-ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.Work.compacted == "" && len(t.Work.ids) == 0 {
+		s.endLocked(t, one)
+	}
+}
+
+// endLocked ends a prompt with a turn; mu is held.
+func (s *session) endLocked(t *turn.Turn[work], one ended) {
 	t.Work.aborted = one.Status == "interrupted"
 	v := t.Work.judge(one.turnInfo)
 	v.Usage = one.used

@@ -50,7 +50,6 @@ type agent struct {
 	servers  *bridge.Servers[kind, *server]
 	sessions map[schema.SessionID]*session
 	natives  map[string]*session // by native session, those of subagents included
-	opening  map[schema.SessionID]bool
 	closed   bool
 
 	tools   tools // MCP servers
@@ -74,7 +73,7 @@ var (
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
 		o: o, conn: c, peer: p, abortBound: abortBound, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
-		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{}, opening: map[schema.SessionID]bool{},
+		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{},
 	}
 	a.servers = bridge.NewServers(c, a.start, a.died)
 	a.guard = newGuard(filepath.Join(o.StateDir, "folders"), a.log)
@@ -136,25 +135,24 @@ func (a *agent) take(srv *server, e *event) {
 	}
 }
 
-// claim keeps a session from being opened twice; release gives it back. It waits for one that is about to end.
+// claim keeps a session from being opened or deleted by others; release gives it back. It waits for one that is about to end, is
+// being opened or is being deleted.
 func (a *agent) claim(ctx context.Context, id schema.SessionID) (release func(), err error) {
-	if err := a.leaving.Wait(ctx, id); err != nil {
+	if release, err = a.leaving.Claim(ctx, id); err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
-		return nil, bridge.ErrClosed
+	switch {
+	case a.closed:
+		err = bridge.ErrClosed
+	case a.sessions[id] != nil:
+		err = acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
+	default:
+		return release, nil
 	}
-	if a.sessions[id] != nil || a.opening[id] {
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
-	}
-	a.opening[id] = true
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.opening, id)
-	}, nil
+	release()
+	return nil, err
 }
 
 // register makes a session known.
@@ -238,6 +236,11 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with opencode itself", id)
 	}
+	over, err := a.leaving.Claim(ctx, r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
 	if s, err := a.session(r.SessionID); err == nil {
 		a.remove(ctx, s)
 	}

@@ -217,6 +217,7 @@ func (f *pretender) answer(method string, path []string, body []byte) (status in
 	switch what {
 	case "session":
 		if method == "DELETE" {
+			f.Deleted(s.id)
 			delete(f.sessions, s.id)
 		}
 		return 200, s.info(f.Cwd), nil
@@ -587,6 +588,7 @@ func TestRandom_ThatFailed(t *testing.T) {
 		events []string
 	}{
 		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "break", "prompt"}},
+		{"a session is opened while it is deleted", []string{"prompt", "begin", "settle", "delete and load", "new", "prompt", "begin", "settle", "delete and load"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })
 	}

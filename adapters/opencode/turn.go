@@ -41,6 +41,7 @@ var (
 // guards it, but for the channels.
 type work struct {
 	id        string // of the user's message
+	since     string // an id of the time at which OpenCode was asked
 	answered  bool
 	answer    stored          // the last message, where the request has one
 	begun     bool            // the user's message was seen
@@ -81,7 +82,7 @@ func (s *session) observe(e *event) {
 			t.completed[e.message.ID] = true
 		}
 	case "session.error":
-		if e.Error != nil {
+		if e.Error != nil && !e.before(t.since) { // the stream may be late: it is of the turn before
 			t.failure = e.Error
 		}
 	case "session.idle":
@@ -132,6 +133,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	if s.stopped {
 		return bridge.ErrClosed
 	}
+	t.Work.since = newMessageID()
 	t.Work.taken = s.a.conn.Offer(string(s.id))
 	s.work.Go(func() { s.carryOut(t, c) })
 	return nil

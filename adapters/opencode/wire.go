@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -11,6 +12,7 @@ import (
 // event is what the server reports: the members of all kinds of events that
 // matter here.
 type event struct {
+	ID        string `json:"-"` // "" in early versions
 	Type      string `json:"-"`
 	Directory string `json:"-"`
 
@@ -212,6 +214,7 @@ func parse(frame []byte) (*event, error) {
 	var f struct {
 		Directory string `json:"directory"`
 		Payload   struct {
+			ID         string          `json:"id"`
 			Type       string          `json:"type"`
 			Properties json.RawMessage `json:"properties"`
 		} `json:"payload"`
@@ -222,7 +225,21 @@ func parse(frame []byte) (*event, error) {
 	if f.Payload.Type == "sync" {
 		return nil, nil
 	}
-	return newEvent(f.Directory, f.Payload.Type, f.Payload.Properties)
+	e, err := newEvent(f.Directory, f.Payload.Type, f.Payload.Properties)
+	if err == nil {
+		e.ID = f.Payload.ID
+	}
+	return e, err
+}
+
+// idTime is the part of an id that says when it was made: the time in ms, and a number within it.
+const idTime = 12 // hexadecimal digits, behind the prefix
+
+// before reports whether the event was made earlier than the id; false when that is not known.
+func (e *event) before(id string) bool {
+	_, own, ok := strings.Cut(e.ID, "_")
+	_, other, known := strings.Cut(id, "_")
+	return ok && known && len(own) > idTime && len(other) > idTime && own[:idTime] < other[:idTime]
 }
 
 func newEvent(directory, kind string, properties []byte) (*event, error) {

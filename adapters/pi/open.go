@@ -90,9 +90,11 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 // reopen starts Pi with a conversation that was held before. One in which nothing
 // was said has no file, and begins anew.
 func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, error) {
-	if err := a.sessions.Free(ctx, id); err != nil {
+	over, err := a.sessions.Claim(ctx, id)
+	if err != nil {
 		return nil, err
 	}
+	defer over()
 	l, err := newLaunch(from)
 	if err != nil {
 		return nil, err

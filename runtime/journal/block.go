@@ -115,6 +115,9 @@ func (l *Log) dropLocked(most int, may func(b *block) bool) {
 	n := 0
 	for l.held > most && n < len(l.blocks)-1 && may(l.blocks[n]) {
 		b := l.blocks[n]
+		if l.path == "" {
+			l.expired = b.first + uint64(len(b.refs)) - 1
+		}
 		l.holdLocked(-cap(b.buf))
 		b.retire()
 		l.blocks[n] = nil
@@ -129,7 +132,7 @@ func (l *Log) dropLocked(most int, may func(b *block) bool) {
 // batch holds limit bytes, and pins their blocks. ok is false when the next
 // entry is not in memory.
 func (l *Log) memoryLocked(dst []Entry, c *Cursor, last uint64, limit int) (_ []Entry, ok bool) {
-	if len(l.blocks) == 0 || c.after+1 < l.blocks[0].first {
+	if len(l.blocks) == 0 || l.path != "" && c.after+1 < l.blocks[0].first { // a file has what was not let go
 		return dst, false
 	}
 	i := len(l.blocks) - 1

@@ -132,7 +132,7 @@ type Log struct {
 	saved    uint64    // newest entry that the file has
 	visible  uint64    // newest entry that readers may see; the same, unless the log is held
 	total    uint64    // entries, without the numbers that were skipped
-	expired  uint64    // newest entry that was let go; 0 for none
+	expired  uint64    // newest entry that was let go, of the file or, without one, of memory; 0 for none
 	fresh    uint64    // entries that readers do not see yet
 	weight   int       // bytes of them
 	batch    int64     // time of the current batch, ms; 0 between batches
@@ -307,13 +307,7 @@ func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
 
 // oldestLocked returns the oldest entry that can be read.
 func (l *Log) oldestLocked() uint64 {
-	switch {
-	case l.path != "": // nothing leaves memory before the file has it
-		return l.expired + 1
-	case len(l.blocks) > 0:
-		return l.blocks[0].first
-	}
-	return l.next
+	return l.expired + 1
 }
 
 // Last returns the newest visible sequence number, 0 for an empty log.

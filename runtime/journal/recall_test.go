@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -29,7 +30,7 @@ func TestLog_Recall(t *testing.T) {
 			return e, nil
 		}
 	}
-	if err := from.Recall(lines()); err != nil {
+	if err := from.Recall(0, lines()); err != nil {
 		t.Fatal(err)
 	}
 	if next := from.Append(Update, Everyone, []byte(`{"n":4}`)); next != 11 {
@@ -58,7 +59,37 @@ func TestLog_Recall(t *testing.T) {
 			}
 		}
 	}
-	if err := from.Recall(lines()); err == nil {
+	if err := from.Recall(0, lines()); err == nil {
 		t.Error("a log with entries was filled")
+	}
+}
+
+// Entries that are lost were not let go: who begins in front of them is given what there is.
+func TestLog_Recall_WhatWasLetGo(t *testing.T) {
+	for oldest, want := range map[uint64]uint64{0: 3, 1: 1, 2: 2, 3: 3} {
+		l, err := Open("", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _ := parseLine([]byte(`{"seq":3,"time":1700000000000,"kind":"u","to":0,"message":{}}`))
+		left := []Entry{e}
+		err = l.Recall(oldest, func() (Entry, error) {
+			if len(left) == 0 {
+				return Entry{}, io.EOF
+			}
+			e := left[0]
+			left = left[1:]
+			return e, nil
+		})
+		if err != nil || l.Oldest() != want {
+			t.Errorf("with %d as the oldest it is %d, %v", oldest, l.Oldest(), err)
+		}
+		for after := range uint64(3) {
+			got, err := l.Cursor(after).Next(nil, 1<<20)
+			if gone := after+1 < want; errors.Is(err, ErrTruncated) != gone || !gone && (len(got) != 1 || got[0].Seq != 3) {
+				t.Errorf("behind %d of a log whose oldest is %d: %d entries, %v", after, want, len(got), err)
+			}
+		}
+		_ = l.Close()
 	}
 }

@@ -94,8 +94,9 @@ func Restore(path string, about []byte, oldest uint64, next func() (Entry, error
 }
 
 // Recall fills a log that is empty and has no file with entries of another one, as
-// [Restore] does. Of more than the log may hold in memory the oldest are let go.
-func (l *Log) Recall(next func() (Entry, error)) error {
+// [Restore] does: those before oldest were let go, 0 for all before the first. Of more than the log may hold in memory the
+// oldest are let go.
+func (l *Log) Recall(oldest uint64, next func() (Entry, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.path != "" || l.next != 1 {
@@ -119,6 +120,9 @@ func (l *Log) Recall(next func() (Entry, error)) error {
 		if k == Damage {
 			k = Notice
 		}
+		if l.appended == 0 {
+			l.expired = goneBefore(e.Seq, oldest)
+		}
 		l.next, l.given = e.Seq, l.batch
 		l.appendLocked(k, e.To, [][]byte{e.Frame})
 		if l.held > l.o.Memory {
@@ -127,6 +131,15 @@ func (l *Log) Recall(next func() (Entry, error)) error {
 			}
 		}
 	}
+}
+
+// goneBefore returns the newest entry that was let go of a log whose first entry is the one with a number, 0 for none. Numbers
+// behind that are those of entries that are lost.
+func goneBefore(first, oldest uint64) uint64 {
+	if oldest > 0 {
+		return min(first, oldest) - 1
+	}
+	return first - 1
 }
 
 func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (Entry, error)) error {
@@ -152,10 +165,7 @@ func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (
 		case e.Seq <= last:
 			return fmt.Errorf("entry %d stands behind entry %d", e.Seq, last)
 		case last == 0 && e.Seq > 1:
-			gone := e.Seq - 1
-			if oldest > 0 {
-				gone = min(gone, oldest-1)
-			}
+			gone := goneBefore(e.Seq, oldest)
 			if skipped = e.Seq - 1 - gone; gone == 0 {
 				break
 			}

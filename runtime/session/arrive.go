@@ -93,7 +93,7 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 	seen := heard{}
 	var log *journal.Log
 	if set.store.dir == "" {
-		log, err = set.recall(rec, in.entries(&seen))
+		log, err = set.recall(rec, in.Oldest, in.entries(&seen))
 	} else {
 		err = in.restore(rec, &seen)
 	}
@@ -157,13 +157,13 @@ func (in *Arrival) restore(rec record, seen *heard) error {
 }
 
 // recall makes the log of what arrives in memory.
-func (set *Set) recall(rec record, next func() (journal.Entry, error)) (*journal.Log, error) {
+func (set *Set) recall(rec record, oldest uint64, next func() (journal.Entry, error)) (*journal.Log, error) {
 	s := newSession(set, rec, dormant)
 	log, err := journal.Open("", s.logOptions())
 	if err != nil {
 		return nil, err
 	}
-	return log, log.Recall(next)
+	return log, log.Recall(oldest, next)
 }
 
 // arrived writes what belongs to a session beside its log.

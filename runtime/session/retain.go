@@ -54,13 +54,13 @@ func (set *Set) Retain(ctx context.Context, r Retention) {
 func (set *Set) retain(ctx context.Context, r Retention) {
 	all := slices.Clone(set.All())
 	var total int64
-	sizes := make(map[*Session]int64, len(all))
 	for _, s := range all {
 		if ctx.Err() != nil {
 			return
 		}
-		sizes[s] = s.retain(r)
-		total += sizes[s]
+		if size := s.retain(r); !s.readWhole() { // else nothing of it goes now, and nothing of others in its place
+			total += size
+		}
 	}
 	if r.Bytes <= 0 || total <= r.Bytes {
 		return
@@ -126,6 +126,15 @@ func (s *Session) KeepWhole() (done func()) {
 	}
 	enough := s.Log().KeepAll()
 	return func() { enough(); s.whole.RUnlock() }
+}
+
+// readWhole reports whether somebody reads all that there is.
+func (s *Session) readWhole() bool {
+	if !s.whole.TryLock() {
+		return true
+	}
+	s.whole.Unlock()
+	return false
 }
 
 // trim lets events go that need not be kept, and returns the bytes that were freed.

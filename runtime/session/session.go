@@ -70,6 +70,7 @@ type Session struct {
 	notedAlone bool               // as the log has it: the agent works alone
 	aloneFrom  uint64             // the entry of the log that says so
 	cost       cost
+	said       said               // of its settings, by the agent
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
 	creator    journal.Recipient  // until it has been answered: the client that makes the session

@@ -323,14 +323,57 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	return broken
 }
 
+// followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an
+// agent that is started anew is not told of one that is over.
+func (rec *record) followMode(mode json.RawMessage) {
+	if rec.ChosenMode != "" {
+		rec.ChosenMode = textOf(mode)
+	}
+	for _, o := range rawjson.Elements(rec.ConfigOptions) {
+		if id := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "category") == "mode" && rec.Chosen[id] != nil {
+			rec.setChosen(id, bytes.Clone(mode))
+		}
+	}
+}
+
+// said is what an agent has said of its settings: which values, and when. The zero value is nothing.
+type said struct {
+	n  uint64            // grows with each
+	at map[string]uint64 // the newest of each value of an option; "" is the mode
+}
+
+// maxSaid bounds the values that are known; beyond, all are forgotten.
+const maxSaid = 256
+
+func (w *said) note(option string, value json.RawMessage) {
+	if w.at == nil || len(w.at) >= maxSaid {
+		w.at = map[string]uint64{}
+	}
+	w.n++
+	w.at[option+"\x00"+string(value)] = w.n
+}
+
+// since reports whether the agent has said a value since it had said n things.
+func (w *said) since(n uint64, option string, value json.RawMessage) bool {
+	return w.at[option+"\x00"+string(value)] > n
+}
+
+// Choosing is called before the agent is asked for what a client sets. What it returns is for Chose.
+func (s *Session) Choosing() (before uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.n
+}
+
 func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
 	return rawjson.Object{}.String("sessionId", l.native).String("configId", id).Raw("value", value).End()
 }
 
-// Chose notes what a client has set and the agent has taken, with what the agent has answered.
+// Chose notes what a client has set and the agent has taken, with what the agent has answered. An agent may change the
+// same by itself in that moment: one that has said what was set since before, as most do, has said last how it is now.
 // told is called with that when a gateway that is killed would begin with the choice, or with
 // why it cannot be kept. It does not wait.
-func (s *Session) Chose(method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
+func (s *Session) Chose(before uint64, method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
 	answer := res.Clone()
 	kept := func(err error) {
 		if err != nil {
@@ -347,13 +390,25 @@ func (s *Session) Chose(method string, params json.RawMessage, res *acp.Message,
 	c.value = bytes.Clone(value)
 	options, _ := rawjson.Member(res.Result(), "configOptions")
 	s.mu.Lock()
-	if len(options) > 0 {
+	switch {
+	case c.option != "" && s.said.since(before, c.option, value):
+		for _, o := range rawjson.Elements(s.rec.ConfigOptions) {
+			if now, ok := rawjson.Member(o, "currentValue"); ok && rawjson.MemberString(o, "id") == c.option {
+				c.value = bytes.Clone(now)
+			}
+		}
+	case len(options) > 0:
 		s.rec.ConfigOptions = bytes.Clone(options)
 	}
 	switch method {
 	case acp.MethodSessionSetMode:
-		if c.id = rawjson.MemberString(params, "modeId"); c.id != "" && len(s.rec.Modes) > 0 {
-			s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, c.id), "currentModeId")
+		c.id = rawjson.MemberString(params, "modeId")
+		quoted := rawjson.AppendQuoted(nil, c.id)
+		switch {
+		case len(s.rec.Modes) > 0 && s.said.since(before, "", quoted):
+			c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
+		case c.id != "" && len(s.rec.Modes) > 0:
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		}
 	case acp.MethodSessionSetModel:
 		c.id = rawjson.MemberString(params, "modelId")
@@ -404,12 +459,23 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 	u := m.Update()
 	switch string(m.UpdateKind()) {
 	case "current_mode_update":
-		if mode, ok := rawjson.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
-			s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
+		if mode, ok := rawjson.Member(u, "currentModeId"); ok {
+			if len(s.rec.Modes) > 0 {
+				s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
+			}
+			s.rec.followMode(mode)
+			s.said.note("", mode)
 		}
 	case "config_option_update":
 		if opts, ok := rawjson.Member(u, "configOptions"); ok {
 			s.rec.ConfigOptions = bytes.Clone(opts)
+			for _, o := range rawjson.Elements(opts) {
+				value, _ := rawjson.Member(o, "currentValue")
+				if rawjson.MemberString(o, "category") == "mode" {
+					s.rec.followMode(value)
+				}
+				s.said.note(rawjson.MemberString(o, "id"), value)
+			}
 		}
 	case "session_info_update":
 		if t := rawjson.MemberString(u, "title"); t != "" && t != s.rec.Title {

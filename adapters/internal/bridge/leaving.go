@@ -8,9 +8,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
-// Leaving are sessions that are about to end. Who opens one again waits for that: the agent
-// would let go of it, or write to it, behind its opening. The zero value has none. Its methods
-// are safe for concurrent use.
+// Leaving are sessions that are about to end, to be deleted or to be opened. Who opens one, or deletes it, waits for that: the
+// agent would let go of it, or write to it, behind its opening, and one that is being opened would be deleted under it. The zero
+// value has none. Its methods are safe for concurrent use.
 type Leaving struct {
 	mu   sync.Mutex
 	ends map[schema.SessionID][]chan struct{}
@@ -21,6 +21,18 @@ func (l *Leaving) Begin(id schema.SessionID) (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beginLocked(id)
+}
+
+// Claim is Wait, and keeps the session from being opened or deleted by others until over is called.
+func (l *Leaving) Claim(ctx context.Context, id schema.SessionID) (over func(), err error) {
+	for {
+		if err := l.Wait(ctx, id); err != nil {
+			return nil, err
+		}
+		if over, ok := l.claim(id); ok {
+			return over, nil
+		}
+	}
 }
 
 // claim is Begin, unless an end of the session is under way.
@@ -55,7 +67,7 @@ func (l *Leaving) beginLocked(id schema.SessionID) (over func()) {
 	}
 }
 
-// Wait waits until no end of the session is under way, or ctx ends.
+// Wait waits until no end of the session is under way, nor anybody has a claim to it, or ctx ends.
 func (l *Leaving) Wait(ctx context.Context, id schema.SessionID) error {
 	for {
 		l.mu.Lock()
@@ -67,7 +79,7 @@ func (l *Leaving) Wait(ctx context.Context, id schema.SessionID) error {
 		select {
 		case <-ends[0]:
 		case <-ctx.Done():
-			return fmt.Errorf("session %s is still being closed: try again: %w", id, ctx.Err())
+			return fmt.Errorf("session %s is still being opened, closed or deleted: try again: %w", id, ctx.Err())
 		}
 	}
 }

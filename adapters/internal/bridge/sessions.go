@@ -83,15 +83,17 @@ func (t *Sessions[S]) Get(id schema.SessionID) (S, error) {
 	return s, nil
 }
 
-// Free returns an error for the client when a session is open. It waits for one that is about to end.
-func (t *Sessions[S]) Free(ctx context.Context, id schema.SessionID) error {
-	if err := t.leaving.Wait(ctx, id); err != nil {
-		return err
+// Claim keeps a session from being opened or deleted by others until over is called, or returns an error for the client when it is
+// open. It waits for one that is about to end, is being opened or is being deleted.
+func (t *Sessions[S]) Claim(ctx context.Context, id schema.SessionID) (over func(), err error) {
+	if over, err = t.leaving.Claim(ctx, id); err != nil {
+		return nil, err
 	}
 	if _, err := t.Get(id); err == nil {
-		return errOpen(id)
+		over()
+		return nil, errOpen(id)
 	}
-	return nil
+	return over, nil
 }
 
 // Has reports whether it is s that is open as id.
@@ -122,28 +124,22 @@ func (t *Sessions[S]) Remove(ctx context.Context, id schema.SessionID) bool {
 	return true
 }
 
-// Erase ends a session if it is open, and has erase remove what the agent keeps of it. Ends that are under way come before that. Who
-// opens the session again waits for it.
+// Erase ends a session if it is open, and has erase remove what the agent keeps of it. Ends and openings that are under
+// way come before that. Who opens the session again waits for it.
 func (t *Sessions[S]) Erase(ctx context.Context, id schema.SessionID, erase func() error) error {
-	for {
-		if err := t.leaving.Wait(ctx, id); err != nil {
-			return err
-		}
-		t.mu.Lock()
-		over, ok := t.leaving.claim(id)
-		if !ok {
-			t.mu.Unlock()
-			continue
-		}
-		s, open := t.open[id]
-		delete(t.open, id)
-		t.mu.Unlock()
-		defer over()
-		if open {
-			t.end(s)
-		}
-		return erase()
+	over, err := t.leaving.Claim(ctx, id)
+	if err != nil {
+		return err
 	}
+	defer over()
+	t.mu.Lock()
+	s, open := t.open[id]
+	delete(t.open, id)
+	t.mu.Unlock()
+	if open {
+		t.end(s)
+	}
+	return erase()
 }
 
 // Close ends all sessions, and lets no further one be opened.

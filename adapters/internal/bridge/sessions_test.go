@@ -29,7 +29,7 @@ func TestSessions_OneForAnID(t *testing.T) {
 	if second.ends.Load() != 1 || first.ends.Load() != 0 {
 		t.Error("the second is to be ended, and only that")
 	}
-	if err := open.Free(t.Context(), "a"); err == nil {
+	if _, err := open.Claim(t.Context(), "a"); err == nil {
 		t.Error("a is not free")
 	}
 	if !open.Has("a", first) || open.Has("a", second) || open.Has("b", nil) {
@@ -47,7 +47,7 @@ func TestSessions_OneForAnID(t *testing.T) {
 	if _, err := open.Get("a"); err == nil {
 		t.Error("it is gone")
 	}
-	if err := open.Free(t.Context(), "a"); err != nil {
+	if _, err := open.Claim(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -88,10 +88,14 @@ func TestSessions_FreeBehindTheEnd(t *testing.T) {
 		removed, free := make(chan bool, 1), make(chan error, 1)
 		go func() { removed <- open.Remove(context.Background(), "a") }()
 		synctest.Wait()
-		go func() { free <- open.Free(context.Background(), "a") }()
+		go func() {
+			over, err := open.Claim(context.Background(), "a")
+			over()
+			free <- err
+		}()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := open.Free(gone, "a"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "session a is still being closed") {
+		if _, err := open.Claim(gone, "a"); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "session a is still being opened, closed or deleted") {
 			t.Errorf("nobody waits any more: %v", err)
 		}
 		synctest.Wait()
@@ -138,13 +142,50 @@ func TestSessions_EraseBehindTheEnd(t *testing.T) {
 			t.Error("it has ended, and is not erased")
 		}
 		go func() { again <- open.Remove(ctx, "a") }()
-		go func() { free <- open.Free(ctx, "a") }()
+		go func() {
+			over, err := open.Claim(ctx, "a")
+			over()
+			free <- err
+		}()
 		synctest.Wait()
 		if len(again) > 0 || len(free) > 0 {
 			t.Error("it is gone, and is being erased")
 		}
 		close(erasing)
 		if err := errors.Join(<-erased, <-free); err != nil || <-again {
+			t.Error(err)
+		}
+	})
+}
+
+// A session is deleted behind an opening that is under way, and two openings come one behind the other.
+func TestSessions_EraseBehindAnOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open, ctx := bridge.NewSessions((*endable).end), context.Background()
+		opened, err := open.Claim(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		erased, again := make(chan error, 1), make(chan error, 1)
+		go func() { erased <- open.Erase(ctx, "a", func() error { return nil }) }()
+		synctest.Wait()
+		go func() {
+			over, err := open.Claim(ctx, "a")
+			if err == nil {
+				over()
+			}
+			again <- err
+		}()
+		synctest.Wait()
+		one := new(endable)
+		if len(erased) > 0 || len(again) > 0 || open.Add("a", one) != nil {
+			t.Error("it is deleted, or opened once more, while it is opened")
+		}
+		opened()
+		if err := <-erased; err != nil || one.ends.Load() != 1 {
+			t.Errorf("it was deleted: %v, and ended %d times", err, one.ends.Load())
+		}
+		if err := <-again; err != nil && !strings.Contains(err.Error(), "open already") {
 			t.Error(err)
 		}
 	})

@@ -50,12 +50,14 @@ type Play struct {
 // PlaySession is a session of a client.
 type PlaySession struct {
 	ID      schema.SessionID
-	Open    bool // as far as the client knows
-	Closing bool // its end was asked for
-	Working bool // its agent does something by itself
-	Cancels int  // how often a client wanted the end of what runs
+	Open    bool   // as far as the client knows
+	Closing bool   // its end was asked for
+	Working bool   // its agent does something by itself
+	Cancels int    // how often a client wanted the end of what runs
+	Mode    string // as the client was told last; "" when it was not
 
-	calls map[string]*playCall
+	calls  map[string]*playCall
+	leaves bool // it was open when it was to be deleted, and opened
 }
 
 // playCall is a tool call that a client was told of.
@@ -337,6 +339,10 @@ func (p *Play) update(m *acp.Message) {
 	case "notice":
 		p.noticed(u)
 		return
+	case "current_mode_update":
+		if s != nil {
+			s.Mode = rawjson.MemberString(u, "currentModeId")
+		}
 	case "agent_message_chunk", "agent_thought_chunk", "tool_call":
 		if of != nil && of.Answered {
 			p.Wrong("%s behind its turn's end: %s", kind, u)

@@ -54,6 +54,13 @@ func (p *Play) ClientEvents(prompt func(rng *rand.Rand, s *PlaySession)) []PlayE
 		{Name: "answer", Weight: 8, Do: func(rng *rand.Rand) { p.AnswerOne(rng, true) }},
 		{Name: "answer late", Weight: 2, Do: func(rng *rand.Rand) { p.AnswerOne(rng, false) }},
 		p.Client("close", 1, func(_ *rand.Rand, s *PlaySession) { p.EndSession("session/close", s) }),
+		p.Client("delete and load", 1, func(_ *rand.Rand, s *PlaySession) {
+			p.Mu.Lock()
+			s.leaves = !s.Closing // else it may be opened before it is deleted
+			p.Mu.Unlock()
+			p.EndSession("session/delete", s)
+			p.opens(s)
+		}),
 		p.Client("new", 1, func(*rand.Rand, *PlaySession) { p.OpenSession("session/new", nil) }),
 		{Name: "load", Weight: 4, Do: p.Reopen},
 		{Name: "reconnect", Weight: 1, Do: func(*rand.Rand) { p.Disconnect(); p.Connect() }},
@@ -82,6 +89,26 @@ func (p *Play) OpenSession(method string, of *PlaySession) {
 		}
 	})
 	p.Expect(method+" is answered", func() bool { return over })
+}
+
+// opens opens a session that is being deleted. Who succeeds has it behind the deletion, where the agent keeps it, or begins anew.
+func (p *Play) opens(of *PlaySession) {
+	params := map[string]any{"cwd": p.Cwd, "mcpServers": []any{}, "sessionId": of.ID}
+	p.Request(acp.MethodSessionResume, params, func(_ json.RawMessage, e *acp.Error) {
+		if e == nil {
+			s := p.Add(of.ID)
+			if p.Opened != nil {
+				p.Opened(s)
+			}
+		}
+	})
+}
+
+// Deleted checks that nobody has opened a session that its agent is told to delete.
+func (p *Play) Deleted(id string) {
+	if s := p.session(id); s != nil && s.leaves && s.Open && !s.Closing {
+		p.Wrong("session %s is deleted, and was opened", id)
+	}
 }
 
 // Reopen opens one of the sessions that are closed.

@@ -1,0 +1,96 @@
+package lasting
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const reload = `{"jsonrpc":"2.0","id":9,"method":"session/load","params":{"sessionId":"s","cwd":"/"}}`
+
+// What a session says between the moment in which the client loads it again and that in which its history begins keeps
+// nothing of the history away.
+func TestConn_LoadsWhatItHas_WhileTheSessionGoesOn(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.one.says(update, 5)
+		p.got(update, 5)
+		p.sends(reload)
+		p.one.takes(t, acp.MethodSessionLoad)
+		for _, seq := range []int{6, 7, 1, 5, 6, 7, 8} {
+			p.one.says(update, seq)
+			p.got(update, seq)
+		}
+	})
+}
+
+// The history comes once, wherever the connection breaks: as the load waits for a connection, before the history has begun,
+// and in its middle.
+func TestConn_LoadsWhatItHas_AndTheConnectionBreaks(t *testing.T) {
+	for name, before := range map[string][]int{"at once": nil, "as the session goes on": {6}, "in the history": {6, 1, 3}} {
+		t.Run(name, func(t *testing.T) {
+			withPair(t, func(t *testing.T, p pair) {
+				p.one.says(update, 5)
+				p.got(update, 5)
+				p.sends(reload)
+				p.one.takes(t, acp.MethodSessionLoad)
+				for _, seq := range before {
+					p.one.says(update, seq)
+					p.got(update, seq)
+				}
+				p.breaks()
+				load := p.two.takes(t, acp.MethodSessionLoad)
+				want := uint64(0)
+				if name == "in the history" {
+					want = 3
+				}
+				if after(load) != want {
+					t.Errorf("it is loaded again by %s", load.Frame())
+				}
+				for seq := int(want) + 1; seq < 8; seq++ {
+					p.two.says(update, seq)
+					p.got(update, seq)
+				}
+			})
+		})
+	}
+	t.Run("before it is sent", func(t *testing.T) {
+		withPair(t, func(t *testing.T, p pair) {
+			p.one.says(update, 5)
+			p.got(update, 5)
+			p.one.breakRead()
+			p.one.breakWrite()
+			synctest.Wait()
+			p.sends(reload)
+			p.two.welcome(t)
+			if resume := p.two.reattached(t, "[]"); after(resume) != 5 {
+				t.Errorf("attached again by %s", resume.Frame())
+			}
+			p.two.takes(t, acp.MethodSessionLoad)
+			for _, seq := range []int{1, 5, 6} {
+				p.two.says(update, seq)
+				p.got(update, seq)
+			}
+		})
+	})
+}
+
+// A load that is refused leaves the session where it was: nothing comes again with the next connection.
+func TestConn_LoadsWhatItHas_AndIsRefused(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.one.says(update, 5)
+		p.got(update, 5)
+		p.sends(reload)
+		p.one.takes(t, acp.MethodSessionLoad)
+		const refused = `{"jsonrpc":"2.0","id":9,"error":{"code":-32602,"message":"no","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`
+		p.one.says(refused)
+		p.got(refused)
+		p.one.says(update, 3)
+		p.one.says(update, 6)
+		p.got(update, 6)
+		p.breaks()
+		if resume := p.two.reattached(t, "[]"); after(resume) != 6 {
+			t.Errorf("attached again by %s", resume.Frame())
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package runtime
+
+import (
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+const (
+	modesOf   = `"modes":{"currentModeId":"MODE","availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"},{"id":"write","name":"Write"}]}`
+	optionsOf = `"configOptions":[{"id":"mode","name":"Mode","category":"mode","type":"select","currentValue":"MODE","options":[{"value":"ask","name":"Ask"},{"value":"plan","name":"Plan"},{"value":"write","name":"Write"}]}]`
+)
+
+func in(mode, what string) string { return strings.ReplaceAll(what, "MODE", mode) }
+
+// goesOver has an agent say that it is in another mode now, in one of two ways.
+func goesOver(c *fakeConn, s, mode string, option bool) {
+	update := `"sessionUpdate":"current_mode_update","currentModeId":"MODE"`
+	if option {
+		update = `"sessionUpdate":"config_option_update",` + optionsOf
+	}
+	c.send(in(mode, `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"`+s+`","update":{`+update+`}}}`))
+}
+
+// A client sets a mode in the moment in which the agent goes over to another one. The agent has said last how it is: that
+// is what who comes then is told, and what the agent is told when it is started anew.
+func TestMode_IsSetAsTheAgentChangesIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		option bool
+		says   []string
+		want   string
+	}{
+		"nothing is said":                  {false, nil, "plan"},
+		"it changes before":                {false, []string{"write"}, "plan"},
+		"it changes before, and says both": {false, []string{"write", "plan"}, "plan"},
+		"it changes behind":                {false, []string{"plan", "write"}, "write"},
+		"an option":                        {true, nil, "plan"},
+		"an option, changed before":        {true, []string{"write", "plan"}, "plan"},
+		"an option, changed behind":        {true, []string{"plan", "write"}, "write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
+			opened := in("ask", `{"sessionId":"n",`+modesOf+`,`+optionsOf+`}`)
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+			a.answer(a.nextOf(t, "session/new"), opened)
+			_, res := tc.until(id)
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			method, params, answer := "session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`, `{}`
+			if tt.option {
+				method, params, answer = "session/set_config_option", `{"sessionId":"`+s+`","configId":"mode","value":"plan"}`, in("plan", `{`+optionsOf+`}`)
+			}
+			id = tc.request(method, params)
+			set := a.nextOf(t, method)
+			for _, mode := range tt.says {
+				goesOver(a.conn(), "n", mode, tt.option)
+			}
+			a.answer(set, answer)
+			tc.until(id)
+			late := connect(t, r, "")
+			_, res = late.until(late.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`))
+			now := rawjson.MemberString(res.Result(), "modes", "currentModeId")
+			if options, _ := rawjson.Member(res.Result(), "configOptions"); tt.option {
+				now = rawjson.MemberString(rawjson.Elements(options)[0], "currentValue")
+			}
+			if now != tt.want {
+				t.Errorf("who comes then is told %q, want %q", now, tt.want)
+			}
+			a.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+			tc.request("session/prompt", prompt(s, "hi"))
+			a.answer(a.nextOf(t, "session/resume"), opened)
+			again := a.nextOf(t, method)
+			if got := rawjson.MemberString(again.m.Params(), "modeId") + rawjson.MemberString(again.m.Params(), "value"); got != tt.want {
+				t.Errorf("the agent that is started anew is told %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A mode that the agent has left is not chosen again when it is started anew, as that for plans when one was accepted.
+func TestMode_AgentHasLeftIt(t *testing.T) {
+	for _, option := range []bool{false, true} {
+		a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+		a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} }
+		r := newRuntime(t, t.TempDir(), a)
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), in("ask", `{"sessionId":"n",`+modesOf+`,`+optionsOf+`}`))
+		_, res := tc.until(id)
+		s := rawjson.MemberString(res.Result(), "sessionId")
+		method, params, answer := "session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`, `{}`
+		if option {
+			method, params, answer = "session/set_config_option", `{"sessionId":"`+s+`","configId":"mode","value":"plan"}`, in("plan", `{`+optionsOf+`}`)
+		}
+		id = tc.request(method, params)
+		a.answer(a.nextOf(t, method), answer)
+		tc.until(id)
+		goesOver(a.conn(), "n", "write", option)
+		tc.nextOf("session/update")
+		a.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		tc.request("session/prompt", prompt(s, "hi"))
+		a.answer(a.nextOf(t, "session/resume"), in("write", `{`+modesOf+`,`+optionsOf+`}`))
+		if m := <-a.shared; m.m.Method() != "session/prompt" {
+			t.Errorf("before the prompt the agent was sent %s", m.m.Frame())
+		}
+	}
+}
