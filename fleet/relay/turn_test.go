@@ -42,7 +42,9 @@ func TestTurn_OfVersionTwo(t *testing.T) {
 		"it has lost the session": {func(w *world, _ *editor) {
 			w.set("a", true)
 			two := w.dialed("a")
-			two.hub <- acp.NewError(two.takes("session/resume").ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+			for _, method := range []string{"session/resume", "_sandboxagent/session/get"} { // the second may know more of one that has ended
+				two.hub <- acp.NewError(two.takes(method).ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+			}
 		}, []string{online, ended, "mine ended not_found"}},
 		"another node has it": {func(w *world, _ *editor) {
 			w.g.Owned(went("a", "b", 2, 1))
