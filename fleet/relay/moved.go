@@ -246,6 +246,39 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 	return c.lineTo(node, found.Agent)
 }
 
+// changed takes the answer to what changes a session. If a move has begun before it came to the node, that has changed
+// what it is about to let go of, or what is left there: it is done once more, where the session is when the
+// move is over, unless that is still the same node.
+func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, res *acp.Message) {
+	id := m.Session()
+	left := at.wentTo(res)
+	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
+	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
+		at.answered(q, id, res)
+		return
+	}
+	from := ""
+	if left != "" {
+		from = at.node
+	}
+	if err := c.whenSettled(q, m, before, from, func(place) error {
+		switch now := c.nodeOf(id); {
+		case res.Err() == nil && left != "" && (now == "" || now == at.node):
+			return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
+		case !again():
+			at.answered(q, id, res)
+			return nil
+		}
+		l, err := c.lineOf(m)
+		if err != nil {
+			return err
+		}
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
+	}); err != nil {
+		q.Fail(nil, err)
+	}
+}
+
 // latch does something when all is answered that it waits for, once.
 type latch struct {
 	left atomic.Int32
