@@ -19,6 +19,8 @@
 // when a hub refuses them because their node is away, and what is written later about their session waits behind them.
 // In version 2 of the protocol the answer to a prompt says only that its turn has
 // begun: a turn that the gateway knows nothing more of is ended with an error.
+// Of a session that cannot be attached to again, as one that was terminated meanwhile, its log says how the prompts ended, as
+// far as that can be read.
 // When a client deletes a session, this one or another, what was still to be told
 // of it went with it: its turn is ended with an error, and so are its prompts.
 //

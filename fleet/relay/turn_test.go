@@ -42,10 +42,17 @@ func TestTurn_OfVersionTwo(t *testing.T) {
 		"it has lost the session": {func(w *world, _ *editor) {
 			w.set("a", true)
 			two := w.dialed("a")
-			for _, method := range []string{"session/resume", "_sandboxagent/session/get"} { // the second may know more of one that has ended
+			for _, method := range []string{"session/resume", "_sandboxagent/session/get"} {
 				two.hub <- acp.NewError(two.takes(method).ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
 			}
 		}, []string{online, ended, "mine ended not_found"}},
+		"it has terminated the session": {func(w *world, _ *editor) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.hub <- acp.NewError(two.takes("session/resume").ID(), acp.Errorf(acp.CodeResourceNotFound, "it has ended"))
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"ended"}`)
+			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[{"seq":5,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"cancelled"}}}}],"hasMore":false}`)
+		}, []string{online, "s is idle cancelled", "mine ended "}},
 		"another node has it": {func(w *world, _ *editor) {
 			w.g.Owned(went("a", "b", 2, 1))
 			w.dialed("b").resumed()

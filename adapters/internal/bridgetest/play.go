@@ -462,7 +462,7 @@ func (p *Play) Add(id schema.SessionID) *PlaySession {
 
 // End notes that a session is about to end. The caller holds Mu.
 func (p *Play) End(s *PlaySession) {
-	s.Closing = true
+	s.Closing, s.leaves = true, false
 	for _, one := range p.Open(s) {
 		one.Loose = true
 	}

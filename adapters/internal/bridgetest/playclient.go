@@ -56,9 +56,12 @@ func (p *Play) ClientEvents(prompt func(rng *rand.Rand, s *PlaySession)) []PlayE
 		p.Client("close", 1, func(_ *rand.Rand, s *PlaySession) { p.EndSession("session/close", s) }),
 		p.Client("delete and load", 1, func(_ *rand.Rand, s *PlaySession) {
 			p.Mu.Lock()
-			s.leaves = !s.Closing // else it may be opened before it is deleted
+			here := !s.Closing // else it may be opened before it is deleted
 			p.Mu.Unlock()
 			p.EndSession("session/delete", s)
+			p.Mu.Lock()
+			s.leaves = here
+			p.Mu.Unlock()
 			p.opens(s)
 		}),
 		p.Client("new", 1, func(*rand.Rand, *PlaySession) { p.OpenSession("session/new", nil) }),
