@@ -45,7 +45,7 @@ def test_whatever_is_cut_each_frame_comes_once_and_in_order(version: AcpVersion,
 def test_who_waits_for_the_state_is_told_it_and_others_are_not_told_it_twice(asked: bool) -> None:
     position = Position(2, True, 0)
     assert [position.fresh(4), position.fresh(5)] == [True, True]
-    position.whole()
+    position.state(5)
     assert position.go_on(asked) == 5
     assert position.fresh(5) == asked  # the state
     assert position.fresh(6) and position.after == 6

@@ -236,7 +236,7 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
         await sends[-1]
 
     monkeypatch.setattr(g, "notify", notify, raising=False)
-    monkeypatch.setattr(g, "left", False, raising=False)
+    monkeypatch.setattr(g, "left", fails, raising=False)
     g.prompts.add("s", [], lambda: asyncio.sleep(0))
     _, future = await g.asked.get()
     cancel = asyncio.ensure_future(g.prompts.cancel("s"))
@@ -244,7 +244,7 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
         await asyncio.sleep(0)
     if fails:
         sends[0].set_exception(ConnectionLostError("lost"))
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(NotConnectedError):
             await cancel
     future.set_exception(ConnectionLostError("lost"))
     for _ in range(50):

@@ -81,7 +81,8 @@ class Scripted:
         elif method == "_sandboxagent/session/pending":
             answer({"pending": []})
         elif method == "_sandboxagent/session/get":
-            self.look(socket, m, lambda: answer({"state": "running" if self.runs else "idle"}))
+            state: Callable[[], None] = lambda: answer({"state": "running" if self.runs else "idle"})
+            state() if self.socket is not socket else self.look(socket, m, state)  # who is about to attach again asks about no prompt
         elif method == "_sandboxagent/session/events":
             after = params["after"]
             self.look(socket, m, lambda: answer({"events": [{"seq": after + 1 + i, "message": message} for i, (message, _) in enumerate(self.log[after:])]}))

@@ -1,4 +1,4 @@
-import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type Session, type SessionMcpServer, type Turn } from "sandbox-agent";
+import { AcpRpcError, ConnectionLostError, META, NotConnectedError, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type Session, type SessionMcpServer, type Turn } from "sandbox-agent";
 import type { Attached } from "../state/attached.js";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
@@ -213,7 +213,8 @@ export class Conversation extends Store<ConversationState> {
       if (opening !== this.#opening) return;
       this.#reading = undefined;
       const gone = error instanceof ProblemError && error.status === 404;
-      this.patch({ phase: "failed", problem: gone ? "The gateway does not know this session. It may have been deleted." : messageOf(error) });
+      if (gone) for (const { blocks } of this.get().queue.toReversed()) this.write(blocks); // nothing of that can be sent, or is shown, but what is being written is
+      this.patch({ ...(gone ? { queue: [] } : {}), phase: "failed", problem: gone ? "The gateway does not know this session. It may have been deleted." : messageOf(error) });
     }
   }
 
@@ -489,6 +490,12 @@ export class Conversation extends Store<ConversationState> {
     return true;
   }
 
+  /** What would be gone with the page: what waits here, behind what a broken connection has not taken. */
+  get unsent(): readonly Prompt[] {
+    const own = this.#client?.state === "open" ? undefined : this.#transcript.unconfirmed;
+    return [...(own ? [own] : []), ...this.get().queue.map(({ blocks }) => blocks)];
+  }
+
   unqueue(id: number): Waiting | undefined {
     const found = this.get().queue.find((w) => w.id === id);
     const queue = this.get().queue.filter((w) => w.id !== id);
@@ -537,7 +544,12 @@ export class Conversation extends Store<ConversationState> {
     };
     turn.then(
       (done) => over({ result: { stopReason: done.stopReason, usage: done.usage ?? null } }),
-      (error: unknown) => over({ error: { message: messageOf(error), ...(error instanceof AcpRpcError ? { code: error.code } : {}) } }, error instanceof TurnInterruptedError),
+      (error: unknown) => {
+        // It has not arrived, as far as anybody knows: its words are not lost.
+        const shown = () => this.rows.get().rows.some(({ item }) => item.kind === "user" && wordsOf(item.blocks) === wordsOf(blocks));
+        if (this.#own === turn ? this.#transcript.unconfirmed && (error instanceof NotConnectedError || error instanceof ConnectionLostError) : !shown()) this.write(blocks);
+        over({ error: { message: messageOf(error), ...(error instanceof AcpRpcError ? { code: error.code } : {}) } }, error instanceof TurnInterruptedError);
+      },
     );
   }
 

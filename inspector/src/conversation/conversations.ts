@@ -53,7 +53,7 @@ export class Conversations {
     if (this.#client) void conversation.open(this.#client);
     for (const [old, other] of this.#all) {
       if (this.#all.size <= maxFollowed) break;
-      if (other.get().queue.length > 0) continue; // it still has something to send
+      if (other.unsent.length > 0) continue; // it still has something to send
       this.#all.delete(old);
       this.waiting.drop(old);
       void other.dispose();
@@ -87,8 +87,8 @@ export class Conversations {
   /** Writes what is not sent into the storage. False says that the page would take something with it. */
   save(): boolean {
     for (const [id, conversation] of this.#all) {
-      const { queue } = conversation.get();
-      if (queue.length > 0) this.waiting.put(id, queue.map(({ blocks }) => blocks));
+      const { unsent } = conversation;
+      if (unsent.length > 0) this.waiting.put(id, unsent);
       else this.waiting.drop(id);
     }
     return [this.drafts.save(), this.waiting.save()].every(Boolean);
@@ -96,13 +96,13 @@ export class Conversations {
 
   /** Whether prompts wait in this page: nobody sends them when it is closed. */
   get unsent(): boolean {
-    return [...this.#all.values()].some((c) => c.get().queue.length > 0);
+    return [...this.#all.values()].some((c) => c.unsent.length > 0);
   }
 
   /** Lets go of a session. What waits for its turn here becomes what is being written. */
   async forget(id: string): Promise<void> {
     const conversation = this.#all.get(id);
-    for (const waiting of conversation?.get().queue.toReversed() ?? []) conversation?.write(waiting.blocks);
+    for (const blocks of conversation?.unsent.toReversed() ?? []) conversation?.write(blocks);
     this.#all.delete(id);
     this.waiting.drop(id);
     this.forgotten.more();

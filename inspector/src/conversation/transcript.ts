@@ -78,9 +78,9 @@ export class Transcript {
     return this.#turnBegan !== undefined;
   }
 
-  /** Whether the session has not told of a prompt of this page. */
-  get unconfirmed(): boolean {
-    return this.#own !== undefined;
+  /** A prompt of this page of which the session has not told. */
+  get unconfirmed(): readonly ContentBlock[] | undefined {
+    return this.#own?.blocks;
   }
 
   /** Whether what is told of a session belongs to this one: it is the session, or a subagent of it. */

@@ -6,6 +6,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -34,6 +35,9 @@ class Host(Protocol):
     def _goes_on(self) -> bool:
         """Whether there is a connection, or one is being made."""
 
+    async def _joins(self, wire: Wire, session_id: str) -> None:
+        """Notes that the client is attached to the session, as the gateway attaches who sends a prompt."""
+
     def _after(self, session_id: str) -> int | None:
         """The newest event of the session so far; None when the client is not attached to it."""
 
@@ -53,12 +57,12 @@ class Prompt:
     session_id: str
     turn: Turn
     params: dict[str, Any]
-    start_after: int  # the newest event of the session before it
     phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
     sight: Literal["all", "anew", "left", "deleted"] = "all"  # see Prompts
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
     gone: bool = False  # it was sent at least once
-    floor: int = 0  # of version 1: the events up to this one came before it was sent
+    start_after: int = 0  # the newest event of the session before it was sent
+    floor: int = 0  # the events up to this one are not its own, or came before
     cancels: int = 0  # sent behind it
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
@@ -119,7 +123,7 @@ class Prompts:
         self._count += 1
         name = f"{self._names}-{self._count}"
         params = {"sessionId": session_id, "prompt": blocks, "_meta": {META: {"promptId": name}}}
-        prompt = Prompt(name, session_id, Turn(self._version, session_id, cancel), params, self._host._after(session_id) or 0)
+        prompt = Prompt(name, session_id, Turn(self._version, session_id, cancel), params)
         self._open[name] = prompt
         self._order.setdefault(session_id, []).append(prompt)
         self._host._spawn(self._run(prompt))
@@ -143,9 +147,9 @@ class Prompts:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
         prompt = self._open.get(str(ended.get("promptId")))
         if prompt is None:
-            if ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED):  # older gateways say it by the code alone, and not always
+            if began(ended):
                 self._free(str(ended.get("sessionId")))
-            return False
+            return str(ended.get("promptId")).startswith(self._names)  # of an own one the end was told
         if ended.get("began") is not False and ("error" not in ended or prompt.phase == "begun"):
             self._begin(prompt)
         # In version 2 the session's state may follow, unless the prompt never began.
@@ -186,18 +190,22 @@ class Prompts:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
                 wire = await self._host._connected()
-                if all(prompt.sent.is_set() for prompt in cancel.asked):  # else they went with a connection, and are sent again
-                    break
-            for prompt in cancel.asked:
-                prompt.cancels += 1  # the connection may be lost before it is said to be sent
-            try:
-                await wire.notify("session/cancel", {"sessionId": cancel.session_id})
-            except BaseException as e:
+                if not all(prompt.sent.is_set() for prompt in cancel.asked):
+                    continue  # they went with a connection, and are sent again
                 for prompt in cancel.asked:
-                    prompt.cancels -= 1
-                if isinstance(e, ConnectionLostError) and wire.left:
-                    raise NotConnectedError("the client was disconnected") from e
-                raise
+                    prompt.cancels += 1  # the connection may be lost before it is said to be sent
+                try:
+                    return await wire.notify("session/cancel", {"sessionId": cancel.session_id})
+                except BaseException as e:
+                    for prompt in cancel.asked:
+                        prompt.cancels -= 1
+                    if not isinstance(e, ConnectionLostError):
+                        raise
+                    if wire.left:
+                        raise NotConnectedError("the client was disconnected") from e
+                    await wire.closed.wait()
+                    if not self._host._goes_on():
+                        raise
         finally:
             self._cancels.remove(cancel)
             cancel.done.set()
@@ -268,6 +276,12 @@ class Prompts:
         else:
             self._free(session_id)
 
+    def again(self, session_id: str, up_to: int) -> None:
+        """What the session has said up to an event comes again: an own prompt's words, too."""
+        for prompt in self._order.get(session_id, []):
+            if prompt.gone:
+                prompt.lost, prompt.floor = True, max(prompt.floor, up_to)
+
     def reopened(self, session_id: str) -> None:
         """The application has opened the session anew."""
         self._see(session_id, "anew")
@@ -295,16 +309,11 @@ class Prompts:
 
     def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any], seq: float) -> None:
         """Gives an update to its turn, when that is one of this client's."""
-        if self._version == 1:
-            if update["sessionUpdate"] == "user_message_chunk" and meta_of(update).get("prompt") is True and not (prompt and prompt.lost):
-                self._others.add(session_id)
-            if prompt is not None and (not prompt.gone or seq <= prompt.floor):
-                return
-            ours = session_id not in self._others
-        else:
-            ours = prompt is not None and prompt.phase == "begun"
-        if prompt is None:
+        if self._version == 1 and update["sessionUpdate"] == "user_message_chunk" and meta_of(update).get("prompt") is True and not (prompt and prompt.lost):
+            self._others.add(session_id)
+        if prompt is None or not prompt.gone or seq <= prompt.floor:
             return
+        ours = session_id not in self._others if self._version == 1 else prompt.phase == "begun"
         if ours:
             prompt.heard = self._version == 1
             prompt.turn._push(update)
@@ -348,9 +357,15 @@ class Prompts:
     async def _turn(self, prompt: Prompt) -> _End:
         while True:
             wire = await self._connected_for(prompt)
+            if self._host._after(prompt.session_id) is None:
+                with suppress(ConnectionLostError):
+                    await self._host._joins(wire, prompt.session_id)
+                wire = await self._connected_for(prompt)
             if (first := self._before(prompt)) is not None:
                 await first.wait()
                 continue
+            if not prompt.gone:
+                prompt.start_after = self._host._after(prompt.session_id) or 0
             prompt.gone = True
             prompt.floor = self._host._newest(prompt.session_id)
             try:
@@ -424,7 +439,7 @@ class Prompts:
                     prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
-                begun, ended, seq = await self._find(prompt, wire)
+                begun, ended, seq, expired = await self._find(prompt, wire)
                 backoff.reset()
                 if begun and self._version == 2:
                     self._begin(prompt, f"sa.{begun}")
@@ -440,7 +455,7 @@ class Prompts:
                         return {"result": {"stopReason": "cancelled"}} if not active and prompt.cancels and self._sent_behind(prompt) else None
                     if ended is None and not active:
                         if received:
-                            raise _interrupted()
+                            raise expired or _interrupted()
                         received = True  # an earlier connection may have brought it just now
                         continue
                     if ended is None:
@@ -468,8 +483,8 @@ class Prompts:
             raise RpcError(NOT_FOUND, f"the session {prompt.session_id} was deleted: how its turn ended is not told any more", None)
         return None
 
-    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, and the event of that. Fails when it may be among those that are no longer kept."""
+    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, RpcError | None]:
+        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
         begun: int | None = None
         expired: RpcError | None = None
         after = prompt.start_after
@@ -489,14 +504,19 @@ class Prompts:
                 if message.get("method") == "session/prompt" and meta_of(params).get("promptId") == prompt.id:
                     begun = after
                 if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
-                    return begun, params, after
+                    return begun, params, after, None
             if page.get("hasMore"):
                 continue
             if expired is None or begun is not None:
-                return begun, None, after
+                return begun, None, after, None
             if not prompt.heard and prompt.response is None:
                 raise expired
-            return 0, None, after  # it had begun before, and is one of those
+            return 0, None, after, expired  # it had begun before, and is one of those
+
+
+def began(ended: dict[str, Any]) -> bool:
+    """Whether the turn began. Older gateways say it by the code of the error alone, and not always."""
+    return bool(ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED))
 
 
 def _is_bare(e: RpcError) -> bool:

@@ -17,7 +17,7 @@ from .errors import ConnectionLostError, ProblemError, RpcError
 SUBPROTOCOL = "acp.sandboxagent.dev"
 MAX_MESSAGE = 256 << 20  # bytes of one message, far above what a gateway sends
 OPEN_TIMEOUT = 20.0  # seconds, for the handshake
-BEGINNING = ("initialize", "session/resume", "_sandboxagent/session/pending")  # the methods with which a connection begins, also one that takes the place of another
+BEGINNING = ("initialize", "session/resume", "_sandboxagent/session/get", "_sandboxagent/session/pending")  # the methods with which a connection begins, also one that takes the place of another
 PING_TIMEOUT = 45.0  # seconds until a silent gateway is taken for gone
 LAST_WORD = 1.0  # seconds that who gives a request up waits until the gateway is told so; it is told later, too
 

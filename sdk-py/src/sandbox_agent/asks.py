@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._wire import Wire
 from .errors import ConnectionLostError, SandboxAgentError
+from .session import meta_of
 from .versions import PermissionOption
 
 MAX_ANSWERED = 1024  # answers kept, in case they have not arrived; the oldest leave
@@ -161,6 +162,10 @@ class Asks:
     def open(self) -> list[Ask]:
         return [ask for ask in self._known.values() if ask.open]
 
+    def open_in(self, session_id: str) -> list[Ask]:
+        """Those of a session, and of its subagents."""
+        return [ask for (of, _), ask in self._known.items() if ask.open and of == session_id]
+
     async def inbox(self) -> AsyncIterator[Ask]:
         """The requests that are open, then those that come, until the client is closed."""
         queue: asyncio.Queue[Ask | None] = asyncio.Queue()
@@ -186,7 +191,7 @@ class Asks:
         """A request that came on a connection, perhaps not for the first time."""
         params = message.get("params") or {}
         self._count += 1
-        key = (str(params.get("sessionId", "")), seq if seq is not None else f"without {self._count}")
+        key = (str(meta_of(params).get("rootSessionId") or params.get("sessionId", "")), seq if seq is not None else f"without {self._count}")
         ask = self._known.get(key)
         known = ask is not None
         if ask is None:
@@ -212,10 +217,16 @@ class Asks:
             if ask in asked and ask.open and seq not in still:
                 self._end(ask)
 
+    def lost(self, wire: Wire) -> None:
+        """Ends the requests of a connection that have no place in a session: they are not asked again."""
+        for (_, seq), ask in list(self._known.items()):
+            if ask.open and ask._wire is wire and isinstance(seq, str):
+                self._end(ask)
+
     def leave(self, of: Callable[[str], bool]) -> None:
         """Ends the requests of sessions that the client is told nothing more of. Who opens one again is asked again."""
         for key, ask in list(self._known.items()):
-            if of(ask.session_id):
+            if of(key[0]):
                 del self._known[key]
                 if ask.open:
                     self._end(ask)

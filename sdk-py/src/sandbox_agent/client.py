@@ -7,12 +7,13 @@ import functools
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
 from ._position import Position
-from ._prompts import CANCELLED, ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts
+from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
 from ._tasks import OF_OTHERS, end
 from ._wire import SUBPROTOCOL, Wire, open_socket
 from .activity import Activity
@@ -28,7 +29,7 @@ from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
 NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
 UNKNOWN_METHOD = -32601  # the code of the error about a method that the other end does not have
-MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks
+OVER = ("closed", "ended")  # states in which nobody follows a session
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
@@ -39,13 +40,13 @@ NoticeListener: TypeAlias = Callable[[str, "dict[str, Any]"], None]
 class _Attached:
     """What a session needs on a new connection."""
 
-    cwd: str
-    params: dict[str, Any]
     position: Position
     activity: Activity | None  # in version 2
+    cwd: str | None = None  # None: as it is
+    params: dict[str, Any] = field(default_factory=dict)
     turn_at: int = 0  # in version 1: the newest event that said whose turn it is
     newest: int = 0  # the newest event that there was when the client was attached last
-    opening: bool = False  # in version 2: the client has asked to open it, and was not told the state, which ends what was
+    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 
 
 class SandboxAgent:
@@ -93,7 +94,6 @@ class SandboxAgent:
         self._closed = False
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, _Attached] = {}
-        self._children: dict[str, str] = {}  # the session that a subagent belongs to, by the subagent's
         self._prompts = Prompts(acp_version, self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asks = Asks(self._spawn)
@@ -122,7 +122,6 @@ class SandboxAgent:
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
         self._asks.leave(lambda _: True)
         self._attached.clear()
-        self._children.clear()
         if connection is not None and not connection.done():
             connection.cancel()
         if live is not None:
@@ -219,6 +218,7 @@ class SandboxAgent:
         if self._live is not wire:
             return
         self._live = None
+        self._asks.lost(wire)
         if not self._reconnect:
             self._gave_up(ConnectionLostError(f"the connection has ended: {wire.error or 'the gateway closed it'}"))
             return
@@ -259,36 +259,54 @@ class SandboxAgent:
         if known is None:
             return
         attached: _Attached = known
-        asked = [ask for ask in self._asks.open() if self._of(ask.session_id) is attached]  # its subagents' too
+        asked = self._asks.open_in(session_id)
         try:
+            info = await self._info_of(wire, session_id)
+            if info and info["state"] in OVER:  # to resume it would open it again; its prompts look at its events
+                return self._gone(session_id, info.get("ended") or {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""})
             self._attached_to(session_id, meta_of(await self._resumed(wire, session_id, attached)))
             if asked:
                 page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
         except ConnectionLostError:
             pass  # the next connection does it
-        except RpcError as e:
-            self._left(session_id)  # it was deleted, or has ended, meanwhile
+        except RpcError as e:  # it was deleted meanwhile, or cannot be followed any more
             self._prompts.fail_of(session_id, e)
+            self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if e.code == NOT_FOUND else None)
+
+    def _gone(self, session_id: str, data: dict[str, Any] | None) -> None:
+        """A session has ended while there was no connection, or cannot be followed any more."""
+        self._left(session_id)
+        if data is not None:
+            self._notify(ENDED, {"sessionId": session_id, "data": data})
+
+    async def _info_of(self, wire: Wire, session_id: str) -> dict[str, Any] | None:
+        """What the gateway says of a session; None when it does not, of which what follows tells why."""
+        try:
+            info: dict[str, Any] = await self._patiently(lambda: wire.request("_sandboxagent/session/get", {"sessionId": session_id}))
+            return info
+        except RpcError:
+            return None
 
     async def _resumed(self, wire: Wire, session_id: str, attached: _Attached) -> Any:
         """Attaches to a session right behind what came of it, or with the oldest event that is kept."""
         own = meta_of(attached.params)
         while True:
             first = attached.position.after + 1
-            after = attached.position.go_on(attached.opening)  # before the newest, where that may have come in part
+            if attached.opening is not None:
+                attached.opening = math.inf
+            after = attached.position.go_on(attached.opening is not None)  # before the newest, where that may have come in part
             try:
-                return await self._patiently(functools.partial(wire.request, "session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": after})))
+                return await self._patiently(functools.partial(wire.request, "session/resume", _with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})))
             except RpcError as e:
                 oldest = e.oldest_kept
                 if oldest is None or oldest <= after + 1:
                     raise
             attached.position = self._position(oldest - 1)
-            attached.opening = self.acp_version == 2  # the state is told anew
+            attached.opening = math.inf if self.acp_version == 2 else None  # the state is told anew
             if attached.activity is not None:
                 attached.activity._restart()
-            for notice in list(self._notices):
-                self._tell(notice, EXPIRED, {"sessionId": session_id, "firstSeq": min(first, oldest - 1), "lastSeq": oldest - 1})
+            self._notify(EXPIRED, {"sessionId": session_id, "firstSeq": min(first, oldest - 1), "lastSeq": oldest - 1})
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Asks again what was refused for a reason that goes away."""
@@ -395,32 +413,40 @@ class SandboxAgent:
         return await self._open_session("session/resume", session_id, cwd, after, mcp_servers, meta)
 
     async def _open_session(self, method: str, session_id: str, cwd: str | None, after: int | None, mcp_servers: Sequence[McpServer], meta: Mapping[str, Any] | None) -> Session:
-        params = _with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": [*mcp_servers]}, after=after, **(meta or {}))
+        cwd = cwd or await self._cwd(session_id)
         known = self._attached.get(session_id)
         load = method == "session/load"
-        attached = self._attached[session_id] = _Attached(params["cwd"], _kept(params), self._position(after or 0), self._new_activity(session_id))
-        if self.acp_version == 2:
-            attached.opening = True
-            if load:
-                method, params = "session/resume", {**params, "replayFrom": {"type": "start"}}
-            elif known is not None:
-                attached.activity = known.activity
+        begins = after if after is not None or load or known is None else known.position.after  # who has it open goes on behind what came
+        params = _with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
+        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=_kept(params), opening=None if self.acp_version == 1 else math.inf if known is None or begins is None else begins)
+        if known is not None and (begins or 0) < known.position.after:
+            known.position.again(functools.partial(self._comes_again, session_id, known.activity))
+        if load and self.acp_version == 2:
+            method, params = "session/resume", {**params, "replayFrom": {"type": "start"}}
+        self._attached[session_id] = attached
         try:
             result = await self._request(method, params, repeat="node")
+            if self._attached.get(session_id) is attached:
+                told = meta_of(result)
+                if begins is None and self.acp_version == 1 and attached.position.after < told.get("seq", 0):
+                    attached.position = self._position(told["seq"])
+                self._attached_to(session_id, told)  # behind the prompts that came again
+            return Session(self, session_id, result)
         except BaseException:
-            if known is None:
-                self._left(session_id)
-            else:
-                if load and self.acp_version == 1:
-                    known.position = attached.position  # what came again was wanted again
-                self._attached[session_id] = known
-            self._prompts.reopened(session_id)  # the gateway may have done it
+            if self._attached.get(session_id) is attached:
+                if known is None:
+                    self._left(session_id)
+                else:
+                    self._attached[session_id] = replace(known, position=attached.position)
             raise
-        told = meta_of(result)
-        self._attached_to(session_id, told)  # behind the prompts that came again
-        session = self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
-        self._prompts.reopened(session_id)
-        return session
+        finally:
+            self._prompts.reopened(session_id)  # also where it failed, the gateway may have done it
+
+    def _comes_again(self, session_id: str, activity: Activity | None, up_to: int) -> None:
+        """What the session has said up to an event begins to come once more."""
+        if activity is not None:
+            activity._restart()
+        self._prompts.again(session_id, up_to)
 
     async def _cwd(self, session_id: str) -> str:
         """The directory of a session. Whatever goes wrong must not open it in another one."""
@@ -453,34 +479,34 @@ class SandboxAgent:
                 session_id = str(result.get("sessionId"))
                 # What was said before it is not new; in version 1 a new session has said nothing.
                 seq = meta_of(result).get("seq") if self.acp_version == 2 or method == "session/fork" else 0
-                self._attached[session_id] = _Attached(params["cwd"], _kept(params), self._position(seq or 0), self._new_activity(session_id))
+                self._attached[session_id] = replace(self._begun(session_id, seq or 0), cwd=params["cwd"], params=_kept(params))
 
         result = await self._request(method, params, repeat="undone", answered=answered)
         return Session(self, result["sessionId"], result)
 
-    def _opened(self, session_id: str, attached: _Attached, result: dict[str, Any], after: int) -> Session:
-        if self.acp_version == 1 and attached.position.after < after:
-            attached.position = self._position(after)
-        self._attached[session_id] = attached
-        return Session(self, session_id, result)
+    def _begun(self, session_id: str, after: int) -> _Attached:
+        """A session of which nothing has come behind an event."""
+        return _Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
+
+    async def _joins(self, wire: Wire, session_id: str) -> None:
+        """The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too."""
+        if session_id in self._attached:
+            return
+        info = await self._info_of(wire, session_id)
+        if info and info["state"] not in OVER and session_id not in self._attached:
+            self._attached[session_id] = self._begun(session_id, info["eventCount"])
 
     def _position(self, after: int) -> Position:
         return Position(self.acp_version, self._parts, after)
 
-    def _new_activity(self, session_id: str) -> Activity | None:
-        return Activity(session_id) if self.acp_version == 2 else None
-
     def _left(self, session_id: str) -> None:
         """The client is attached to the session no more."""
-        self._asks.leave(lambda session: self._children.get(session, session) == session_id)
+        self._asks.leave(lambda session: session == session_id)
         self._attached.pop(session_id, None)
-        for child, of in list(self._children.items()):
-            if of == session_id:
-                del self._children[child]
 
-    def _of(self, session_id: str, root: Any = None) -> _Attached | None:
-        """The session that an event belongs to: a subagent's are its session's. The message names that as `root`; with an older gateway it was announced."""
-        return self._attached.get(session_id) or self._attached.get(root if isinstance(root, str) else self._children.get(session_id, ""))
+    def _of(self, params: Mapping[str, Any]) -> _Attached | None:
+        """The session that an event belongs to: a subagent's are its session's, which the message names."""
+        return self._attached.get(str(params.get("sessionId"))) or self._attached.get(str(meta_of(params).get("rootSessionId")))
 
     def _after(self, session_id: str) -> int | None:
         attached = self._attached.get(session_id)
@@ -520,23 +546,25 @@ class SandboxAgent:
         except RpcError as error:
             if error.code != NOT_FOUND:  # which is also what a repeated request is told whose first answer was lost
                 raise
-        self._left(session_id)
+            self._left(session_id)
 
     async def detach_session(self, session_id: str) -> None:
         """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
-        await self._last("_sandboxagent/session/detach", session_id)
-        self._left(session_id)
-        self._prompts.detached(session_id)
+        await self._last("_sandboxagent/session/detach", session_id, self._prompts.detached)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""
         result: dict[str, Any] = await self._last("_sandboxagent/session/terminate", session_id)
-        self._left(session_id)
         return result
 
-    async def _last(self, method: str, session_id: str) -> Any:
+    async def _last(self, method: str, session_id: str, left: Callable[[str], None] = lambda _: None) -> Any:
         """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
-        return await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
+        before = self._attached.get(session_id)
+        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
+        if self._attached.get(session_id) is before:  # else it was opened again behind that
+            self._left(session_id)
+            left(session_id)
+        return result
 
     # -- prompts
 
@@ -608,11 +636,9 @@ class SandboxAgent:
             params = {}
         if method == "session/update" and not _is_update(params):
             params = {**params, "update": None}  # only its place is noted
-        self._note_child(params)
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
-                own = meta_of(params)
-                attached, seq = self._of(str(params.get("sessionId")), own.get("rootSessionId")), own.get("seq")
+                attached, seq = self._of(params), meta_of(params).get("seq")
                 if attached is not None and isinstance(seq, int):
                     attached.position.asked(seq)
                 self._asks.take(wire, message, seq)
@@ -627,29 +653,25 @@ class SandboxAgent:
         self._note_turn(method, params)
         if method == "session/update":
             if params.get("update"):
-                self._update(str(params.get("sessionId")), params["update"], meta_of(params))
+                self._update(params)
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
         if method == ENDED and (params.get("data") or {}).get("reason") == "deleted":  # by whichever client
             self._left(str(params.get("sessionId")))
             self._prompts.deleted(str(params.get("sessionId")))
+        self._notify(method, params)
+
+    def _notify(self, method: str, params: dict[str, Any]) -> None:
         for notice in list(self._notices):
             self._tell(notice, method, params)
 
-    def _note_child(self, params: dict[str, Any]) -> None:
-        """Notes whose subagent a session is: the gateway says it also of one that was announced before the client came."""
-        child, root = params.get("sessionId"), meta_of(params).get("rootSessionId")
-        if self._parts and isinstance(child, str) and isinstance(root, str) and root in self._attached and child not in self._attached and len(self._children) < MAX_CHILDREN:
-            self._children[child] = root
-
-    def _update(self, session_id: str, update: dict[str, Any], own: Mapping[str, Any]) -> None:
-        attached = self._of(session_id, own.get("rootSessionId")) if self._parts else None
-        if attached is not None and update["sessionUpdate"] == "subagent_update" and "sessionId" in update and len(self._children) < MAX_CHILDREN:
-            self._children[str(update["sessionId"])] = self._children.get(session_id, session_id)
+    def _update(self, params: dict[str, Any]) -> None:
+        session_id, update = str(params.get("sessionId")), params["update"]
+        attached = self._of(params)
         activity = attached.activity if attached else None
         changed = activity is not None and activity._take(session_id, update)
-        seq = own.get("seq")
+        seq = meta_of(params).get("seq")
         self._prompts.update(session_id, update, seq if isinstance(seq, int) else math.inf)
         for listener in list(self._updates):
             self._tell(listener, session_id, update)
@@ -673,7 +695,7 @@ class SandboxAgent:
         """Notes an event that says whose turn it is."""
         update = params.get("update") or {}
         begins = update.get("sessionUpdate") == "user_message_chunk" and meta_of(update).get("prompt") is True
-        if begins or (method == TURN_ENDED and (params.get("error") or {}).get("code") != CANCELLED):  # else it never began
+        if begins or (method == TURN_ENDED and began(params)):  # else it never began
             attached, seq = self._attached.get(str(params.get("sessionId"))), meta_of(params).get("seq")
             if attached is not None and isinstance(seq, int):
                 attached.turn_at = seq
@@ -681,16 +703,16 @@ class SandboxAgent:
     def _fresh(self, params: dict[str, Any]) -> bool:
         """Notes how far the session has come; False for what came before the connection was replaced."""
         session_id = str(params.get("sessionId"))
-        own = meta_of(params)
-        attached, seq = self._of(session_id, own.get("rootSessionId")), own.get("seq")
+        attached, seq = self._of(params), meta_of(params).get("seq")
         if attached is None or not isinstance(seq, int):
             return True
-        if not attached.position.fresh(seq):
-            return False
-        if attached.opening and session_id in self._attached and (params.get("update") or {}).get("sessionUpdate") == "state_update":
-            attached.opening = False
-            attached.position.whole()
-        return True
+        asked = attached.opening is not None and seq <= attached.opening
+        if self.acp_version == 2 and session_id in self._attached and (params.get("update") or {}).get("sessionUpdate") == "state_update" and (asked or seq < attached.position.after):
+            if asked:
+                attached.opening = None
+            attached.position.state(seq)
+            return True
+        return attached.position.fresh(seq)
 
 
 async def _next(backoff: Backoff, wire: Wire) -> bool:

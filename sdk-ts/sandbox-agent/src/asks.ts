@@ -10,7 +10,7 @@ const maxKept = 1024;
 /** A request that a handler has been given. */
 interface Asked {
   readonly key: string;
-  readonly sessionId: string;
+  readonly sessionId: string; // of a subagent the one that it is in
   readonly seq: unknown;
   readonly answer: Promise<unknown>;
   readonly controller: AbortController;
@@ -44,9 +44,9 @@ export class Asks<V extends AcpVersion> {
     };
   }
 
-  /** What handlers were given for sessions. */
-  asked(of: (sessionId: string) => boolean): Asked[] {
-    return [...this.#running.values()].filter((one) => of(one.sessionId));
+  /** What handlers were given for a session, or for all. */
+  asked(sessionId?: string): Asked[] {
+    return [...this.#running.values()].filter((one) => one.sessionId === (sessionId ?? one.sessionId));
   }
 
   /** Tells handlers that nobody waits for their answer any more. */
@@ -93,8 +93,8 @@ export class Asks<V extends AcpVersion> {
 
   /** A form can be asked outside of sessions. */
   async #ask<T>(request: { sessionId?: string }, signal: AbortSignal, closing: () => boolean, cancelled: T, run: (signal: AbortSignal) => Promise<Answer<T>>): Promise<T> {
-    const seq = metaOf(request).seq;
-    const sessionId = request.sessionId ?? "";
+    const { seq, rootSessionId } = metaOf(request);
+    const sessionId = String(rootSessionId ?? request.sessionId ?? "");
     const key = `${sessionId} ${seq === undefined ? `without ${++this.#unnumbered}` : String(seq)}`;
     const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     for (;;) {

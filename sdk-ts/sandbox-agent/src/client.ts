@@ -1,8 +1,8 @@
 import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStream, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
-import { Api, type RequestOptions, type Token } from "./api.js";
+import { Api, type RequestOptions, type SessionInfo, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
-import { open, type Connection, type Speak } from "./connection.js";
+import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { asError, forNode, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
@@ -53,17 +53,14 @@ export interface SandboxAgentClientOptions<V extends AcpVersion = 1> {
 
 /** What a session that this client is attached to needs on a new connection. */
 interface Attached {
-  readonly cwd: string;
+  readonly cwd: string | undefined; // undefined: as it is
   readonly params: Record<string, unknown>; // mcpServers, additionalDirectories, _meta
   position: Position;
   readonly activity: Activity | undefined; // in version 2
   turnAt: number; // in version 1: the newest event that said whose turn it is
   newest: number; // the newest event that there was when the client was attached last
-  opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
+  opening: number | undefined; // in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 }
-
-/** Subagents whose session is known, of all sessions; what others of older gateways say may come twice when the connection breaks. */
-const maxChildren = 4096;
 
 /**
  * A client of one gateway: its agents by ACP, its machine by HTTP.
@@ -78,12 +75,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly acpVersion: V;
   readonly #options: SandboxAgentClientOptions<V>;
   readonly #url: string;
+  readonly #transport: "http" | "inline" | "websocket";
   readonly #ended = new AbortController();
   readonly #asks = new Asks<V>();
   readonly #prompts: Prompts;
   readonly #parts: boolean; // an event may be several frames: in version 2, and for who knows subagents
   readonly #attached = new Map<string, Attached>();
-  readonly #children = new Map<string, string>(); // the session that a subagent belongs to, by the subagent's
   readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
   readonly #activities = new Listeners<Activity>();
   readonly #notices = { // by what the gateway's own notifications are called
@@ -113,6 +110,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#prompts = new Prompts(this.acpVersion);
     this.#parts = this.acpVersion === 2 || Boolean((options.capabilities as Acp<1, "ClientCapabilities"> | undefined)?.subagents);
     this.#options = options;
+    this.#transport = options.transport ?? (typeof document === "undefined" ? "http" : "websocket");
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.url("v2/rpc").href;
     follow(this.#ended.signal, follow(options.signal, () => void this.disconnect()));
@@ -172,7 +170,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#useless = undefined;
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
-    connection.catch((error: unknown) => this.#failed(connection, asError(error)));
+    this.#watch(connection);
     return (await connection).hello;
   }
 
@@ -184,13 +182,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Ends the connection. Sessions live on; `connect()` opens another, unless the client's signal has aborted. */
   async disconnect(): Promise<void> {
     const live = this.#live;
-    this.#connection = this.#replacing = undefined;
-    this.#live = undefined;
-    this.#setState("idle");
-    this.#prompts.failAll(new NotConnectedError());
-    this.#asks.end(this.#asks.asked(() => true));
+    this.#idle(undefined);
     this.#attached.clear();
-    this.#children.clear();
     const attempts = this.#attempts;
     this.#attempts = new AbortController();
     if (live) await live.stream.close(); // in order, which an abort is not
@@ -208,35 +201,22 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#states.emit(state);
   }
 
-  get #transport(): "http" | "inline" | "websocket" {
-    return this.#options.transport ?? (typeof document === "undefined" ? "http" : "websocket");
-  }
-
-  #streamOptions(): AcpStreamOptions {
-    const o = this.#options;
-    return {
-      transport: this.#transport,
-      headers: (ask) => this.api.headers(ask.refused),
-      retry: o.retry ?? {},
-      signal: this.#attempts.signal,
-      onState: (state) => {
-        if (state === "open" || state === "reconnecting") this.#setState(state);
-      },
-      ...(o.silenceMs === undefined ? {} : { silenceMs: o.silenceMs }),
-      ...(o.fetch ? { fetch: o.fetch } : {}),
-      ...(o.WebSocket ? { WebSocket: o.WebSocket } : {}),
-      ...(o.onEnvelope ? { onEnvelope: o.onEnvelope } : {}),
-    };
-  }
-
   async #open(): Promise<Connection<V>> {
     const o = this.#options;
     const wanted = this.#attempts.signal;
-    const options = this.#streamOptions();
-    const byProtocol = options.transport === "websocket" && !o.WebSocket && o.token !== undefined;
+    const transport = this.#transport;
+    const byProtocol = transport === "websocket" && !o.WebSocket && o.token !== undefined;
     let live: Connection<V> | undefined;
-    const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : (await import("./first.js")).speakFirst) as unknown as Speak<V>;
-    const connection = (live = await open(this.acpVersion, speak, this.#url, byProtocol ? { ...options, protocols: (context) => this.api.protocols(context), headers: {} } : options, {
+    const connection = (live = await open(this.acpVersion, this.#url, {
+      ...o as Pick<AcpStreamOptions, "silenceMs" | "fetch" | "WebSocket" | "onEnvelope">,
+      transport,
+      signal: wanted,
+      retry: o.retry ?? {},
+      onState: (state) => {
+        if (state === "open" || state === "reconnecting") this.#setState(state);
+      },
+      ...(byProtocol ? { protocols: (context) => this.api.protocols(context), headers: {} } : { headers: (ask) => this.api.headers(ask.refused) }),
+    }, {
       ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
       agent: o.agent,
       capabilities: o.capabilities ?? ({} as Acp<V, "ClientCapabilities">),
@@ -258,31 +238,29 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** There is no connection any more, and none is being made. */
-  #failed(connection: Promise<Connection<V>>, error: Error | undefined): void {
-    if (this.#connection !== connection) return;
-    this.#connection = undefined;
+  #idle(error: Error | undefined): void {
+    this.#connection = this.#replacing = this.#live = undefined;
     this.#lastError = error;
     this.#setState("idle");
     this.#prompts.failAll(error ?? new NotConnectedError());
-    this.#asks.end(this.#asks.asked(() => true));
+    this.#asks.end(this.#asks.asked());
+  }
+
+  /** Notes when a connection that is being made cannot be. */
+  #watch(connection: Promise<Connection<V>>): void {
+    connection.catch((error: unknown) => this.#connection === connection && this.#idle(asError(error)));
   }
 
   /** A connection has ended that nobody closed. */
   #lost(connection: Connection<V>): void {
     if (this.#live !== connection) return;
     this.#live = undefined;
-    const error = connection.stream.error;
-    const recover = error instanceof ConnectionLostError && error.recoverable && (this.#options.reconnect ?? true);
-    const before = this.#connection;
-    if (!recover) {
-      if (before) this.#failed(before, error);
-      return;
-    }
+    const { error } = connection.stream;
+    if (!(error instanceof ConnectionLostError && error.recoverable && (this.#options.reconnect ?? true))) return this.#idle(error);
     this.#setState("reconnecting");
     const next = (this.#connection = this.#replacing = this.#reopen(connection));
-    next.catch((failure: unknown) => this.#failed(next, asError(failure))).finally(() => {
-      if (this.#replacing === next) this.#replacing = undefined;
-    });
+    this.#watch(next);
+    next.then(() => this.#replacing === next && (this.#replacing = undefined), () => {});
   }
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
@@ -291,10 +269,13 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (lost.used() || performance.now() - lost.since > (retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
     else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
-    const connection = await this.#openAgain();
+    const breaks = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable"; // the network, in the middle of it
+    const connection = await this.#patiently(() => this.#open(), (error) => breaks(error) || passes(error));
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
-      const asked = this.#asks.asked((id) => this.#of(id) === a); // its subagents' too
+      const asked = this.#asks.asked(sessionId);
       try {
+        const info = await this.#infoOf(connection, sessionId);
+        if (info && over.has(info.state)) return this.#gone(sessionId, info.ended ?? { at: info.updatedAt, reason: info.state, terminatedBy: "" }); // to resume it would open it again; its prompts look at its events
         this.#attachedTo(sessionId, metaOf(await this.#reattach(connection, sessionId, a)));
         if (asked.length > 0) {
           const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
@@ -303,25 +284,38 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         }
       } catch (error) {
         if (connection.stream.error) throw connection.stream.error;
-        this.#left(sessionId); // it was deleted, or has ended, meanwhile
-        this.#prompts.failOf(sessionId, mapped(error));
+        const why = mapped(error);
+        this.#prompts.failOf(sessionId, why);
+        this.#gone(sessionId, why instanceof AcpRpcError && why.code === notFound ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
       }
     })).catch(() => {}); // the connection was lost again, and is opened again
     return connection;
+  }
+
+  /** A session has ended while there was no connection, or cannot be followed any more. */
+  #gone(sessionId: string, data: SessionEnded["data"] | undefined): void {
+    this.#left(sessionId);
+    if (data) this.#notices[ENDED].emit({ sessionId, data });
+  }
+
+  /** What the gateway says of a session; undefined when it does not, of which what follows tells why. */
+  #infoOf(connection: Connection<V>, sessionId: string): Promise<SessionInfo | undefined> {
+    return this.#patiently(() => connection.agent.request<SessionInfo>("_sandboxagent/session/get", { sessionId })).catch(() => undefined);
   }
 
   /** Attaches to a session right behind what came of it, or with the oldest event that is kept. */
   async #reattach(connection: Connection<V>, sessionId: string, a: Attached): Promise<unknown> {
     for (;;) {
       const first = a.position.after + 1;
-      const after = a.position.goOn(a.opening); // before the newest, where that may have come in part
+      if (a.opening !== undefined) a.opening = Infinity;
+      const after = a.position.goOn(a.opening !== undefined); // before the newest, where that may have come in part
       try {
         return await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
         a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
-        a.opening = this.acpVersion === 2; // the state is told anew
+        a.opening = this.acpVersion === 2 ? Infinity : undefined; // the state is told anew
         a.activity?.restart();
         this.#notices[DAMAGED].emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
       }
@@ -331,12 +325,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** For what is tried as long as it takes. */
   #patience(): Backoff {
     return new Backoff({ ...this.#options.retry, giveUpAfterMs: Infinity }, this.#attempts.signal);
-  }
-
-  /** Opens a connection on a network that may break in the middle of it. */
-  #openAgain(): Promise<Connection<V>> {
-    const broken = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable";
-    return this.#patiently(() => this.#open(), (error) => broken(error) || passes(error));
   }
 
   /** Tries again what has failed for a reason that goes away. */
@@ -385,20 +373,33 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
       } catch (error) {
         signal?.throwIfAborted();
-        if (connection.stream.state === "closed") {
-          await connection.stream.closed;
-          if (repeat === true && this.#connection !== undefined && connection.stream.error) continue;
+        if (await this.#goesOn(connection)) {
+          if (repeat === true) continue;
         } else if (later !== undefined && nodeIsAway(error, repeat === "undone") && (await abortable(later.next(), signal))) continue;
         throw whyNot(connection.stream, error);
       }
     }
   }
 
+  /** Whether the connection was lost, and another one takes its place. */
+  async #goesOn({ stream }: Connection<V>): Promise<boolean> {
+    if (stream.state === "closed") await stream.closed;
+    return stream.error !== undefined && this.#connection !== undefined;
+  }
+
   /** Makes a session. */
-  async newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
-    const request = withMeta({ mcpServers: [], ...params });
-    const result = await this.#request<SessionResult<V>>("session/new", request, "undone", options);
-    return this.#session(result.sessionId, params, result, 0);
+  newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
+    return this.#make("session/new", params, options);
+  }
+
+  /** Makes a session that begins with another's conversation. */
+  async forkSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
+    return this.#make("session/fork", { ...params, cwd: params.cwd ?? (await this.#cwdOf(params.sessionId, options)) }, options);
+  }
+
+  async #make(method: string, params: object, options?: RequestOptions): Promise<Session<V>> {
+    const result = await this.#request<SessionResult<V>>(method, withMeta({ mcpServers: [], ...params }), "undone", options);
+    return new Session<V>(this, result.sessionId, result);
   }
 
   /** Opens a session and replays its conversation, to `onUpdate` and `Session.onUpdate` of an object made before. */
@@ -413,26 +414,36 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   async #openSession(method: string, params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const { after, ...rest } = params;
-    const cwd = params.cwd ?? (await this.#cwdOf(params.sessionId, options));
-    const known = this.#attached.get(params.sessionId);
-    const load = method === "session/load"; // what comes again is wanted again
-    const replay = load && this.acpVersion === 2 ? { replayFrom: { type: "start" } } : {};
-    const request = withMeta({ mcpServers: [], ...rest, cwd, ...replay }, after === undefined ? {} : { after });
-    const attached = this.#attach(params.sessionId, cwd, kept(rest), after ?? 0, load ? undefined : known?.activity);
-    attached.opening = this.acpVersion === 2;
+    const { sessionId } = params;
+    const cwd = params.cwd ?? (await this.#cwdOf(sessionId, options));
+    const known = this.#attached.get(sessionId);
+    const two = this.acpVersion === 2;
+    const load = method === "session/load";
+    const from = after ?? (load ? undefined : known?.position.after); // who has it open goes on behind what came
+    const request = withMeta({ mcpServers: [], ...rest, cwd, ...(load && two ? { replayFrom: { type: "start" } } : {}) }, { after: from });
+    const attached: Attached = { ...(known ?? this.#begun(sessionId, after ?? 0)), cwd, params: kept(rest), opening: two ? (known && from) ?? Infinity : undefined };
+    if (known && (from ?? 0) < known.position.after) known.position.again((upTo) => {
+      known.activity?.restart();
+      this.#prompts.again(sessionId, upTo);
+    });
+    this.#note(sessionId, attached);
+    const current = () => this.#attached.get(sessionId) === attached;
     try {
-      const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, "node", options);
+      const result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options);
       const { seq, replayedSeq } = metaOf(result);
-      if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
-      else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
-      this.#attachedTo(params.sessionId, metaOf(result)); // behind the prompts that came again
-      return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
+      // In version 2 the state is told, unless a hub in between has told what is newer.
+      const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
+      if (typeof until === "number") await this.#until(() => !current() || (two && attached.opening === undefined) || attached.position.after >= until);
+      if (current()) {
+        if (!two && from === undefined && typeof seq === "number" && attached.position.after < seq) attached.position = this.#position(seq);
+        this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
+      }
+      return new Session<V>(this, sessionId, result);
     } catch (error) {
-      if (known) this.#note(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
-      else this.#left(params.sessionId);
+      if (current()) known ? this.#note(sessionId, { ...known, position: attached.position }) : this.#left(sessionId);
       throw error;
     } finally {
-      this.#prompts.reopened(params.sessionId);
+      this.#prompts.reopened(sessionId);
     }
   }
 
@@ -456,9 +467,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Notes an event that says whose turn it is. */
   #turnsAt(params: { sessionId: string }): void {
-    const { seq } = metaOf(params);
     const attached = this.#attached.get(params.sessionId);
-    if (attached && typeof seq === "number") attached.turnAt = seq;
+    if (attached) attached.turnAt = Number(metaOf(params).seq ?? attached.turnAt);
   }
 
   /** Resolves when it is so, which an update makes it, or cannot become so on this connection any more. */
@@ -469,26 +479,13 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }
   }
 
-  /** Makes a session that begins with another's conversation. */
-  async forkSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
-    const cwd = params.cwd ?? (await this.#cwdOf(params.sessionId, options));
-    const result = await this.#request<SessionResult<V>>("session/fork", withMeta({ mcpServers: [], ...params, cwd }), "undone", options);
-    const { seq } = metaOf(result); // what was said before is not new
-    return this.#session(result.sessionId, { ...params, cwd }, result, typeof seq === "number" ? seq : 0);
+  /** A session of which nothing has come behind an event. */
+  #begun(sessionId: string, after: number): Attached {
+    return { cwd: undefined, params: {}, position: this.#position(after), activity: this.acpVersion === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0, opening: undefined };
   }
 
-  #session(sessionId: string, params: { cwd: string }, result: SessionResult<V>, after: number): Session<V> {
-    const known = this.#attached.get(sessionId);
-    // In version 2 it was noted where the response came, between the updates around it.
-    const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, this.#parts, after);
-    this.#note(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), turnAt: known?.turnAt ?? 0, newest: known?.newest ?? 0, opening: known?.opening ?? false });
-    return new Session<V>(this, sessionId, result);
-  }
-
-  #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
-    const attached = { cwd, params, position: new Position(this.acpVersion, this.#parts, after), activity, turnAt: 0, newest: 0, opening: false };
-    this.#note(sessionId, attached);
-    return attached;
+  #position(after: number): Position {
+    return new Position(this.acpVersion, this.#parts, after);
   }
 
   /** Whoever waits for an event of the session looks at what is noted of it now. */
@@ -498,26 +495,20 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#arrived();
   }
 
-  #newActivity(sessionId: string): Activity | undefined {
-    return this.acpVersion === 2 ? new Activity(sessionId) : undefined;
-  }
-
-  /** Takes the response to a request that makes or opens a session, where it came. */
+  /** Takes the response to a request that makes or opens a session, where it came: between the updates around it. */
   #opened(params: Record<string, unknown>, result: Record<string, unknown>): void {
-    if (this.acpVersion === 1) return;
     const sessionId = String(result.sessionId ?? params.sessionId);
     if (this.#attached.has(sessionId)) return;
     const { seq } = metaOf(result);
-    // Where sessions have streams of their own, what a new one has to say comes now.
-    const before = this.#transport === "websocket" || "sessionId" in params;
-    this.#attach(sessionId, String(params.cwd), {}, before && typeof seq === "number" ? seq : 0); // the rest is noted later
+    // In version 1, and where sessions have streams of their own, what a new one has to say comes now.
+    const before = "sessionId" in params || this.acpVersion === 2 && this.#transport === "websocket";
+    this.#note(sessionId, { ...this.#begun(sessionId, before && typeof seq === "number" ? seq : 0), cwd: String(params.cwd), params: kept(params) });
   }
 
   /** The client is attached to the session no more. */
   #left(sessionId: string): void {
-    this.#asks.end(this.#asks.asked((id) => (this.#children.get(id) ?? id) === sessionId));
+    this.#asks.end(this.#asks.asked(sessionId));
     this.#note(sessionId, undefined);
-    for (const [child, of] of this.#children) if (of === sessionId) this.#children.delete(child);
   }
 
   listSessions(params: Acp<V, "ListSessionsRequest"> = {} as Acp<V, "ListSessionsRequest">, options?: RequestOptions): Promise<Acp<V, "ListSessionsResponse">> {
@@ -527,63 +518,61 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Ends the agent's part of a session; load or resume opens it again. One that is not there is closed, as ACP says. */
   async closeSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#last("session/close", sessionId, options);
-    this.#left(sessionId);
   }
 
   /** Removes a session and its log. One that is not there is deleted, as ACP says. */
   async deleteSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#last("session/delete", sessionId, options);
-    this.#left(sessionId);
   }
 
   /** Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails. */
   async detachSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#last("_sandboxagent/session/detach", sessionId, options);
-    this.#left(sessionId);
-    this.#prompts.detached(sessionId);
+    await this.#last("_sandboxagent/session/detach", sessionId, options, () => this.#prompts.detached(sessionId));
   }
 
   /** Ends a session for good; its events can still be read. */
-  async terminateSession(sessionId: string, options?: RequestOptions): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
-    const result = await this.#last<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", sessionId, options);
-    this.#left(sessionId);
-    return result;
+  terminateSession(sessionId: string, options?: RequestOptions): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
+    return this.#last("_sandboxagent/session/terminate", sessionId, options);
   }
 
   /** Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended. */
-  #last<T>(method: string, sessionId: string, options?: RequestOptions): Promise<T> {
-    return this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
+  async #last<T>(method: string, sessionId: string, options?: RequestOptions, left = () => {}): Promise<T> {
+    const before = this.#attached.get(sessionId);
+    const result = await this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
+    if (this.#attached.get(sessionId) === before) { // else it was opened again behind that
+      this.#left(sessionId);
+      left();
+    }
+    return result;
   }
 
   /** Sends a prompt. The result can be awaited, and iterated for the updates. */
   prompt(params: { sessionId: string; prompt: string | Acp<V, "ContentBlock">[]; _meta?: Record<string, unknown>; signal?: AbortSignal }): Turn<V> {
     const { signal, prompt, ...rest } = params;
+    const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
-    const turn = this.#prompts.add(rest.sessionId, () => this.cancel(rest.sessionId), {
+    const turn = this.#prompts.add(sessionId, () => this.cancel(sessionId), {
       oneByOne: this.#options.transport === "inline",
-      startAfter: this.#after(rest.sessionId),
-      after: () => this.#after(rest.sessionId),
-      newest: () => this.#attached.get(rest.sessionId)?.newest ?? 0,
-      reached: (seq) => this.#until(() => this.#after(rest.sessionId) >= seq),
+      after: () => this.#attached.get(sessionId)?.position.after,
+      newest: () => this.#attached.get(sessionId)?.newest ?? 0,
+      reached: (seq) => this.#until(() => (this.#attached.get(sessionId)?.position.after ?? seq) >= seq),
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         let connection = await this.#connected();
+        if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
         for (let first; (first = go()) !== undefined; connection = await this.#connected()) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {
-          if (connection.stream.state === "closed") {
-            await connection.stream.closed;
-            if (this.#connection !== undefined && connection.stream.error) return { lost: true };
-          }
+          if (await this.#goesOn(connection)) return { lost: true };
           throw whyNot(connection.stream, error);
         }
       },
       connected: async () => void (await this.#connected()),
       lost: async () => void (await (await this.#connected()).stream.closed),
       patience: () => this.#patience(),
-      state: async () => (await this.api.session(rest.sessionId)).state,
-      events: (after) => this.api.sessionEvents(rest.sessionId, { after, limit: 1000 }),
+      state: async () => (await this.api.session(sessionId)).state,
+      events: (after) => this.api.sessionEvents(sessionId, { after, limit: 1000 }),
     });
     if (signal) {
       const leave = follow(signal, () => void turn.cancel().catch(() => {}));
@@ -592,12 +581,19 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return turn as unknown as Turn<V>;
   }
 
+  /** The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too. */
+  async #joins(connection: Connection<V>, sessionId: string): Promise<void> {
+    const info = await this.#infoOf(connection, sessionId);
+    if (info && !over.has(info.state) && !this.#attached.has(sessionId)) this.#note(sessionId, this.#begun(sessionId, info.eventCount));
+  }
+
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.cancel(sessionId, async () => {
-      const { agent, stream } = await this.#connected();
-      return () => agent.notify("session/cancel", { sessionId }).catch((error: unknown) => {
-        throw whyNot(stream, error);
+      const connection = await this.#connected();
+      return () => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+        if (await this.#goesOn(connection)) return false;
+        throw whyNot(connection.stream, error);
       });
     });
   }
@@ -729,15 +725,15 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** Notes how far the session has come; false for what came before the connection was replaced. */
-  #fresh(params: { sessionId?: string }): boolean {
+  #fresh(params: { sessionId?: string; update?: { sessionUpdate?: unknown } }): boolean {
     const seq = metaOf(params).seq;
-    const attached = params.sessionId === undefined ? undefined : this.#of(params.sessionId, params);
+    const attached = this.#of(params);
     if (attached === undefined || typeof seq !== "number") return true;
-    if (!attached.position.fresh(seq)) return false;
-    if (attached.opening && isState(params) && params.sessionId === attached.activity?.sessionId) {
-      attached.opening = false;
-      attached.position.whole();
-    }
+    const asked = seq <= (attached.opening ?? -1);
+    if (params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId && (asked || seq < attached.position.after)) {
+      if (asked) attached.opening = undefined;
+      attached.position.state(seq);
+    } else if (!attached.position.fresh(seq)) return false;
     this.#arrived();
     return true;
   }
@@ -750,42 +746,28 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Notes the place of a message that is shown again when it comes again, as open requests are. */
   #passed(params: unknown, request: boolean): void {
     if (typeof params !== "object" || params === null) return;
-    this.#noteChild(params);
     if (!request) return void this.#fresh(params);
-    const { sessionId } = params as { sessionId?: unknown };
     const { seq } = metaOf(params);
-    if (typeof sessionId !== "string" || typeof seq !== "number") return;
-    this.#of(sessionId, params)?.position.asked(seq);
+    if (typeof seq !== "number") return;
+    this.#of(params)?.position.asked(seq);
     this.#arrived();
   }
 
-  /** Notes whose subagent a session is: the gateway says it also of one that was announced before the client came. */
-  #noteChild(params: { sessionId?: unknown }): void {
-    const { sessionId } = params;
-    const root = metaOf(params).rootSessionId;
-    if (!this.#parts || typeof sessionId !== "string" || typeof root !== "string" || this.#children.size >= maxChildren) return;
-    if (this.#attached.has(root) && !this.#attached.has(sessionId)) this.#children.set(sessionId, root);
-  }
-
-  /** The session that an event belongs to: a subagent's are its session's. The message says whose; with an older gateway it was announced. */
-  #of(sessionId: string, message?: object): Attached | undefined {
-    const root = metaOf(message).rootSessionId;
-    return this.#attached.get(sessionId) ?? this.#attached.get(typeof root === "string" ? root : this.#children.get(sessionId) ?? "");
+  /** The session that an event belongs to: a subagent's are its session's, which the message names. */
+  #of(message: { sessionId?: string }): Attached | undefined {
+    return this.#attached.get(message.sessionId ?? "") ?? this.#attached.get(String(metaOf(message).rootSessionId));
   }
 
   #update(params: Acp<V, "SessionNotification">): void {
     const { sessionId, update } = params;
-    this.#noteChild(params);
     if (!this.#fresh(params)) return;
-    const attached = this.#parts ? this.#of(sessionId, params) : undefined;
-    const child = update.sessionUpdate === "subagent_update" && "sessionId" in update ? String(update.sessionId) : undefined;
-    if (attached && child !== undefined && this.#children.size < maxChildren) this.#children.set(child, this.#children.get(sessionId) ?? sessionId);
-    const changed = attached?.activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
+    const activity = this.#of(params)?.activity;
+    const changed = activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
     if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#turnsAt(params);
     const { seq } = metaOf(params);
     this.#prompts.update(sessionId, update, typeof seq === "number" ? seq : undefined);
     this.#updates.emit(params);
-    if (changed && attached?.activity) this.#activities.emit(attached.activity);
+    if (changed) this.#activities.emit(activity!);
   }
 
   #notice(method: string, params: unknown): void {
@@ -801,10 +783,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     (this.#notices as Partial<Record<string, Listeners<unknown>>>)[method]?.emit(params);
   }
 
-  /** The newest event of a session so far. */
-  #after(sessionId: string): number {
-    return this.#attached.get(sessionId)?.position.after ?? 0;
-  }
 }
 
 /** Why what was sent has no answer. The official SDK has a word of its own for a connection that this client has closed. */
@@ -813,9 +791,8 @@ function whyNot(stream: AcpStream, error: unknown): Error {
   return stream.error || told instanceof AcpRpcError || stream.state !== "closed" ? told : new NotConnectedError();
 }
 
+/** States in which nobody follows a session. */
+const over = new Set<string>(["closed", "ended"]);
+
 /** The code of the error about a method that the other end does not have. */
 const unknownMethod = -32601;
-
-function isState(params: object): boolean {
-  return "update" in params && (params.update as { sessionUpdate?: unknown } | undefined)?.sessionUpdate === "state_update";
-}

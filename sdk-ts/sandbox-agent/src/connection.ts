@@ -1,7 +1,7 @@
 import type { AnyMessage, Stream } from "@agentclientprotocol/sdk/unstable";
 import { createAcpStream, type AcpStream, type AcpStreamOptions } from "acp-http-client";
 import { ProtocolVersionError } from "./errors.js";
-import type { QuestionRequest, QuestionResponse } from "./extensions.js";
+import { QUESTION, type QuestionRequest, type QuestionResponse } from "./extensions.js";
 import { META, metaOf } from "./meta.js";
 import type { Acp, AcpVersion } from "./versions.js";
 
@@ -45,10 +45,26 @@ export interface Introduction<V extends AcpVersion> {
 }
 
 /** Connects the official SDK of a version to the stream, and initializes. */
-export type Speak<V extends AcpVersion> = (stream: Stream, intro: Introduction<V>, inbound: Inbound<V>) => Promise<{ agent: Agent; hello: Acp<V, "InitializeResponse"> }>;
+async function speak<V extends AcpVersion>(version: V, stream: Stream, { name, version: release, agent: id, capabilities: own }: Introduction<V>, { permission, question, elicitation }: Inbound<V>): Promise<{ agent: Agent; hello: Acp<V, "InitializeResponse"> }> {
+  // What the versions differ in the program is given as it came.
+  const { client, methods } = version === 2 ? ((await import("./second.js")) as unknown as typeof import("./first.js")) : await import("./first.js");
+  const app = client({ name })
+    .onRequest(methods.client.session.requestPermission, ({ params, signal }) => permission(params as never, signal) as never)
+    .onRequest(QUESTION, (params) => params as QuestionRequest, ({ params, signal }) => question(params, signal));
+  if (elicitation) app.onRequest(methods.client.elicitation.create, ({ params, signal }) => elicitation(params as never, signal) as never);
+  const { agent } = app.connect(stream);
+  const capabilities = { ...own, ...(elicitation ? { elicitation: { form: {}, url: {} } } : {}), _meta: { ...own._meta, ...wishes } };
+  const info = { name, version: release };
+  const hello = await agent.request(methods.agent.initialize, {
+    protocolVersion: version,
+    ...(version === 2 ? { info, capabilities } : { clientInfo: info, clientCapabilities: capabilities }),
+    ...(id === undefined ? {} : { _meta: { [META]: { agent: id } } }),
+  } as never);
+  return { agent, hello: hello as unknown as Acp<V, "InitializeResponse"> };
+}
 
 /** The methods with which a connection begins, also one that takes the place of another. */
-const beginning = new Set(["initialize", "session/resume", "_sandboxagent/session/pending"]);
+const beginning = new Set(["initialize", "session/resume", "_sandboxagent/session/get", "_sandboxagent/session/pending"]);
 
 /** The methods that make or open a session. */
 const opening = new Set(["session/new", "session/load", "session/resume", "session/fork"]);
@@ -114,15 +130,15 @@ function isUpdate(params: unknown): boolean {
 const NOTICES = "_sandboxagent/";
 
 /** What a client of this package asks the gateway for beyond ACP. */
-export const wishes = { [META]: { eventIds: true, turns: true, requestQuestion: true } };
+const wishes = { [META]: { eventIds: true, turns: true, requestQuestion: true } };
 
 /** Connects and initializes. The official SDK does the protocol, over our stream. */
-export async function open<V extends AcpVersion>(version: V, speak: Speak<V>, url: string, options: AcpStreamOptions, intro: Introduction<V>, inbound: Inbound<V>): Promise<Connection<V>> {
+export async function open<V extends AcpVersion>(version: V, url: string, options: AcpStreamOptions, intro: Introduction<V>, inbound: Inbound<V>): Promise<Connection<V>> {
   const stream = createAcpStream(url, options);
   let mismatch: ProtocolVersionError | undefined; // the SDK takes what another version says for damaged
   try {
     const tapped = tap(stream, version, inbound, (offered) => (mismatch = new ProtocolVersionError(version, offered)));
-    const spoken = await speak(tapped, intro, inbound);
+    const spoken = await speak(version, tapped, intro, inbound);
     if (mismatch) throw mismatch;
     return { stream, ...spoken, since: performance.now(), used: tapped.used };
   } catch (error) {

@@ -69,7 +69,7 @@ export function withMeta(params: object, extra: object = {}): Record<string, unk
 
 /** What a session's params must say again when it is resumed. */
 export function kept(params: object): Record<string, unknown> {
-  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = params as Record<string, unknown>;
+  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = { ...params, ...metaOf(params) } as Record<string, unknown>;
   return { mcpServers: [], ...rest };
 }
 

@@ -9,6 +9,7 @@ export class Position {
   #part = false; // the newest event may have more frames than came
   #given = 0; // frames of it that came
   #skip = 0; // how many of them come again
+  #again: ((upTo: number) => void) | undefined;
 
   constructor(private readonly version: AcpVersion, private readonly parts: boolean, after: number) {
     this.#after = after;
@@ -19,8 +20,18 @@ export class Position {
     return this.#after;
   }
 
+  /** Somebody has asked for what came: it is new once more from where it begins, which `begins` is told. What comes before that was on its way. */
+  again(begins: (upTo: number) => void): void {
+    this.#again = begins;
+  }
+
   /** Notes a frame of an event; false when it came before. */
   fresh(seq: number): boolean {
+    if (this.#again && (seq < this.#after || (seq === this.#after && !this.parts))) {
+      this.#again(this.#after);
+      this.#again = undefined;
+      this.#after = seq - 1;
+    }
     if (seq > this.#after) {
       this.#after = seq;
       this.#part = true;
@@ -46,11 +57,12 @@ export class Position {
     this.#skip = 0;
   }
 
-  /** Notes that all of the newest event has come. */
-  whole(): void {
-    this.#part = false;
-    this.#given = 0;
-    this.#skip = 0;
+  /** Notes the session's state, which is told with the event behind which it was opened. What was on its way and is newer comes once more. */
+  state(seq: number): void {
+    this.#part = seq < this.#after;
+    this.#skip = this.#part ? this.#given : 0;
+    this.#given = this.#skip;
+    this.#after = Math.max(seq, this.#after);
   }
 
   /**
@@ -58,6 +70,7 @@ export class Position {
    * `asked` says that somebody waits for the session's state, which follows.
    */
   goOn(asked: boolean): number {
+    this.#again = undefined;
     if (!this.parts) return this.#after;
     if (this.#part) {
       this.#skip = this.#given;

@@ -29,10 +29,8 @@ type EventPage = components["schemas"]["EventPage"];
 interface Wire {
   /** Responses come beside the updates: only one prompt of a session at a time tells whose they are. */
   readonly oneByOne: boolean;
-  /** The newest event of the session before the prompt. */
-  readonly startAfter: number;
-  /** The newest event of the session so far. */
-  after(): number;
+  /** The newest event of the session so far; undefined while the client is not attached to it. */
+  after(): number | undefined;
   /** The newest event that the session had when the client was attached to it last: up to there nothing is of a prompt that is sent now. */
   newest(): number;
   /** Resolves when the session has come to the event, or cannot come to it on this connection any more. */
@@ -65,8 +63,8 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
  */
 type Sight = "all" | "anew" | "left" | "deleted";
 
-/** Resolves, when there is a connection, with what sends a cancel on it. */
-type Connected = () => Promise<() => Promise<void>>;
+/** Resolves, when there is a connection, with what sends a cancel on it, and says false when that was lost. */
+type Connected = () => Promise<() => Promise<unknown>>;
 
 /** A cancel until it is sent. */
 interface Cancel {
@@ -86,7 +84,8 @@ interface Prompt {
   sent: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
   onSent: () => void;
   gone: boolean; // it was sent at least once
-  floor: number; // of version 1: the events up to this one came before it was sent
+  from: number; // the newest event of the session before it was sent
+  floor: number; // the events up to this one are not its own, or came before
   cancels: number; // sent behind it
   repeat: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
@@ -120,7 +119,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, from: 0, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -177,6 +176,11 @@ export class Prompts {
     else this.#free(sessionId);
   }
 
+  /** What the session has said up to an event comes again: an own prompt's words, too. */
+  again(sessionId: string, upTo: number): void {
+    for (const prompt of this.#order.get(sessionId) ?? []) if (prompt.gone) [prompt.lost, prompt.floor] = [true, Math.max(prompt.floor, upTo)];
+  }
+
   /** The application has opened the session anew. */
   reopened(sessionId: string): void {
     this.#see(sessionId, "anew");
@@ -209,15 +213,12 @@ export class Prompts {
 
   /** Gives an update to its turn, when that is one of this client's. */
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">, seq: number): void {
-    if (this.version === 1) {
-      if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
-      if (prompt && (!prompt.gone || seq <= prompt.floor)) return;
-      if (!this.#others.has(sessionId)) {
-        if (prompt) prompt.heard = true;
-        return prompt?.turn.push(update);
-      }
-    } else if (prompt?.phase === "begun") return prompt.turn.push(update);
-    if (prompt === undefined) return;
+    if (this.version === 1 && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+    if (!prompt?.gone || seq <= prompt.floor) return;
+    if (this.version === 1 ? !this.#others.has(sessionId) : prompt.phase === "begun") {
+      prompt.heard = this.version === 1;
+      return prompt.turn.push(update);
+    }
     // The answer, which says that it has begun, comes right behind its own message.
     if (update.sessionUpdate === "user_message") prompt.held = [];
     if (prompt.held.length < maxKept) prompt.held.push(update);
@@ -247,7 +248,7 @@ export class Prompts {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
     if (prompt === undefined) {
       if (began(ended)) this.#free(ended.sessionId);
-      return false;
+      return ended.promptId?.startsWith(this.#prefix) ?? false; // of an own one the end was told
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
@@ -282,16 +283,18 @@ export class Prompts {
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
     try {
-      let send: () => Promise<void>;
-      do {
+      for (;;) {
         await Promise.all(asked.map((p) => p.unclear || p.sent));
-        send = await connected();
-      } while (!asked.every((p) => p.onItsWay || p.unclear)); // else they went with a connection, and are sent again
-      for (const prompt of asked) [prompt.cancels, prompt.repeat] = [prompt.cancels + 1, connected]; // the connection may be lost before it is said to be sent
-      await send().catch((error: unknown) => {
-        for (const prompt of asked) prompt.cancels--;
-        throw error;
-      });
+        const send = await connected();
+        if (!asked.every((p) => p.onItsWay || p.unclear)) continue; // they went with a connection, and are sent again
+        for (const prompt of asked) [prompt.cancels, prompt.repeat] = [prompt.cancels + 1, connected]; // the connection may be lost before it is said to be sent
+        let sent: unknown = false;
+        try {
+          if ((sent = await send()) !== false) return;
+        } finally {
+          if (sent === false) for (const prompt of asked) prompt.cancels--;
+        }
+      }
     } finally {
       this.#cancels.delete(cancel);
       over();
@@ -353,6 +356,7 @@ export class Prompts {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
       const first = this.#before(prompt);
       if (first !== undefined) return first;
+      if (!prompt.gone) prompt.from = wire.after() ?? 0;
       prompt.gone = true;
       prompt.floor = wire.newest();
       this.#found(prompt);
@@ -418,7 +422,7 @@ export class Prompts {
           this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
-          return found.seq <= wire.after() && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
+          return found.seq <= (wire.after() ?? Infinity) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
         }
         const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
@@ -427,7 +431,7 @@ export class Prompts {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
-        if (received) throw new TurnInterruptedError(prompt.sessionId);
+        if (received) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
         received = true; // an earlier connection may have brought it just now
         return "ask again" as const;
       })();
@@ -462,11 +466,11 @@ const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => out
 const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
-async function findPrompt({ id, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
+async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
   let received = false;
   let begun = 0; // the event that it is
   let expired: unknown;
-  for (let after = wire.startAfter; ; ) {
+  for (let after = from; ; ) {
     let page: EventPage;
     try {
       page = await wire.events(after);
@@ -488,7 +492,7 @@ async function findPrompt({ id, heard, response }: Prompt, wire: Wire): Promise<
     if (page.hasMore) continue;
     if (expired === undefined || received) return { received, begun, seq: 0 };
     if (!heard && response === undefined) throw expired;
-    return { received: true, begun, seq: 0 }; // it had begun before, and is one of those
+    return { received: true, begun, seq: 0, expired }; // it had begun before, and is one of those
   }
 }
 

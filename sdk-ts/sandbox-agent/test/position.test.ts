@@ -44,7 +44,7 @@ test("who waits for the state is told it, and others are not told it twice", () 
   for (const asked of [true, false]) {
     const position = new Position(2, true, 0);
     expect([position.fresh(4), position.fresh(5)]).toEqual([true, true]);
-    position.whole();
+    position.state(5);
     expect(position.goOn(asked)).toBe(5);
     expect(position.fresh(5)).toBe(asked); // the state
     expect([position.fresh(6), position.after]).toEqual([true, 6]);

@@ -447,7 +447,7 @@ test.each(variants)("a prompt that failed while the client was away is not sent 
   await expect.poll(() => c.state).toBe("reconnecting");
   const turns = ["echo one", "echo two"].map((text) => session.prompt(text).then(() => "it ended", (error: unknown) => error));
   await using other = new SandboxAgentClient({ baseUrl: own.url, ...options });
-  await other.terminateSession(session.id);
+  await other.deleteSession(session.id);
   await own.kill("SIGKILL");
   await own.restart(); // in standard HTTP, too, there is a new connection then
   proxy.refusing = false;

@@ -94,7 +94,7 @@ class Scripted {
     const answer = (result: Json) => this.#says(socket, { id, result });
     const own = params?._meta?.["sandboxagent.dev"];
     if (method === "initialize") this.#when(!this.#away, this.#opens, () => answer({ protocolVersion: this.version, agentCapabilities: {}, capabilities: {}, info: { name: "g", version: "1" } }));
-    else if (this.#gone && (method === "session/resume" || method === "session/prompt")) this.#says(socket, { id, error: { code: -32002, message: "it is gone" } });
+    else if (this.#gone && ["session/resume", "session/prompt", "_sandboxagent/session/get"].includes(method)) this.#says(socket, { id, error: { code: -32002, message: "it is gone" } });
     else if (method === "session/new") {
       this.#socket = socket;
       answer({ sessionId: "s" });
@@ -103,6 +103,7 @@ class Scripted {
       for (const { frames } of this.#log.slice(own?.after)) this.#shows(frames);
       answer({});
     } else if (method === "_sandboxagent/session/pending") answer({ pending: [] });
+    else if (method === "_sandboxagent/session/get") answer({ state: this.#runs ? "running" : "idle" });
     else if (method === "session/prompt") {
       const name = params?.prompt?.[0]?.text ?? "";
       this.#names.set(name, own?.promptId ?? "");

@@ -1,0 +1,118 @@
+"""What a program loses, or is told wrongly, where two events meet: it opens a session that it has open, its connection breaks, others act meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from conftest import Gateway, Proxy, asynchronous
+from sandbox_agent import Retry, RpcError, SandboxAgent, Session
+
+QUICK = Retry(first=0.001, longest=0.02)
+SPOKEN = pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
+
+
+def heard(session: Session) -> list[str]:
+    """What the agent says in a session, as it comes."""
+    said: list[str] = []
+    session.on_update(lambda update: said.append(update["content"]["text"]) if update["sessionUpdate"] == "agent_message_chunk" else None)  # type: ignore[typeddict-item, index]
+    return said
+
+
+@SPOKEN
+@pytest.mark.parametrize("how", ["load", "resume"])
+@asynchronous
+async def test_a_session_that_is_open_with_a_turn(gateway: Gateway, version: Any, agent: str, how: str) -> None:
+    async with SandboxAgent(gateway.url, agent=agent, acp_version=version) as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo before")
+        said = heard(session)
+        turn = session.prompt("stream 2000 2000")
+        async for update in turn:
+            if update["sessionUpdate"] == "agent_message_chunk":
+                break
+        at = len(said)
+        await (client.load_session if how == "load" else client.resume_session)(session.id, cwd="/tmp")
+        text = (await turn).text
+        if how == "load":
+            begins = len(said) - said[::-1].index("before")
+            assert begins > at
+            said = said[begins:]
+        assert len("".join(said)) == len(text) == 2000 * 2000
+        assert "".join(said) == text
+
+
+@SPOKEN
+@asynchronous
+async def test_a_session_that_was_open_before_the_client_connected_anew(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo before")
+        await client.disconnect()
+        said = heard(session)
+        turn = session.prompt("stream 1000 2000")
+        async for update in turn:
+            if update["sessionUpdate"] == "agent_message_chunk":
+                break
+        proxy.cut()
+        assert len((await turn).text) == 1000 * 2000
+        assert len("".join(said)) == 1000 * 2000
+
+
+@SPOKEN
+@asynchronous
+async def test_the_end_of_a_turn_that_is_no_longer_kept_when_the_client_is_back(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token", "--ephemeral"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
+            session = await client.new_session(cwd="/tmp")
+            theirs = await other.resume_session(session.id)
+            turn = session.prompt("slow")
+            async for update in turn:
+                if update["sessionUpdate"] == "agent_message_chunk":
+                    break
+            proxy.refusing = True
+            proxy.cut()
+            await theirs.cancel()
+            for _ in range(9):
+                await theirs.prompt("stream 100 100000")  # more than memory keeps of a session
+            proxy.refusing = False
+            with pytest.raises(RpcError) as failed:
+                await turn
+            assert failed.value.oldest_kept
+    finally:
+        own.stop()
+
+
+@SPOKEN
+@pytest.mark.parametrize("how, reason", [("delete", "deleted"), ("close", "closed"), ("terminate", "terminated")])
+@asynchronous
+async def test_another_client_ends_a_session_while_there_is_no_connection(gateway: Gateway, version: Any, agent: str, how: str, reason: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo before")
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        client.on_notice(lambda method, params: told.set_result(params["data"]["reason"]) if method == "_sandboxagent/session/ended" else None)
+        proxy.refusing = True
+        proxy.cut()
+        await getattr(other, f"{how}_session")(session.id)
+        proxy.refusing = False
+        assert await told == reason
+        if how != "delete":
+            assert (await other.api.session(session.id))["state"] == {"close": "closed", "terminate": "ended"}[how]
+
+
+@SPOKEN
+@asynchronous
+async def test_the_end_of_an_own_turn_is_told_once(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        told: list[Any] = []
+        client.on_notice(lambda method, params: told.append(params) if method == "_sandboxagent/session/turn_ended" else None)
+        for _ in range(5):
+            assert (await session.prompt("echo on")).text == "on"
+            proxy.cut()
+        await session.prompt("echo on")
+        assert told == []

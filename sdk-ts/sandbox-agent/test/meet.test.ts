@@ -1,0 +1,144 @@
+// What a program loses, or is told wrongly, where two events meet: it opens a session that it has open, its connection breaks, others act meanwhile.
+import { SandboxAgentClient, type ProblemError, type Session } from "sandbox-agent";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { WebSocket } from "ws";
+import { Gateway } from "../../test/gateway.js";
+import { Proxy } from "../../test/proxy.js";
+
+let gateway: Gateway;
+beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
+afterAll(() => gateway.stop());
+
+const variants = [
+  { acpVersion: 1, agent: "mock", transport: "http" },
+  { acpVersion: 1, agent: "mock", transport: "inline" },
+  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: WebSocket as never },
+  { acpVersion: 2, agent: "mock", transport: "http" },
+  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: WebSocket as never },
+] as const;
+
+/** A client whose connection can be cut. */
+async function cuttable(options: (typeof variants)[number], at = gateway, sent: (method: string) => void = () => {}) {
+  const proxy = await Proxy.to(at.port);
+  const client: SandboxAgentClient<1 | 2> = new SandboxAgentClient<1 | 2>({
+    baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+    onEnvelope: ({ direction, message }) => direction === "sent" && "method" in message && sent(message.method),
+  });
+  return {
+    proxy, client,
+    async [Symbol.asyncDispose]() {
+      await client[Symbol.asyncDispose]();
+      await proxy.stop();
+    },
+  };
+}
+
+/** What the agent says in a session, as it comes. */
+function heard(session: Session<1 | 2>): string[] {
+  const said: string[] = [];
+  session.onUpdate((u) => {
+    if (u.sessionUpdate === "agent_message_chunk" && !Array.isArray(u.content)) said.push((u.content as { text: string }).text);
+  });
+  return said;
+}
+
+describe.each(variants)("version $acpVersion, $agent, $transport", (options) => {
+  test.each(["load", "resume"] as const)("a session that is open, with a turn: %s", async (how) => {
+    await using c = await cuttable(options);
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo before");
+    const said = heard(session);
+    const turn = session.prompt("stream 2000 2000");
+    for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+    const at = said.length;
+    await (how === "load" ? c.client.loadSession({ sessionId: session.id, cwd: "/tmp" }) : c.client.resumeSession({ sessionId: session.id, cwd: "/tmp" }));
+    const { text } = await turn;
+    const all = (how === "load" ? said.slice(said.lastIndexOf("before") + 1) : said).join("");
+    if (how === "load") expect(said.lastIndexOf("before")).toBeGreaterThanOrEqual(at);
+    expect(all.length).toBe(2000 * 2000);
+    expect(text.length).toBe(all.length);
+    expect(text === all).toBe(true);
+  });
+
+  test("a session that was open before the client connected anew", async () => {
+    await using c = await cuttable(options);
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo before");
+    await c.client.disconnect();
+    await c.client.connect();
+    const said = heard(session);
+    const turn = session.prompt("stream 1000 2000");
+    for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+    c.proxy.cut();
+    expect((await turn).text.length).toBe(1000 * 2000);
+    expect(said.join("").length).toBe(1000 * 2000);
+    const permission = session.prompt("permission");
+    const asked = new Promise<void>((resolve) => void c.client.onPermission(() => (resolve(), undefined)));
+    await asked;
+    c.proxy.cut();
+    await permission.cancel();
+    expect((await permission).stopReason).toBe("cancelled");
+  });
+
+  test("a cancel whose connection breaks while it waits behind a large prompt", async () => {
+    let sent!: () => void;
+    const prompted = new Promise<void>((resolve) => (sent = resolve));
+    await using c = await cuttable(options, gateway, (method) => method === "session/prompt" && sent());
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    const abort = new AbortController();
+    const turn = session.prompt([{ type: "image", mimeType: "image/png", data: "A".repeat(16 << 20) }, { type: "text", text: "permission" }] as never, { signal: abort.signal });
+    await prompted;
+    abort.abort();
+    await new Promise(setImmediate); // it is written
+    c.proxy.cut();
+    expect((await turn).stopReason).toBe("cancelled");
+  });
+
+  test("the end of a turn that is no longer kept when the client is back", async () => {
+    const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+    {
+      await using c = await cuttable(options, own);
+      await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+      const session = await c.client.newSession({ cwd: "/tmp" });
+      const theirs = await other.resumeSession({ sessionId: session.id });
+      const turn = session.prompt("slow");
+      for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+      c.proxy.refusing = true;
+      c.proxy.cut();
+      await other.cancel(session.id);
+      for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000"); // more than memory keeps of a session
+      c.proxy.refusing = false;
+      // That is the answer of HTTP, which has waited; elsewhere nobody knows how it ended, and nobody says that it was interrupted.
+      const end = await turn.then(({ stopReason }) => stopReason, (error: unknown) => String((error as ProblemError).type));
+      expect(["cancelled", "urn:sandbox-agent:error:events_expired"]).toContain(end);
+    }
+    await own.stop();
+  });
+
+  test.each(["delete", "close", "terminate"] as const)("another client's %s while there is no connection", async (how) => {
+    await using c = await cuttable(options);
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo before");
+    const told = new Promise<string>((resolve) => void c.client.onSessionEnded(({ data }) => resolve(String(data.reason))));
+    c.proxy.refusing = true;
+    c.proxy.cut();
+    await other[`${how}Session`](session.id);
+    c.proxy.refusing = false;
+    expect(await told).toBe({ delete: "deleted", close: "closed", terminate: "terminated" }[how]);
+    if (how !== "delete") expect((await other.getSession(session.id)).state).toBe(how === "close" ? "closed" : "ended");
+  });
+
+  test("the own turns are not told as those of others", async () => {
+    await using c = await cuttable(options);
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    const told: unknown[] = [];
+    c.client.onTurnEnded((one) => told.push(one));
+    for (let i = 0; i < 5; i++) {
+      expect((await session.prompt("echo on")).text).toBe("on");
+      c.proxy.cut();
+    }
+    await session.prompt("echo on");
+    expect(told).toEqual([]);
+  });
+});
