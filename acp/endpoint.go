@@ -123,23 +123,30 @@ func (e *endpoint) read(ctx context.Context) error {
 // sets are the methods that set something of a session: what is asked for last counts.
 var sets = map[string]bool{MethodSessionSetMode: true, MethodSessionSetConfigOption: true, MethodSessionSetModel: true, MethodSessionSetTitle: true}
 
-// inOrder returns what waits until what was to be set before in the session of a request is, and what is called when the request
-// is handled.
-func (e *endpoint) inOrder(m *Message) (wait, over func()) {
+// inOrder returns what waits until what was to be set before in the session of a request is, or the request is cancelled, and what
+// is to be called when the request is answered.
+func (e *endpoint) inOrder(m *Message) (wait func(context.Context) error, over func()) {
 	if !sets[m.Method()] {
-		return func() {}, func() {}
+		return func(context.Context) error { return nil }, func() {}
 	}
 	id, done := m.Session(), make(chan struct{})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.setting[id]
 	e.setting[id] = done
-	wait = func() {
-		if before != nil {
-			<-before // each is bounded, and ends with the connection
+	if before == nil {
+		before = closed
+	}
+	wait = func(ctx context.Context) error {
+		select {
+		case <-before:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 	return wait, func() {
+		<-before // it ends, at the latest with the connection: what comes behind both waits for both
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if close(done); e.setting[id] == done {
@@ -147,6 +154,12 @@ func (e *endpoint) inOrder(m *Message) (wait, over func()) {
 		}
 	}
 }
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // start handles a request in a goroutine of its own.
 func (e *endpoint) start(ctx context.Context, m Message) {
@@ -171,8 +184,11 @@ func (e *endpoint) start(ctx context.Context, m Message) {
 	wait, over := e.inOrder(&m)
 	e.work.Go(func() {
 		defer over()
-		wait()
-		result, err := e.call(ctx, m.Method(), m.Params())
+		var result any
+		err := wait(ctx)
+		if err == nil {
+			result, err = e.call(ctx, m.Method(), m.Params())
+		}
 		e.mu.Lock()
 		delete(e.running, id)
 		e.mu.Unlock()

@@ -297,8 +297,13 @@ func TestServeAgent_WhatIsSetLastCounts(t *testing.T) {
 			t.Errorf("%s was set before what was asked for before it", got)
 		}
 	}
+	w.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":10}}`) // it waits, and is answered at once
+	w.want(`{"jsonrpc":"2.0","id":10,"error":{"code":-32800,"message":"the request was cancelled","data":{"type":"urn:sandbox-agent:error:cancelled"}}}`)
 	goOn()
 	for i := range 20 {
+		if i == 10 {
+			continue
+		}
 		w.want(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, i))
 		if i == 0 {
 			continue

@@ -135,16 +135,18 @@ func (c *Connections) admit(tcp *socket.Conn) *peer {
 // logPause is how often the log is told: what closes connections comes by the thousand.
 const logPause = time.Minute
 
-// noRoom notes that a connection was closed.
+// noRoom notes that a connection was closed. The log is told without the lock: it may be slow.
 func (c *Connections) noRoom(why string, addr netip.Addr) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed++
-	if c.Logger == nil || time.Since(c.told) < logPause {
-		return
+	closed, open, tell := c.closed, c.open, c.Logger != nil && time.Since(c.told) >= logPause
+	if tell {
+		c.closed, c.told = 0, time.Now()
 	}
-	c.Logger.Warn("connections were closed: no room", "closed", c.closed, "last", addr, "why", why, "open", c.open, "max-connections", c.Most)
-	c.closed, c.told = 0, time.Now()
+	c.mu.Unlock()
+	if tell {
+		c.Logger.Warn("connections were closed: no room", "closed", closed, "last", addr, "why", why, "open", open, "max-connections", c.Most)
+	}
 }
 
 func (c *Connections) knownLocked(p *peer) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sourcegraph/jsonrpc2"
@@ -258,25 +259,35 @@ func (c *restful) Notify(context.Context, string, any) error {
 	return nil
 }
 
-// A compaction may be broken off before codex has told anything of it. No other turn follows: that was its end.
+// A compaction may be broken off before codex has told anything of it. No other turn follows: that was its end. Who cancels it then does
+// not wait for that long.
 func TestSettle_CompactionThatWasBrokenOffAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := between(t, latecomer{}, reluctant{})
-		begun, over := prompted(s)
-		one := <-begun
-		one.Work.compacts = true
-		s.known(one, "")
-		for _, e := range []*event{
-			{Method: "turn/started", Turn: &turnInfo{ID: "compaction"}},
-			{Method: "turn/completed", Turn: &turnInfo{ID: "compaction", Status: "interrupted"}},
-		} {
-			e.Thread = s.thread
-			s.take(e)
-		}
-		if r := <-over; r == nil || r.StopReason != schema.StopReasonCancelled {
-			t.Errorf("it ended with %v", r)
-		}
-	})
+	for cancelled, bound := range map[bool]time.Duration{false: compactionBound, true: cancelledBound} {
+		synctest.Test(t, func(t *testing.T) {
+			s := between(t, latecomer{}, reluctant{make(chan struct{}, 64)})
+			begun, over := prompted(s)
+			one := <-begun
+			one.Work.compacts = true
+			s.known(one, "")
+			for _, e := range []*event{
+				{Method: "turn/started", Turn: &turnInfo{ID: "compaction", Root: "root"}},
+				{Method: "turn/completed", Turn: &turnInfo{ID: "compaction", Root: "root", Status: "interrupted"}},
+			} {
+				e.Thread = s.thread
+				s.take(e)
+			}
+			from := time.Now()
+			if cancelled {
+				one.Stop()
+			}
+			if r := <-over; r == nil || r.StopReason != schema.StopReasonCancelled {
+				t.Errorf("it ended with %v", r)
+			}
+			if took := time.Since(from); took != bound {
+				t.Errorf("cancelled %v: it took %v, not %v", cancelled, took, bound)
+			}
+		})
+	}
 }
 
 // A compaction takes the place of a turn that codex has begun by itself in that moment. That one's end is not the

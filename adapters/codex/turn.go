@@ -30,6 +30,7 @@ type work struct {
 	// compacts says that the prompt is a compaction, of which codex does not tell the turn; compacted is one that is such.
 	compacts  bool
 	compacted string
+	brokenOff string // the newest turn that a compaction, or nothing, takes the place of
 	started   chan struct{}
 	aborted   bool   // it was broken off
 	refused   int    // attempts with bad credentials
@@ -171,14 +172,20 @@ func (s *session) settleLocked(t *turn.Turn[work], one ended) {
 	}
 	if t.Work.compacts && t.Work.compacted != one.ID && one.Status == "interrupted" && !t.Stopping() {
 		delete(t.Work.ids, one.ID) // the compaction takes its place
+		delete(t.Work.ids, one.Root)
+		t.Work.brokenOff = one.ID
 		t.Go(func(ctx context.Context) { s.awaitCompaction(ctx, t, one) })
 		return
 	}
 	s.endLocked(t, one)
 }
 
-// compactionBound is how long codex may take to begin a compaction in the place of a turn that it has broken off for it.
-const compactionBound = 30 * time.Second
+// compactionBound is how long codex may take to begin a compaction in the place of a turn that it has broken off for it, and
+// cancelledBound when nobody wants it any more.
+const (
+	compactionBound = 30 * time.Second
+	cancelledBound  = 2 * time.Second
+)
 
 // awaitCompaction ends a prompt that is a compaction with a turn that was broken off, when none begins behind it: that turn was the
 // compaction, which codex had told nothing of.
@@ -187,12 +194,20 @@ func (s *session) awaitCompaction(ctx context.Context, t *turn.Turn[work], one e
 	defer stop()
 	select {
 	case <-late:
+	case <-t.Stopped():
+		soon, stop := awake.After(cancelledBound)
+		defer stop()
+		select {
+		case <-soon:
+		case <-ctx.Done():
+			return
+		}
 	case <-ctx.Done():
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.Work.compacted == "" && len(t.Work.ids) == 0 {
+	if t.Work.compacted == "" && t.Work.brokenOff == one.ID && len(t.Work.ids) == 0 {
 		s.endLocked(t, one)
 	}
 }

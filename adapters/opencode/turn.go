@@ -40,8 +40,8 @@ var (
 // work is what is known of a prompt that OpenCode works on. The session's mu
 // guards it, but for the channels.
 type work struct {
-	id        string // of the user's message
-	since     string // an id of the time at which OpenCode was asked
+	id        string    // of the user's message
+	since     time.Time // OpenCode was asked then
 	answered  bool
 	answer    stored          // the last message, where the request has one
 	begun     bool            // the user's message was seen
@@ -133,7 +133,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	if s.stopped {
 		return bridge.ErrClosed
 	}
-	t.Work.since = newMessageID()
+	t.Work.since = time.Now()
 	t.Work.taken = s.a.conn.Offer(string(s.id))
 	s.work.Go(func() { s.carryOut(t, c) })
 	return nil

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -232,14 +234,17 @@ func parse(frame []byte) (*event, error) {
 	return e, err
 }
 
-// idTime is the part of an id that says when it was made: the time in ms, and a number within it.
+// idTime is the part of an id that says when it was made: the time in ms, and a number of 12 bits within it, of which the lower 48 bits.
 const idTime = 12 // hexadecimal digits, behind the prefix
 
-// before reports whether the event was made earlier than the id; false when that is not known.
-func (e *event) before(id string) bool {
+// before reports whether the event was made earlier than that; false when it is not known.
+func (e *event) before(then time.Time) bool {
 	_, own, ok := strings.Cut(e.ID, "_")
-	_, other, known := strings.Cut(id, "_")
-	return ok && known && len(own) > idTime && len(other) > idTime && own[:idTime] < other[:idTime]
+	if !ok || len(own) <= idTime {
+		return false
+	}
+	made, err := strconv.ParseInt(own[:idTime], 16, 64)
+	return err == nil && made < then.UnixMilli()<<12&(1<<48-1)
 }
 
 func newEvent(directory, kind string, properties []byte) (*event, error) {

@@ -324,8 +324,12 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 }
 
 // followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an
-// agent that is started anew is not told of one that is over.
+// agent that is started anew is not told of one that is over. A session that must only read is not followed: what it is started with is
+// what a client chose.
 func (rec *record) followMode(mode json.RawMessage) {
+	if rec.permissionMode() == "readonly" {
+		return
+	}
 	if rec.ChosenMode != "" {
 		rec.ChosenMode = textOf(mode)
 	}
@@ -392,10 +396,11 @@ func (s *Session) Chose(before uint64, method string, params json.RawMessage, re
 	s.mu.Lock()
 	switch {
 	case c.option != "" && s.said.since(before, c.option, value):
-		for _, o := range rawjson.Elements(s.rec.ConfigOptions) {
-			if now, ok := rawjson.Member(o, "currentValue"); ok && rawjson.MemberString(o, "id") == c.option {
-				c.value = bytes.Clone(now)
-			}
+		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
+			c.value = bytes.Clone(now)
+		}
+		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
+			s.rec.ConfigOptions = bytes.Clone(options)
 		}
 	case len(options) > 0:
 		s.rec.ConfigOptions = bytes.Clone(options)
@@ -416,6 +421,17 @@ func (s *Session) Chose(before uint64, method string, params json.RawMessage, re
 	s.editedLocked(edit{undo: s.rec.choose(c), told: kept})
 	s.mu.Unlock()
 	s.saveSoon()
+}
+
+// currentValue returns the value of an option, nil if there is none.
+func currentValue(options json.RawMessage, id string) json.RawMessage {
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "id") == id {
+			value, _ := rawjson.Member(o, "currentValue")
+			return value
+		}
+	}
+	return nil
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have

@@ -104,21 +104,22 @@ func (t *Sessions[S]) Has(id schema.SessionID, s S) bool {
 	return ok && one == s
 }
 
-// Remove ends a session, and reports whether it was open. One that is about to end is not any more; Remove waits for its end, or
-// that of ctx.
+// Remove ends a session, and reports whether it was open. One that is about to end is not any more; one that is being opened is. Remove
+// waits for either, or for the end of ctx.
 func (t *Sessions[S]) Remove(ctx context.Context, id schema.SessionID) bool {
+	return t.remove(id) || t.leaving.Wait(ctx, id) == nil && t.remove(id)
+}
+
+func (t *Sessions[S]) remove(id schema.SessionID) bool {
 	t.mu.Lock()
 	s, ok := t.open[id]
-	delete(t.open, id)
-	over := func() {}
-	if ok {
-		over = t.leaving.Begin(id)
-	}
-	t.mu.Unlock()
 	if !ok {
-		_ = t.leaving.Wait(ctx, id) // it is not open, however that ends
+		t.mu.Unlock()
 		return false
 	}
+	delete(t.open, id)
+	over := t.leaving.Begin(id)
+	t.mu.Unlock()
 	defer over()
 	t.end(s)
 	return true
