@@ -15,6 +15,7 @@ import (
 
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 // talk is a command on a terminal.
@@ -41,6 +42,9 @@ func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk
 func startTerminal(t *testing.T, cmd *exec.Cmd, size pty.Winsize) *talk {
 	t.Helper()
 	tty, err := pty.StartWithSize(cmd, &size)
+	if err == nil {
+		tty, err = closable(tty)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +73,20 @@ func startTerminal(t *testing.T, cmd *exec.Cmd, size pty.Winsize) *talk {
 		_ = tty.Close()
 	})
 	return k
+}
+
+// closable returns a file that ends who reads from it when it is closed, in place of the library's, which is closed when its reader has
+// read something.
+func closable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\r`)
