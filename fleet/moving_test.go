@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	nodeapi "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -302,4 +304,28 @@ func TestMove_ChangedAtAHubThatHasNotHeard(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The hub that moved a session ended before it took its note of that away, and the node with the session is away. Another node that has
+// had it lets go of it all the same.
+func TestMove_LetGoOfWhileANoteIsLeft(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	line := store.LineOf(h.store.SessionsNamed(s)[0].Info)
+	if _, err := h.store.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+		return &store.Owner{
+			Node: "two", Term: 3, Since: time.Now(), Moving: &store.Moving{ID: "left", To: "two", Hub: "over", Since: time.Now()},
+			Others: []store.Other{{Node: "one", Term: 1}, {Node: "three", Term: 2}},
+		}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.await("the node says where it went", func() bool {
+		_, body := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return strings.Contains(string(body), `"state":"closed"`) && strings.Contains(string(body), "node://two")
+	})
 }
