@@ -264,45 +264,53 @@ func TestMove_EndedAsItBegins(t *testing.T) {
 }
 
 // Another hub has moved a session, and this one, which the store does not reach, has not heard of it. A close, or a delete, or what
-// else changes the session, meets what its node keeps of it: that is no close of the session, and nobody is told so.
+// else changes the session, meets what its node keeps of it: that is no close of the session, and nobody is told so who can ask for it where it is.
 func TestMove_ChangedAtAHubThatHasNotHeard(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	for name, change := range map[string]func(h *hub, s string) (kind string){
-		"close over HTTP": func(h *hub, s string) string {
-			_, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+	for name, change := range map[string]func(h *hub, token, s string) (kind string){
+		"close over HTTP": func(h *hub, token, s string) string {
+			_, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", token, nil)
 			return kindOf(body)
 		},
-		"delete over HTTP": func(h *hub, s string) string {
-			_, body := h.ask(http.MethodDelete, "/v2/sessions/"+s, adminToken, nil)
+		"delete over HTTP": func(h *hub, token, s string) string {
+			_, body := h.ask(http.MethodDelete, "/v2/sessions/"+s, token, nil)
 			return kindOf(body)
 		},
-		"session/delete": func(h *hub, s string) string {
-			return errorKind(h.hello(adminToken).call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)))
+		"session/delete": func(h *hub, token, s string) string {
+			return errorKind(h.hello(token).call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)))
 		},
-		"set_metadata": func(h *hub, s string) string {
-			return errorKind(h.hello(adminToken).call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{}}`, s)))
+		"set_metadata": func(h *hub, token, s string) string {
+			return errorKind(h.hello(token).call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{}}`, s)))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h, _ := startMeddled(t)
-			c := h.hello(adminToken)
-			s := c.session("one")
-			c.says(s, "first")
-			h.bundled(s, "one")
-			c.stop()
-			api, err := nodeapi.New(h.url+"/nodes/one", nodeapi.Options{Token: adminToken})
-			if err != nil {
-				t.Fatal(err)
-			}
-			here := must(api.Session(t.Context(), s))
-			if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://two"); err != nil {
-				t.Fatal(err)
-			}
-			if kind := change(h, s); kind != "conflict" {
-				t.Errorf("it is answered %q", kind)
-			}
-		})
+		for follows, want := range map[bool]string{true: "conflict", false: ""} {
+			t.Run(fmt.Sprintf("%s, the token is for the other node: %v", name, follows), func(t *testing.T) {
+				t.Parallel()
+				h := startCopier(t)
+				h.box("one", map[string]string{"team": "a"})
+				h.box("two", nil)
+				c := h.hello(adminToken)
+				s := c.session("one")
+				c.says(s, "first")
+				h.bundled(s, "one")
+				c.stop()
+				api, err := nodeapi.New(h.url+"/nodes/one", nodeapi.Options{Token: adminToken})
+				if err != nil {
+					t.Fatal(err)
+				}
+				here := must(api.Session(t.Context(), s))
+				if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://two"); err != nil {
+					t.Fatal(err)
+				}
+				token := adminToken
+				if !follows {
+					token = h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin, Labels: map[string]string{"team": "a"}})
+				}
+				if kind := change(h, token, s); kind != want {
+					t.Errorf("it is answered %q", kind)
+				}
+			})
+		}
 	}
 }
 

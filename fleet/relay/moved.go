@@ -253,7 +253,14 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	id := m.Session()
 	left, from := at.wentTo(res), ""
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
-	if q.Method() == acp.MethodSessionFork && res.Err() == nil || !c.movesFrom(at, id, res) {
+	final := func() bool {
+		if res.Err() != nil || left == "" {
+			return false
+		}
+		_, err := c.g.fleet.Node(c.token, left)
+		return err != nil // the token is not for it: the client cannot ask there
+	}
+	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
 		at.answered(q, id, res)
 		return
 	}

@@ -334,6 +334,26 @@ func TestMoved_ChangedBeforeTheHubHears(t *testing.T) {
 	}
 }
 
+// A session went to a node that its client's token is not for. It can only ask for what is left where it was, and is told so by the node.
+func TestMoved_ChangedWhereItsClientMayNotFollow(t *testing.T) {
+	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/set_metadata"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","metadata":{}}}`, method)
+				a := w.dialed("a")
+				a.answers(a.takes(method), `{"_meta":{"sandboxagent.dev":{"movedTo":"node://hidden"}}}`)
+				got := e.gets()
+				if len(got) != 1 || rawjson.MemberString(got[0].Result(), "_meta", acp.MetaKey, "movedTo") != "node://hidden" {
+					t.Errorf("%d answers: %v", len(got), got)
+				}
+			})
+		})
+	}
+}
+
 // The answer to a prompt is its agent's, and says nothing of where the session is.
 func TestMoved_ItsAgentSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
