@@ -224,8 +224,8 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 		switch {
 		case had == nil || had.Other(a.node) == nil || had.Moving != nil && had.Moving.To == a.node:
 			return nil, errOther
-		case had.Moving != nil && had.Moving.To == had.Node:
-			// It is being taken back, perhaps, and its owner still says that it went here: then both would say so of the other.
+		case had.Moving != nil && had.Moving.To == had.Node && had.Other(a.node).Term+1 == had.Term:
+			// It is being taken back from here, perhaps, and its owner still says that it went here: then both would say so of the other.
 			return nil, problem.New(problem.Conflict, "a move of session %s is not over", s.Session)
 		}
 		return had, nil

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	nodeapi "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -265,44 +267,76 @@ func TestMove_EndedAsItBegins(t *testing.T) {
 }
 
 // Another hub has moved a session, and this one, which the store does not reach, has not heard of it. A close, or a delete, or what
-// else changes the session, meets what its node keeps of it: that is no close of the session, and nobody is told so.
+// else changes the session, meets what its node keeps of it: that is no close of the session, and nobody is told so who can ask for it where it is.
 func TestMove_ChangedAtAHubThatHasNotHeard(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	for name, change := range map[string]func(h *hub, s string) (kind string){
-		"close over HTTP": func(h *hub, s string) string {
-			_, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", adminToken, nil)
+	for name, change := range map[string]func(h *hub, token, s string) (kind string){
+		"close over HTTP": func(h *hub, token, s string) string {
+			_, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/close", token, nil)
 			return kindOf(body)
 		},
-		"delete over HTTP": func(h *hub, s string) string {
-			_, body := h.ask(http.MethodDelete, "/v2/sessions/"+s, adminToken, nil)
+		"delete over HTTP": func(h *hub, token, s string) string {
+			_, body := h.ask(http.MethodDelete, "/v2/sessions/"+s, token, nil)
 			return kindOf(body)
 		},
-		"session/delete": func(h *hub, s string) string {
-			return errorKind(h.hello(adminToken).call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)))
+		"session/delete": func(h *hub, token, s string) string {
+			return errorKind(h.hello(token).call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)))
 		},
-		"set_metadata": func(h *hub, s string) string {
-			return errorKind(h.hello(adminToken).call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{}}`, s)))
+		"set_metadata": func(h *hub, token, s string) string {
+			return errorKind(h.hello(token).call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{}}`, s)))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h, _ := startMeddled(t)
-			c := h.hello(adminToken)
-			s := c.session("one")
-			c.says(s, "first")
-			h.bundled(s, "one")
-			c.stop()
-			api, err := nodeapi.New(h.url+"/nodes/one", nodeapi.Options{Token: adminToken})
-			if err != nil {
-				t.Fatal(err)
-			}
-			here := must(api.Session(t.Context(), s))
-			if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://two"); err != nil {
-				t.Fatal(err)
-			}
-			if kind := change(h, s); kind != "conflict" {
-				t.Errorf("it is answered %q", kind)
-			}
-		})
+		for follows, want := range map[bool]string{true: "conflict", false: ""} {
+			t.Run(fmt.Sprintf("%s, the token is for the other node: %v", name, follows), func(t *testing.T) {
+				t.Parallel()
+				h := startCopier(t)
+				h.box("one", map[string]string{"team": "a"})
+				h.box("two", nil)
+				c := h.hello(adminToken)
+				s := c.session("one")
+				c.says(s, "first")
+				h.bundled(s, "one")
+				c.stop()
+				api, err := nodeapi.New(h.url+"/nodes/one", nodeapi.Options{Token: adminToken})
+				if err != nil {
+					t.Fatal(err)
+				}
+				here := must(api.Session(t.Context(), s))
+				if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://two"); err != nil {
+					t.Fatal(err)
+				}
+				token := adminToken
+				if !follows {
+					token = h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin, Labels: map[string]string{"team": "a"}})
+				}
+				if kind := change(h, token, s); kind != want {
+					t.Errorf("it is answered %q", kind)
+				}
+			})
+		}
 	}
+}
+
+// The hub that moved a session ended before it took its note of that away, and the node with the session is away. Another node that has
+// had it lets go of it all the same.
+func TestMove_LetGoOfWhileANoteIsLeft(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.knows(s, "one", 1)
+	line := store.LineOf(h.store.SessionsNamed(s)[0].Info)
+	if _, err := h.store.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
+		return &store.Owner{
+			Node: "two", Term: 3, Since: time.Now(), Moving: &store.Moving{ID: "left", To: "two", Hub: "over", Since: time.Now()},
+			Others: []store.Other{{Node: "one", Term: 1}, {Node: "three", Term: 2}},
+		}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.await("the node says where it went", func() bool {
+		_, body := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return strings.Contains(string(body), `"state":"closed"`) && strings.Contains(string(body), "node://two")
+	})
 }

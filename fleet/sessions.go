@@ -592,6 +592,9 @@ func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Requ
 	if r.URL.Query().Has("node") || went == s.Node { // what is left there is meant
 		went = ""
 	}
+	if _, err := (nodes{h}).Node(c.token, went); err != nil { // the token is not for it: the client cannot ask there
+		went = ""
+	}
 	leaves := func() bool {
 		o := h.o.Store.Owner(store.LineOf(s.Info))
 		return o != nil && (o.Node != s.Node || h.underWay(o.Moving))

@@ -20,7 +20,7 @@
 // In version 2 of the protocol the answer to a prompt says only that its turn has
 // begun: a turn that the gateway knows nothing more of is ended with an error.
 // Of a session that cannot be attached to again, as one that was terminated meanwhile, its log says how the prompts ended, as
-// far as that can be read.
+// far as that can be read. What it said until then, and the client was not given, is told as damaged events are.
 // When a client deletes a session, this one or another, what was still to be told
 // of it went with it: its turn is ended with an error, and so are its prompts.
 //

@@ -1,6 +1,7 @@
 package lasting
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,6 +65,65 @@ func TestConn_TheSessionIsGone_AndItsTurnHasEnded(t *testing.T) {
 			p.quiet(p.two)
 		})
 	}
+}
+
+// What a session has said before the end of a turn, and cannot be given any more, is told as lost.
+func TestConn_TheSessionIsGone_AndItsTurnHasSaidMore(t *testing.T) {
+	const said = `{"events":[{"seq":16,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},{"seq":17,"direction":"gateway","message":{"method":"session/update","params":{}}}%s,{"seq":20,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"end_turn"}}}}]}`
+	for name, more := range map[string]string{"it has": `,{"seq":18,"direction":"agent","message":{"method":"session/update","params":{}}}`, "it has not": ""} {
+		t.Run(name, func(t *testing.T) {
+			withPair(t, func(t *testing.T, p pair) {
+				p.c.notices = true // as its initialize says
+				p.one.says(update, 15)
+				p.got(update, 15)
+				p.sends(prompt)
+				p.one.takes(t, acp.MethodSessionPrompt)
+				p.breaks()
+				resume := p.two.takes(t, acp.MethodSessionResume)
+				p.two.toClient <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeResourceNotFound, "it has ended"))
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"ended"}`)
+				p.two.replies(t, "_sandboxagent/session/events", fmt.Sprintf(said, more))
+				if more != "" {
+					p.got(gone, 16, 18)
+				}
+				p.got(`{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`)
+				p.quiet(p.two)
+			})
+		})
+	}
+}
+
+// The end of a turn was found, and its connection broke before it was told. The session is gone then: that end counts.
+func TestConn_TheSessionIsGone_AndTheEndOfItsTurnWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pair{t: t, one: newWire(), two: newWire()}
+		third := newWire()
+		p.c = New(Options{Dial: dials(p.one, p.two, third)})
+		defer p.c.Close()
+		p.sends(helloTwo)
+		p.one.welcomeTwo(t)
+		reads(t, p.c)
+		p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		p.one.replies(t, acp.MethodSessionResume, `{"_meta":{"sandboxagent.dev":{"seq":5}}}`)
+		reads(t, p.c)
+		p.sends(prompt)
+		p.one.replies(t, acp.MethodSessionPrompt, `{"messageId":"sa.6"}`)
+		reads(t, p.c)
+		p.breaksTwo()
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+		p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":7,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"end_turn"}}}}]}`)
+		synctest.Wait()
+		p.two.breakRead()
+		p.two.breakWrite()
+		third.welcomeTwo(t)
+		refuse := func(method string) {
+			m := third.takes(t, method)
+			third.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "it is gone"))
+		}
+		refuse(acp.MethodSessionResume)
+		refuse("_sandboxagent/session/get")
+		p.got(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`)
+	})
 }
 
 // How a turn ended may still be on its way when another client deletes the session, and comes no more.

@@ -203,7 +203,7 @@ var forPeople = map[string]bool{
 }
 
 // findEnds looks how the client's prompts ended in a session that cannot be attached to again: the log of one that has ended can
-// still be read.
+// still be read. What it said until then, and the client was not given, is told as lost.
 func (c *Conn) findEnds(live *link, id string) error {
 	c.mu.Lock()
 	var prompts []*request
@@ -223,10 +223,13 @@ func (c *Conn) findEnds(live *link, id string) error {
 			return err
 		}
 		c.mu.Lock()
-		if s := c.sessions[id]; s != nil && s.turn.name == t.name {
+		if s := c.sessions[id]; s != nil && s.turn.name == t.name && f.end != nil { // else one that was found before counts
 			s.turn.end = f.end
 		}
 		c.mu.Unlock()
+		c.order.Lock()
+		c.missed(id, f)
+		c.order.Unlock()
 	}
 	slices.SortFunc(prompts, func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	for _, r := range prompts {
@@ -238,6 +241,7 @@ func (c *Conn) findEnds(live *link, id string) error {
 			continue
 		}
 		c.order.Lock()
+		c.missed(id, f)
 		if c.isTwo() && f.begun > 0 {
 			c.hasBegun(r, f)
 		} else if !c.isTwo() {
@@ -246,6 +250,17 @@ func (c *Conn) findEnds(live *link, id string) error {
 		c.order.Unlock()
 	}
 	return nil
+}
+
+// missed tells as lost what a session has said in a turn that has ended, as far as the client was not given it. The caller holds order.
+func (c *Conn) missed(id string, f promptFound) {
+	c.mu.Lock()
+	s := c.sessions[id]
+	all := s == nil || f.end == nil || f.said <= s.after
+	c.mu.Unlock()
+	if !all {
+		c.giveAll(c.loses(id, s, f.said+1))
+	}
 }
 
 // gone fails what waits for a session that cannot be attached to again.

@@ -87,6 +87,7 @@ type promptFound struct {
 	begun  uint64 // the event that it is, 0 for none
 	end    []byte // what tells how its turn ended, nil while that goes on
 	ended  uint64 // the event that end is
+	said   uint64 // the newest event before that of which clients are told, 0 for none
 	active bool   // the session works, or waits for an answer
 
 	expired *acp.Error // says that the prompt may be among the events that are no longer kept; nil when they all are
@@ -123,6 +124,8 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 			switch method := rawjson.MemberString(e, "message", "method"); {
 			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == t.name:
 				f.begun = after
+			case method == acp.MethodSessionUpdate && rawjson.MemberString(e, "direction") != "gateway": // else it repeats a prompt
+				f.said = after
 			case method == methodTurnEnded && (t.name == "" && acp.TurnBegan(params) || t.name != "" && rawjson.MemberString(params, "promptId") == t.name):
 				f.end, f.ended = params, after
 				return f, nil, nil

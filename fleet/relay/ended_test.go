@@ -35,9 +35,12 @@ func TestLine_EndsWithRequestsOpen(t *testing.T) {
 				e := w.connect(plainHello, acp.OneStream)
 				a := w.opens(e, "a", "s")
 				e.send(`{"jsonrpc":"2.0","id":1,"method":"_sandboxagent/fs/write_file","params":{"sessionId":"s"}}`)
-				a.takes("_sandboxagent/fs/write_file")
+				sent := a.takes("_sandboxagent/fs/write_file")
+				a.says(`{"jsonrpc":"2.0","id":%s,"method":"session/request_permission","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"seq":1}}}}`, sent.ID()) // each side has numbers of its own
+				wants(t, e, "asked 1")
 				e.send(`{"jsonrpc":"2.0","id":2,"method":"_sandboxagent/fs/write_file","params":{"sessionId":"s"}}`) // waits for the node
 				e.send(`{"jsonrpc":"2.0","id":3,"method":"_sandboxagent/fs/write_file","params":{"sessionId":"s"}}`) // waits behind it
+				e.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)                                                       // and so does this
 				synctest.Wait()
 				tt.ends(w, a, e)
 				done := map[string]string{}

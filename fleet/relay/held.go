@@ -318,15 +318,21 @@ func (c *Client) stopHolding(s *session, move string, atMost time.Duration) {
 // hasLeft reports whether a node has refused something because the session is on its way to another one. The node can
 // know that before the hub does.
 func (c *Client) hasLeft(s *session, at *line, res *acp.Message) bool {
-	went := at.saysItWent(res)
-	if !went && !isConflict(res) {
+	if !isConflict(res) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.leavesLocked(s, at, res)
+}
+
+// leavesLocked reports whether the session is at another node than the one that has answered a request, or on its way to one, also
+// where the node alone says so. Client.mu is held.
+func (c *Client) leavesLocked(s *session, at *line, res *acp.Message) bool {
 	if s.leftLocked(at) {
 		return true
 	}
+	went := at.wentTo(res) != ""
 	if went {
 		c.moveLocked(s, moveRefused)
 	}
@@ -342,13 +348,8 @@ func isConflict(res *acp.Message) bool {
 	return rawjson.MemberString(data, "type") == problem.Conflict.Type() && rawjson.MemberString(data, "done") != problem.Unknown
 }
 
-// saysItWent reports whether the node has refused something because the session went to another one, or has done it to what is
-// left of the session there.
-func (l *line) saysItWent(res *acp.Message) bool {
-	return l.wentTo(res) != ""
-}
-
-// wentTo is the node to which a session went, as saysItWent has it; "" for none.
+// wentTo is the node to which a session went, where the node has refused something because of that, or has done what changes a session to
+// what is left of it there; "" for none. What else a node does is answered by its agent, which may say anything.
 func (l *line) wentTo(res *acp.Message) string {
 	address := rawjson.MemberString(res.Result(), "_meta", acp.MetaKey, "movedTo")
 	if isConflict(res) {
@@ -361,17 +362,16 @@ func (l *line) wentTo(res *acp.Message) string {
 	return node
 }
 
-// movesFrom reports whether a session is at another node than the one that has answered a request, or on its way to one.
+// movesFrom is leavesLocked for what has changed a session, which need not be one of the connection's.
 func (c *Client) movesFrom(at *line, id string, res *acp.Message) bool {
 	c.mu.Lock()
-	s := c.sessions[id]
-	left := s != nil && s.leftLocked(at)
-	c.mu.Unlock()
-	if left || s != nil {
-		return left || c.hasLeft(s, at, res)
+	if s := c.sessions[id]; s != nil {
+		defer c.mu.Unlock()
+		return c.leavesLocked(s, at, res)
 	}
+	c.mu.Unlock()
 	node := c.nodeOf(id)
-	return c.moveOf(id) != "" || node != "" && node != at.node || at.saysItWent(res)
+	return c.moveOf(id) != "" || node != "" && node != at.node || at.wentTo(res) != ""
 }
 
 // leftLocked reports whether the session is at another node than the one of a line, or on its way to one. Client.mu is held.

@@ -48,7 +48,7 @@ type line struct {
 	ctx     context.Context // done when it must end, with why
 	cancel  context.CancelCauseFunc
 	dialed  bool        // of the goroutine that dials
-	untaken acp.ID      // what the connection did not take, at its end. Of the writer
+	untaken acp.ID      // the request that the connection did not take, at its end. Of the writer
 	away    atomic.Bool // it was up, and the node is not there
 
 	// Guarded by Client.mu.
@@ -65,6 +65,20 @@ type call struct {
 	session string // that it is about, "" for none
 	own     bool   // the hub's
 	done    func(res *acp.Message)
+	awaited []*latch // wait for its end
+}
+
+// answer ends it.
+func (o *call) answer(res *acp.Message) {
+	o.done(res)
+	o.over()
+}
+
+// over tells those who wait for its end.
+func (o *call) over() {
+	for _, l := range o.awaited {
+		l.one()
+	}
 }
 
 // lineTo returns the connection to a node, which is opened if there is none. The agent is
@@ -100,19 +114,24 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 
 // dial opens a connection for lasting, which calls it again when one has broken.
 func (l *line) dial(ctx context.Context) (acp.Conn, error) {
-	again := l.dialed
+	again, up := l.dialed, l.wasUp()
 	l.dialed = true
-	if again && !l.away.Swap(true) {
+	if up && !l.away.Swap(true) {
 		l.tell("offline")
 	}
-	conn, err := l.c.g.fleet.Dial(ctx, l.c.token, l.node, again)
+	conn, err := l.c.g.fleet.Dial(ctx, l.c.token, l.node, up)
 	switch {
 	case !again:
 	case err == nil:
-		l.away.Store(false)
-		l.tell("online")
+		if l.away.Swap(false) {
+			l.tell("online")
+		}
 	case problem.From(err).Kind == problem.NodeNotFound:
 		l.end(err) // it was forgotten, or the token is not for it any more: there is nothing to wait for
+	case !up:
+		if err := l.c.g.fleet.Away(l.node); err != nil { // else it may take the next one
+			l.end(err)
+		}
 	}
 	return conn, err
 }
@@ -153,7 +172,9 @@ func (l *line) write() {
 		select {
 		case m := <-l.out:
 			if l.conn.Write(context.Background(), m) != nil { // it ends with the line's
-				l.untaken = m.ID()
+				if m.IsRequest() {
+					l.untaken = m.ID()
+				}
 				return
 			}
 			l.c.mu.Lock()
@@ -203,7 +224,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = call{m.Session(), q == nil, done}
+	l.calls[id] = call{session: m.Session(), own: q == nil, done: done}
 	c.mu.Unlock()
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {
@@ -212,11 +233,13 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	err := l.send(sent)
 	if err != nil {
 		c.mu.Lock()
-		defer c.mu.Unlock()
-		if _, open := l.calls[id]; !open {
+		open, is := l.calls[id]
+		delete(l.calls, id)
+		c.mu.Unlock()
+		if !is {
 			return nil // the end of the line has answered it
 		}
-		delete(l.calls, id)
+		open.over()
 		return err
 	}
 	if q != nil {
@@ -272,7 +295,7 @@ func (l *line) take(m acp.Message) error {
 		delete(l.calls, m.ID())
 		l.c.mu.Unlock()
 		if ok {
-			open.done(&m)
+			open.answer(&m)
 		}
 	case m.IsRequest():
 		return l.asked(m)
@@ -618,8 +641,9 @@ func (l *line) over(err error) {
 	l.calls = map[acp.ID]call{}
 	waits := map[acp.ID]bool{l.untaken: true} // for the connection to take them
 	for len(l.out) > 0 {
-		m := <-l.out
-		waits[m.ID()] = true
+		if m := <-l.out; m.IsRequest() { // the answers to the node's have ids of its own
+			waits[m.ID()] = true
+		}
 	}
 	var left []*session
 	for _, s := range c.sessions {
@@ -655,7 +679,7 @@ func (l *line) over(err error) {
 		if waits[id] || !greeted { // the node was not sent it
 			res = acp.NewError(id, why)
 		}
-		open.done(&res)
+		open.answer(&res)
 	}
 	c.Detach(l.own)
 }

@@ -251,13 +251,19 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 // move is over, unless that is still the same node.
 func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, res *acp.Message) {
 	id := m.Session()
-	left := at.wentTo(res)
+	left, from := at.wentTo(res), ""
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
-	if !c.movesFrom(at, id, res) || q.Method() == acp.MethodSessionFork && res.Err() == nil {
+	final := func() bool {
+		if res.Err() != nil || left == "" {
+			return false
+		}
+		_, err := c.g.fleet.Node(c.token, left)
+		return err != nil // the token is not for it: the client cannot ask there
+	}
+	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
 		at.answered(q, id, res)
 		return
 	}
-	from := ""
 	if left != "" {
 		from = at.node
 	}
@@ -284,11 +290,12 @@ type latch struct {
 	left atomic.Int32
 	once sync.Once
 	then func()
+	done chan struct{} // closed when it does that
 }
 
 // newLatch returns one that waits for one answer until it is told of more.
 func newLatch(then func()) *latch {
-	l := &latch{then: then}
+	l := &latch{then: then, done: make(chan struct{})}
 	l.left.Store(1)
 	return l
 }
@@ -296,8 +303,16 @@ func newLatch(then func()) *latch {
 // one notes one of the answers.
 func (l *latch) one() {
 	if l.left.Add(-1) == 0 {
-		l.once.Do(l.then)
+		l.goOn()
 	}
+}
+
+// goOn waits for nothing more.
+func (l *latch) goOn() {
+	l.once.Do(func() {
+		close(l.done)
+		l.then()
+	})
 }
 
 // opens notes the first of the answers, and goes on without the others when a node does not give them.
@@ -310,7 +325,8 @@ func (c *Client) opens(l *latch) {
 		defer late.Stop()
 		select {
 		case <-late.C:
-			l.once.Do(l.then)
+			l.goOn()
+		case <-l.done:
 		case <-c.ctx.Done():
 		}
 	})
@@ -323,12 +339,10 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 	defer c.mu.Unlock()
 	for _, l := range c.lines {
 		for id, open := range l.calls {
-			if done := open.done; l != at && open.session == s.id && !open.own {
+			if l != at && open.session == s.id && !open.own {
 				answered.left.Add(1)
-				l.calls[id] = call{open.session, false, func(res *acp.Message) {
-					done(res)
-					answered.one()
-				}}
+				open.awaited = append(open.awaited, answered)
+				l.calls[id] = open
 			}
 		}
 	}
@@ -364,7 +378,7 @@ func (l *line) forsake(s *session) {
 	lost := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id).DoneUnknown()
 	for _, open := range calls {
 		res := acp.NewError("0", viewer.ErrorOf(lost))
-		open.done(&res)
+		open.answer(&res)
 	}
 	if away {
 		l.interrupt(s, s.at(), viewer.ErrorOf(lost))

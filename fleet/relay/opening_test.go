@@ -334,6 +334,41 @@ func TestMoved_ChangedBeforeTheHubHears(t *testing.T) {
 	}
 }
 
+// A session went to a node that its client's token is not for. It can only ask for what is left where it was, and is told so by the node.
+func TestMoved_ChangedWhereItsClientMayNotFollow(t *testing.T) {
+	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/set_metadata"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","metadata":{}}}`, method)
+				a := w.dialed("a")
+				a.answers(a.takes(method), `{"_meta":{"sandboxagent.dev":{"movedTo":"node://hidden"}}}`)
+				got := e.gets()
+				if len(got) != 1 || rawjson.MemberString(got[0].Result(), "_meta", acp.MetaKey, "movedTo") != "node://hidden" {
+					t.Errorf("%d answers: %v", len(got), got)
+				}
+			})
+		})
+	}
+}
+
+// The answer to a prompt is its agent's, and says nothing of where the session is.
+func TestMoved_ItsAgentSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		for id := 1; id <= 2; id++ {
+			e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, id)
+			a.answers(a.takes("session/prompt"), `{"stopReason":"end_turn","_meta":{"sandboxagent.dev":{"movedTo":"node://b"}}}`)
+			wants(t, e, fmt.Sprint(id, " ok"))
+		}
+		a.takesNothing()
+	})
+}
+
 // A node refuses a prompt of a session that the connection has lost, and that its client has opened anew: that is told at once.
 func TestMoved_RefusedWhenItIsOpenedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -385,10 +420,27 @@ func TestOpen_ConnectionBreaksAtOnce(t *testing.T) {
 				for range 3 {
 					a.answers(a.takes("session/prompt"), `{"stopReason":"end_turn"}`)
 				}
-				wants(t, e, append([]string{"a offline", "a online"}, want...)...)
+				wants(t, e, want...)
 			})
 		})
 	}
+}
+
+// The connection to a node breaks before the node has answered on it, and the node is away then: its session is loaded from the copy at once.
+func TestLoad_NodeGoesAwayAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.found["s"], w.copy = "a", []string{update("s", 1, "copied")}
+		e := w.connect(plainHello, acp.OneStream)
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		synctest.Wait()
+		first := <-w.nodes["a"].wires
+		first.takes("initialize")
+		w.set("a", false)
+		_ = first.Close()
+		time.Sleep(time.Second)
+		wants(t, e, "s copied", "1 ok")
+	})
 }
 
 // A node that was expected does not come: its session is loaded from the copy, as that of one that is away.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
 // What a node refuses because it lets go of a session is sent once more in the order in which the client asked, with the
@@ -129,6 +131,46 @@ func TestMoved_RefusedLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// sending is told of each request that is about to be sent to a node.
+type sending struct {
+	observe.NoSpan
+	told func()
+}
+
+// Begin implements [Observer].
+func (s sending) Begin(context.Context, observe.Work) observe.Span { return s }
+
+// At is told the node that does the work.
+func (s sending) At(string) { s.told() }
+
+// A session goes on in the moment in which its node is to be sent a request, for which it has no room. Nobody answers that, and what
+// comes behind it waits for no answer.
+func TestMoved_NoRoomForWhatWasOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, told := newWorld(t, "a", "b"), func() {}
+		w.g.observer = sending{told: func() { told() }}
+		e := w.connect(plainHello, acp.OneStream)
+		w.opens(e, "a", "s")
+		for range maxOut + 1 {
+			e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+			synctest.Wait() // the first is on its way
+		}
+		told = func() {
+			w.g.Owned(went("a", "b", 0, 0))
+			synctest.Wait()
+		}
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		told = func() {}
+		b := w.dialed("b")
+		b.resumed()
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+		if got := e.got(); !slices.Contains(got, "1 too_many_requests") || !slices.Contains(got, "2 ok") {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // A session goes on to a third node as the second is sent what has waited for the first move: the rest waits until the
