@@ -14,45 +14,84 @@ afterAll(async () => world?.stop());
 const log = (page: Page) => page.getByRole("log");
 const prompt = (page: Page) => page.getByRole("textbox", { name: "Prompt", exact: true });
 
-/** Cuts the page's connection, and lets it have none until the result is called. */
-async function breakable(page: Page): Promise<{ cut(): void; mend(): void }> {
-  let broken = false;
+/** How often words are on the page: said in the session, waiting to be sent, and being written. */
+async function places(page: Page, words: string): Promise<{ said: number; waits: number; written: number }> {
+  const written = [...(await prompt(page).evaluateAll((boxes) => boxes.map((box) => (box as HTMLTextAreaElement).value))), ...(await page.locator(".notice", { hasText: "What you have written is not sent" }).allInnerTexts())];
+  return {
+    said: await log(page).locator(".user").filter({ hasText: words }).count(),
+    waits: await page.getByRole("region", { name: "Prompts that wait" }).getByRole("listitem").filter({ hasText: words }).count(),
+    written: written.join("\n").split(words).length - 1,
+  };
+}
+
+interface Network {
+  /** Lets nothing more come to the page, while what it sends still arrives. */
+  deafen(): void;
+  /** Cuts its connection, and lets it have none. */
+  cut(): void;
+  mend(): void;
+}
+
+async function breakable(page: Page): Promise<Network> {
+  let [deaf, broken] = [false, false];
   const open = new Set<{ close(): unknown }>();
   await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
     if (broken) return void socket.close();
-    socket.connectToServer();
+    socket.connectToServer().onMessage((message) => void (deaf || socket.send(message)));
     open.add(socket);
   });
   return {
+    deafen: () => void (deaf = true),
     cut() {
       broken = true;
       for (const socket of open) socket.close();
       open.clear();
     },
-    mend: () => void (broken = false),
+    mend: () => void ([deaf, broken] = [false, false]),
   };
 }
 
-test("a prompt that is sent while the connection is broken, and a reload", async () => {
-  const page = await world.open("about:blank");
+/** A page with a session in which something was said. */
+async function talk(where: World, hash = ""): Promise<{ page: Page; network: Network; id: string }> {
+  const page = await where.open("about:blank");
   const network = await breakable(page);
-  await page.goto(world.url());
-  await newSession(page, { prompt: "echo before" });
+  await page.goto(where.url(hash));
+  const id = await newSession(page, { prompt: "echo before" });
   await log(page).locator(".agent").getByText("before", { exact: true }).waitFor();
   await settled(page);
-  network.cut();
-  await page.getByText("The connection is broken").waitFor();
+  return { page, network, id };
+}
+
+const broken = (page: Page) => page.getByText("The connection is broken").waitFor();
+
+/** Waits until the gateway has said something in a session. */
+async function has(where: World, id: string, words: string, token?: string): Promise<void> {
+  const client = new SandboxAgentClient({ baseUrl: where.gateway.url, autoConnect: false, ...(token === undefined ? {} : { token }) });
+  await expect.poll(async () => JSON.stringify((await client.api.sessionEvents(id, { limit: 1000 })).events)).toContain(words);
+}
+
+const fates = [["has not come to the gateway", false], ["has come to the gateway", true]] as const;
+
+test.each(fates)("a prompt that %s when the connection breaks, and a reload", async (_, arrives) => {
+  const { page, network, id } = await talk(world);
+  if (arrives) network.deafen();
+  else network.cut();
+  if (!arrives) await broken(page);
   await chat(page, "echo said into the void");
   await log(page).getByText("echo said into the void").waitFor();
+  if (arrives) await has(world, id, "echo said into the void");
+  network.cut();
+  await broken(page);
   const asked = page.waitForEvent("dialog").then((dialog) => dialog.accept());
   await page.reload();
   await asked;
   network.mend();
   await connected(page);
-  await page.getByText("echo said into the void").first().waitFor();
+  await log(page).locator(".agent").getByText("before", { exact: true }).waitFor();
+  await expect.poll(() => places(page, "said into the void")).toEqual({ said: arrives ? 1 : 0, waits: arrives ? 0 : 1, written: 0 });
 });
 
-test("a prompt that is sent while the connection is broken, and a gateway that has another token", async () => {
+test.each(fates)("a prompt that %s when the connection breaks, and a gateway that has another token", async (_, arrives) => {
   const dir = mkdtempSync(join(tmpdir(), "inspector-meet-"));
   const file = join(dir, "token");
   writeFileSync(file, "the-first-token-of-it", { mode: 0o600 });
@@ -61,13 +100,15 @@ test("a prompt that is sent while the connection is broken, and a gateway that h
     await other.stop();
     rmSync(dir, { recursive: true, force: true });
   });
-  const page = await other.open("#/sessions&token=the-first-token-of-it");
-  await newSession(page, { prompt: "echo before" });
-  await log(page).locator(".agent").getByText("before", { exact: true }).waitFor();
-  await settled(page);
-  await other.gateway.kill("SIGKILL");
-  await page.getByText("The connection is broken").waitFor();
+  const { page, network, id } = await talk(other, "#/sessions&token=the-first-token-of-it");
+  if (arrives) network.deafen();
+  else await other.gateway.kill("SIGKILL");
+  if (!arrives) await broken(page);
   await chat(page, "echo said into the void");
+  if (arrives) await has(other, id, "echo said into the void", "the-first-token-of-it");
+  await other.gateway.kill("SIGKILL");
+  await broken(page);
+  network.mend();
   writeFileSync(file, "the-second-token-of-it");
   await other.gateway.restart();
   await page.getByRole("alert").getByText("The token is not taken any more").waitFor();
@@ -75,7 +116,39 @@ test("a prompt that is sent while the connection is broken, and a gateway that h
   await page.getByLabel("Token").first().fill("the-second-token-of-it");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await connected(page);
-  await expect.poll(() => prompt(page).inputValue()).toBe("echo said into the void");
+  await expect.poll(() => places(page, "said into the void")).toEqual({ said: arrives ? 1 : 0, waits: arrives ? 0 : 1, written: 0 });
+});
+
+test("a prompt that is sent while the connection is broken, and a page out of sight that the browser may end", async () => {
+  const { page, network } = await talk(world);
+  const kept = () => page.evaluate(() => sessionStorage.getItem("sandbox-agent:waiting"));
+  network.cut();
+  await broken(page);
+  await chat(page, "echo said into the void");
+  await log(page).getByText("echo said into the void").waitFor();
+  await page.evaluate(() => {
+    Object.defineProperty(document, "hidden", { value: true, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  expect(await kept()).toContain("said into the void");
+  network.mend();
+  await expect.poll(kept).toBeNull();
+  expect(await places(page, "said into the void")).toEqual({ said: 1, waits: 0, written: 0 });
+});
+
+test("a prompt that is sent while the connection is broken, and a person who detaches", async () => {
+  const { page, network, id } = await talk(world);
+  network.cut();
+  await broken(page);
+  await chat(page, "echo said into the void");
+  await log(page).getByText("echo said into the void").waitFor();
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  await page.getByRole("menuitem", { name: "Detach" }).click();
+  await log(page).waitFor({ state: "detached" });
+  network.mend();
+  await has(world, id, "said into the void");
+  await page.evaluate((to) => void (location.hash = to), `#/sessions/${id}`);
+  await expect.poll(() => places(page, "said into the void")).toEqual({ said: 1, waits: 0, written: 0 });
 });
 
 /** What the session is in when things happen. */
@@ -84,7 +157,7 @@ const scenes = ["a turn runs", "a prompt waits for it", "the agent asks"] as con
 interface Scene {
   readonly page: Page;
   readonly own: World;
-  readonly network: { cut(): void; mend(): void };
+  readonly network: Network;
   readonly other: SandboxAgentClient;
   readonly id: string;
 }
@@ -135,13 +208,13 @@ test("two events: what is shown is how it is, and what was written is there", as
       await expect.poll(async () => {
         const info = await other.api.session(id).catch(() => undefined);
         const works = info?.state === "running" || info?.state === "waiting";
-        const shown = await page.locator("body").innerText();
+        const { said, waits, written } = await places(page, "what waits");
         return {
           asks: (info?.pending ?? 0) > 0 === ((await page.getByRole("region", { name: "The agent asks" }).count()) > 0),
           works: works === ((await page.getByRole("button", { name: /^Stop(ping)?$/ }).count()) > 0),
-          words: scene !== "a prompt waits for it" || shown.includes("what waits") || (await prompt(page).inputValue()).includes("what waits"),
+          words: said + waits + written,
         };
-      }, { timeout: 20_000 }).toEqual({ asks: true, works: true, words: true });
+      }, { timeout: 20_000 }).toEqual({ asks: true, works: true, words: scene === "a prompt waits for it" ? 1 : 0 });
       expect(own.complaints.filter((one) => one.startsWith("error:"))).toEqual([]);
     } catch (cause) {
       throw new Error(`seed ${seed}: ${what}: ${(await page.locator("body").innerText()).slice(-600)}`, { cause });

@@ -26,10 +26,16 @@ export interface ConfigOption {
 /** What is sent in one go. */
 export type Prompt = readonly ContentBlock[];
 
-/** A prompt that waits for the running turn to end. */
-export interface Waiting {
-  readonly id: number;
+/** A prompt that is not sent, or of which nobody knows whether it has arrived. */
+export interface Kept {
   readonly blocks: Prompt;
+  /** The newest event when it was sent: if it has arrived, the session tells of it behind that. Undefined where it was not sent. */
+  readonly behind?: number | undefined;
+}
+
+/** A prompt that waits for the running turn to end, or for a person. */
+export interface Waiting extends Kept {
+  readonly id: number;
 }
 
 export interface ConversationState {
@@ -106,6 +112,9 @@ export const noDraft: Draft = { text: "", attachments: [], remarks: [] };
 /** The text of a prompt. */
 export const wordsOf = (blocks: readonly ContentBlock[]) => blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
 
+/** A prompt as one string, however its texts are cut. */
+const allOf = (blocks: Prompt) => JSON.stringify([blocks.map((b) => (b.type === "text" ? b.text : "")).join(""), blocks.filter((b) => b.type !== "text")]);
+
 const empty: ConversationState = {
   phase: "loading", problem: undefined, info: undefined, doing: "idle", running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
   usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, given: undefined, earlier: 0, loadingEarlier: false,
@@ -138,13 +147,15 @@ export class Conversation extends Store<ConversationState> {
   #scheduled = false;
   #nextWaiting = 1;
   #own: Turn<2> | undefined;
+  readonly #sent = new Set<Kept>(); // prompts of this page on their way, until the session tells of them; those of an earlier connection, too
   #opening = 0;
   #between = false; // the session is closed, to be opened again at once: what is sent waits
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
   /** Prompts that waited when the page was left are held back: nobody has seen what the session did since. */
-  constructor(readonly id: string, private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), waited: readonly Prompt[] = []) {
-    super({ ...empty, queue: waited.map((blocks, i) => ({ id: i + 1, blocks })), held: waited.length > 0 });
+  constructor(readonly id: string, private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Kept[]> = new Unsent()) {
+    const waited = waiting.get().get(id) ?? [];
+    super({ ...empty, queue: waited.map((kept, i) => ({ ...kept, id: i + 1 })), held: waited.length > 0 });
     this.#nextWaiting = waited.length + 1;
     this.#transcript = new Transcript(id);
   }
@@ -213,8 +224,11 @@ export class Conversation extends Store<ConversationState> {
       if (opening !== this.#opening) return;
       this.#reading = undefined;
       const gone = error instanceof ProblemError && error.status === 404;
-      if (gone) for (const { blocks } of this.get().queue.toReversed()) this.write(blocks); // nothing of that can be sent, or is shown, but what is being written is
+      // Nothing of that can be sent, or is shown, but what is being written is.
+      if (gone) for (const { blocks } of [...this.#sent, ...this.get().queue].toReversed()) this.write(blocks);
+      if (gone) this.#sent.clear();
       this.patch({ ...(gone ? { queue: [] } : {}), phase: "failed", problem: gone ? "The gateway does not know this session. It may have been deleted." : messageOf(error) });
+      this.#keepAnew();
     }
   }
 
@@ -426,6 +440,7 @@ export class Conversation extends Store<ConversationState> {
     this.#scheduled = true;
     nextFrame(() => {
       this.#scheduled = false;
+      this.#arrived();
       const t = this.#transcript;
       const { usage, background, commands, title } = this.get();
       if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
@@ -490,10 +505,48 @@ export class Conversation extends Store<ConversationState> {
     return true;
   }
 
-  /** What would be gone with the page: what waits here, behind what a broken connection has not taken. */
-  get unsent(): readonly Prompt[] {
-    const own = this.#client?.state === "open" ? undefined : this.#transcript.unconfirmed;
-    return [...(own ? [own] : []), ...this.get().queue.map(({ blocks }) => blocks)];
+  /** What would be gone with the page: what waits here, behind what a broken connection may not have taken. */
+  get unsent(): readonly Kept[] {
+    return [...(this.#client?.state === "open" ? [] : this.#sent), ...this.get().queue].map(({ blocks, behind }) => ({ blocks, behind }));
+  }
+
+  /** Puts it where it is found after a reload. */
+  keep(): void {
+    const { unsent } = this;
+    if (unsent.length > 0) this.waiting.put(this.id, unsent);
+    else this.waiting.drop(this.id);
+  }
+
+  /** What was put there is another now, and nobody says when the browser ends a page that is out of sight. */
+  #keepAnew(): void {
+    if (!this.#client || !this.waiting.get().has(this.id)) return;
+    this.keep();
+    this.drafts.save();
+    this.waiting.save();
+  }
+
+  /** Whether the session tells of a prompt that was sent. The same words of before are another one. */
+  #told({ blocks, behind }: Kept): boolean {
+    return behind !== undefined && this.#transcript.rows.some(({ item }) => item.kind === "user" && item.place !== undefined && item.place > behind && allOf(item.blocks) === allOf(blocks));
+  }
+
+  /** Lets go of what has arrived. */
+  #arrived(): void {
+    const { queue, held } = this.get();
+    const sent = [...this.#sent].filter((one) => this.#told(one));
+    const missing = queue.filter((one) => !this.#told(one));
+    if (sent.length === 0 && missing.length === queue.length) return;
+    for (const one of sent) this.#sent.delete(one);
+    this.patch({ queue: missing, held: held && missing.length > 0 });
+    this.#keepAnew();
+  }
+
+  /** Takes back a prompt that has not arrived, as far as anybody knows: a person sends it again, or not. */
+  #takeBack(sent: Kept): void {
+    if (!this.#client) return this.write(sent.blocks); // nobody shows what waits here
+    const { queue } = this.get();
+    this.patch({ queue: queue.toSpliced(queue.filter((w) => w.behind !== undefined).length, 0, { ...sent, id: this.#nextWaiting++ }), held: true });
+    this.#changed(); // it may have arrived after all
   }
 
   unqueue(id: number): Waiting | undefined {
@@ -524,7 +577,10 @@ export class Conversation extends Store<ConversationState> {
     this.#changed();
     this.patch({ stopping: false, held: false });
     const turn = client.prompt({ sessionId: this.id, prompt: blocks as never });
+    const sent: Kept = { blocks, behind: this.#seq };
     this.#own = turn;
+    this.#sent.add(sent);
+    this.#keepAnew();
     this.#show(this.#raise?.begun() ?? []);
     const over = (ending: Ending, interrupted = false) => {
       if (this.#own !== turn) return; // another connection follows the session now
@@ -543,11 +599,17 @@ export class Conversation extends Store<ConversationState> {
       else run();
     };
     turn.then(
-      (done) => over({ result: { stopReason: done.stopReason, usage: done.usage ?? null } }),
+      (done) => {
+        if (this.#sent.delete(sent)) this.#keepAnew();
+        over({ result: { stopReason: done.stopReason, usage: done.usage ?? null } });
+      },
       (error: unknown) => {
-        // It has not arrived, as far as anybody knows: its words are not lost.
-        const shown = () => this.rows.get().rows.some(({ item }) => item.kind === "user" && wordsOf(item.blocks) === wordsOf(blocks));
-        if (this.#own === turn ? this.#transcript.unconfirmed && (error instanceof NotConnectedError || error instanceof ConnectionLostError) : !shown()) this.write(blocks);
+        // Who has let go of the session is not told how the turn of a prompt ends that was sent.
+        const lost = this.#own === turn ? this.#transcript.unconfirmed && (error instanceof NotConnectedError || error instanceof ConnectionLostError) : this.#client !== undefined || client.state !== "open";
+        if (this.#sent.delete(sent)) {
+          if (lost && !this.#told(sent)) this.#takeBack(sent);
+          this.#keepAnew();
+        }
         over({ error: { message: messageOf(error), ...(error instanceof AcpRpcError ? { code: error.code } : {}) } }, error instanceof TurnInterruptedError);
       },
     );

@@ -3,7 +3,7 @@ import type { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
-import { Conversation, type Draft, type Prompt } from "./conversation.js";
+import { Conversation, type Draft, type Kept } from "./conversation.js";
 
 /** Conversations that are followed at once; the one that was looked at longest ago is let go. */
 const maxFollowed = 6;
@@ -22,7 +22,7 @@ export class Conversations {
   #client: Client | undefined;
 
   /** What is written for a session outlives what is followed of it, and prompts that wait outlive the page. */
-  constructor(private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Prompt[]> = new Unsent()) {}
+  constructor(private readonly held: Attached, readonly drafts: Unsent<Draft> = new Unsent(), private readonly waiting: Unsent<readonly Kept[]> = new Unsent()) {}
 
   /** What is followed goes on with another client. */
   use(client: Client): void {
@@ -43,7 +43,7 @@ export class Conversations {
 
   /** The conversation of a session, which is followed from now on. */
   open(id: string): Conversation {
-    const conversation = this.#all.get(id) ?? new Conversation(id, this.held, this.drafts, this.waiting.get().get(id));
+    const conversation = this.#all.get(id) ?? new Conversation(id, this.held, this.drafts, this.waiting);
     if (this.waiting.get().has(id)) {
       this.waiting.drop(id); // it has them now, and they may be sent
       this.waiting.save();
@@ -63,7 +63,7 @@ export class Conversations {
 
   /** The same for a session that was just made. */
   made(session: Session<2>): Conversation {
-    const conversation = new Conversation(session.id, this.held, this.drafts);
+    const conversation = new Conversation(session.id, this.held, this.drafts, this.waiting);
     conversation.begun = true;
     this.#all.set(session.id, conversation);
     if (this.#client) void conversation.open(this.#client, session);
@@ -86,11 +86,7 @@ export class Conversations {
 
   /** Writes what is not sent into the storage. False says that the page would take something with it. */
   save(): boolean {
-    for (const [id, conversation] of this.#all) {
-      const { unsent } = conversation;
-      if (unsent.length > 0) this.waiting.put(id, unsent);
-      else this.waiting.drop(id);
-    }
+    for (const conversation of this.#all.values()) conversation.keep();
     return [this.drafts.save(), this.waiting.save()].every(Boolean);
   }
 
@@ -99,10 +95,10 @@ export class Conversations {
     return [...this.#all.values()].some((c) => c.unsent.length > 0);
   }
 
-  /** Lets go of a session. What waits for its turn here becomes what is being written. */
+  /** Lets go of a session. What waits for its turn here becomes what is being written; what was sent goes out with the next connection. */
   async forget(id: string): Promise<void> {
     const conversation = this.#all.get(id);
-    for (const blocks of conversation?.unsent.toReversed() ?? []) conversation?.write(blocks);
+    for (const waiting of conversation?.get().queue.toReversed() ?? []) conversation?.write(waiting.blocks);
     this.#all.delete(id);
     this.waiting.drop(id);
     this.forgotten.more();

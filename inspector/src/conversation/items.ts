@@ -30,6 +30,8 @@ export interface UserItem {
   readonly key: string;
   readonly at: number;
   readonly messageId: string | undefined;
+  /** The event of the session's log that told of it; undefined of a prompt of this page before that. */
+  readonly place: number | undefined;
   readonly blocks: readonly ContentBlock[];
 }
 

@@ -78,9 +78,9 @@ export class Transcript {
     return this.#turnBegan !== undefined;
   }
 
-  /** A prompt of this page of which the session has not told. */
-  get unconfirmed(): readonly ContentBlock[] | undefined {
-    return this.#own?.blocks;
+  /** Whether the session has not told of a prompt of this page. */
+  get unconfirmed(): boolean {
+    return this.#own !== undefined;
   }
 
   /** Whether what is told of a session belongs to this one: it is the session, or a subagent of it. */
@@ -168,7 +168,7 @@ export class Transcript {
     this.#beginTurn(at);
     const key = this.#key("user");
     this.#own = { key, blocks };
-    this.#add({ kind: "user", key, at, messageId: undefined, blocks });
+    this.#add({ kind: "user", key, at, messageId: undefined, place: undefined, blocks });
   }
 
   /** A turn of this page is over, though the session has not told of its end. */
@@ -285,7 +285,7 @@ export class Transcript {
     if (wanted && before) { // the session tells of this page's own prompt
       if (whole) this.#own = undefined;
       this.#turnBegan ??= at;
-      const item: UserItem = { ...before, messageId: id };
+      const item: UserItem = { ...before, messageId: id, place: before.place ?? this.place };
       if (row === this.rows.length - 1) return this.#replace(row, item);
       this.#settleLast();
       this.rows.splice(row, 1); // what came meanwhile was said before it
@@ -298,7 +298,7 @@ export class Transcript {
     }
     if (this.#last?.kind === "user" && !whole && id === undefined) return this.#replace(this.#lastRow, { ...this.#last, blocks: blocks.reduce(join, this.#last.blocks) });
     this.#beginTurn(at);
-    this.#add({ kind: "user", key: this.#key("user"), at, messageId: id, blocks });
+    this.#add({ kind: "user", key: this.#key("user"), at, messageId: id, place: this.place, blocks });
   }
 
   /** The newest row of an item. */
