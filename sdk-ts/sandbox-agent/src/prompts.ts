@@ -92,6 +92,8 @@ interface Prompt {
   heard: boolean; // of version 1: its turn has had an update
   lost: boolean; // its connection was: on another one its own words come as those of somebody else
   response: unknown; // of version 2
+  message: number; // of version 2: the event that it is, 0 while that is not known
+  past: boolean; // of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
   ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
   idle: boolean; // the session's state was told to be so since the last message of a person
   found: TurnEnded | undefined; // its end, in the session's events; what says so may be still on its way
@@ -119,7 +121,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, from: 0, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, from: 0, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, message: 0, past: false, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -157,6 +159,7 @@ export class Prompts {
     }
     if (prompt.heard) prompt.held = []; // of the next turn: the answer need not come in its place
     else this.#others.delete(prompt.sessionId); // what is held was its own after all
+    prompt.message = eventOf((result as { messageId?: string } | undefined)?.messageId);
     this.#begin(prompt);
     if (this.version === 1) this.#leaveOrder(prompt);
   }
@@ -227,8 +230,11 @@ export class Prompts {
   /** Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway. */
   update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">, seq = Infinity): void {
     const queue = this.#order.get(sessionId) ?? [];
-    this.#give(sessionId, queue[0], update, seq);
-    if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
+    if (update.sessionUpdate === "user_message") {
+      const message = eventOf(update.messageId);
+      for (const prompt of queue) [prompt.idle, prompt.past] = [false, prompt.past || prompt.message > 0 && message > prompt.message];
+    }
+    this.#give(sessionId, queue.find((p) => !p.past), update, seq);
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
     for (const prompt of queue) {
       if (prompt.phase !== "begun" && prompt !== queue[0]) continue;
@@ -414,6 +420,7 @@ export class Prompts {
         const state = await wire.state();
         const found = await findPrompt(prompt, wire);
         if (found.begun > 0 && this.version === 2) {
+          prompt.message = found.begun;
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
@@ -458,6 +465,9 @@ export class Prompts {
     }
   }
 }
+
+/** The event of the session that a prompt's message is, 0 for a message that is none's. */
+const eventOf = (messageId: string | undefined): number => Number(/^sa\.(\d+)$/.exec(messageId ?? "")?.[1] ?? 0);
 
 /** The end of the prompt's turn, as far as it is known. */
 const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => outcome ?? ending ?? found;
