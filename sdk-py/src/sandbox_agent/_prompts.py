@@ -190,11 +190,14 @@ class Prompts:
         return cancel
 
     async def _send(self, cancel: _Cancel) -> None:
+        lost = False
         try:
             while True:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
                 wire = await self._host._connected()
+                if lost and all(_is_over(prompt) for prompt in cancel.asked):
+                    return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):
                     continue  # they went with a connection, and are sent again
                 for prompt in cancel.asked:
@@ -209,8 +212,9 @@ class Prompts:
                     if wire.left:
                         raise NotConnectedError("the client was disconnected") from e
                     await wire.closed.wait()
-                    if not self._host._goes_on():
-                        raise
+                    if not cancel.asked or not self._host._goes_on():
+                        raise  # whose turn it was to end nobody knows on another connection, if no prompt says it
+                    lost = True
         finally:
             self._cancels.remove(cancel)
             cancel.done.set()
@@ -522,8 +526,8 @@ class Prompts:
 
 
 def began(ended: dict[str, Any]) -> bool:
-    """Whether the turn began. Older gateways say it by the code of the error alone, and not always."""
-    return bool(ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED))
+    """Whether the turn began."""
+    return ended.get("began") is not False
 
 
 def _is_bare(e: RpcError) -> bool:
