@@ -21,6 +21,15 @@ def heard(session: Session) -> list[str]:
     return said
 
 
+async def lost(client: SandboxAgent, proxy: Proxy) -> None:
+    """Has the client notice that its connection is lost; the next one is refused."""
+    noticed = asyncio.Event()
+    client.on_state(lambda state: noticed.set() if state == "reconnecting" else None)
+    proxy.refusing = True
+    proxy.cut()
+    await noticed.wait()
+
+
 @SPOKEN
 @pytest.mark.parametrize("how", ["load", "resume"])
 @asynchronous
@@ -115,4 +124,76 @@ async def test_the_end_of_an_own_turn_is_told_once(gateway: Gateway, version: An
             assert (await session.prompt("echo on")).text == "on"
             proxy.cut()
         await session.prompt("echo on")
+        titled = asyncio.Event()
+        session.on_update(lambda update: titled.set() if update["sessionUpdate"] == "session_info_update" else None)
+        await client.request("_sandboxagent/session/set_metadata", {"sessionId": session.id, "title": "behind all that is told"})
+        await titled.wait()
         assert told == []
+
+
+@SPOKEN
+@asynchronous
+async def test_a_session_that_is_loaded_while_the_client_connects_anew(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo before")
+        said = heard(session)
+        await lost(client, proxy)
+        loading = asyncio.ensure_future(client.load_session(session.id, cwd="/tmp"))
+        await asyncio.sleep(0)  # it begins
+        proxy.refusing = False
+        await loading
+        assert said == ["before"]
+        assert (await session.prompt("echo after")).text == "after"
+        assert said == ["before", "after"]
+
+
+@SPOKEN
+@asynchronous
+async def test_what_was_said_behind_an_older_event_comes_again_when_the_session_is_resumed_there_while_the_client_connects_anew(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo one")
+        after = (await client.api.session(session.id))["eventCount"]
+        await session.prompt("echo two")
+        said = heard(session)
+        await lost(client, proxy)
+        resuming = asyncio.ensure_future(client.resume_session(session.id, cwd="/tmp", after=after))
+        await asyncio.sleep(0)  # it begins
+        proxy.refusing = False
+        await resuming
+        assert (await session.prompt("echo three")).text == "three"
+        assert said == ["two", "three"]
+
+
+@SPOKEN
+@pytest.mark.parametrize("how", ["close", "terminate"])
+@asynchronous
+async def test_the_end_of_a_session_is_told_once_however_often_the_connection_breaks(gateway: Gateway, version: Any, agent: str, how: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo before")
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        client.on_notice(lambda method, params: told.put_nowait(params) if method == "_sandboxagent/session/ended" else None)
+        await getattr(other, f"{how}_session")(session.id)
+        await told.get()
+        for _ in range(2):
+            await lost(client, proxy)
+            proxy.refusing = False
+            await client.request("session/list", {})  # on the next connection
+        assert told.empty()
+
+
+@SPOKEN
+@asynchronous
+async def test_prompts_that_wait_while_another_client_ends_their_session_fail_and_it_has_ended(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await lost(client, proxy)
+        turns = [session.prompt(f"echo {word}") for word in ("one", "two")]
+        await other.terminate_session(session.id)
+        proxy.refusing = False
+        for turn in turns:
+            with pytest.raises(RpcError):
+                await turn
+        assert (await other.api.session(session.id))["state"] == "ended"

@@ -157,3 +157,54 @@ async def test_the_wait_for_a_node_ends_with_the_client() -> None:
         await client.request("session/list", {})  # it was refused before
     with pytest.raises(RpcError, match="away"):  # and not that it asked again
         await closing
+
+
+def refused(code: int, kind: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": kind, "data": {"type": f"urn:sandbox-agent:error:{kind}"}}}
+
+
+IDLE = {"result": {"state": "idle"}}
+GONE = refused(-32002, "session_not_found")
+FINISHED = refused(-32002, "conflict")  # or it goes on elsewhere
+CLOSED = {"state": "closed", "updatedAt": "2026-01-02T03:04:05Z"}
+
+
+class Sayer(Hub):
+    """A hub that says of a session what it is to say, the last again and again."""
+
+    def __init__(self, says: dict[str, list[dict[str, Any]]]) -> None:
+        super().__init__("")
+        self.says = says
+        self.heard: list[str] = []
+        self.nodes: set[Any] = set()
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        answers = self.says.get(method)
+        if not answers:
+            return await super().answer(method, params)
+        self.heard.append(method)
+        self.nodes.add(params.get("_meta", {}).get("sandboxagent.dev", {}).get("node"))
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+@pytest.mark.parametrize("get, resume, told", [
+    ([IDLE], FINISHED, []),
+    ([IDLE], GONE, []),
+    ([GONE], FINISHED, []),
+    ([GONE], GONE, [("deleted", None)]),
+    ([refused(-32603, "node_offline"), {"result": CLOSED}], GONE, [("closed", None)]),
+    ([{"result": {**CLOSED, "metadata": {"movedTo": "node://two"}}}], GONE, [("moved", "it goes on at the node two of the same hub")]),
+    ([{"result": {**CLOSED, "metadata": {"movedTo": "http://two"}}}], GONE, [("moved", "it goes on at http://two")]),
+])
+@asynchronous
+async def test_what_is_told_of_a_session_that_cannot_be_followed_any_more(get: list[Any], resume: Any, told: list[Any]) -> None:
+    hub = Sayer({"_sandboxagent/session/get": [*get], "session/resume": [resume]})
+    async with hub.client() as client:
+        await client.new_session(cwd="/", meta={"node": "one"})
+        ends: list[Any] = []
+        client.on_notice(lambda method, params: ends.append((params["data"]["reason"], params["data"].get("message"))) if method == "_sandboxagent/session/ended" else None)
+        await hub.cut(client)
+        await client.request("session/list", {})
+        assert ends == told
+        assert ("session/resume" in hub.heard) == ("closed" not in str(get))  # which would open it again
+        assert hub.nodes == {"one"}

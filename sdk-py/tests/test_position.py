@@ -59,3 +59,29 @@ def test_a_request_is_noted_before_the_other_frames_of_its_event_which_come_once
     assert position.go_on(False) == 4
     position.asked(5)
     assert [position.fresh(5), position.fresh(5), position.fresh(5)] == [False, False, True]
+
+
+@pytest.mark.parametrize("version, parts", [(1, False), (1, True), (2, True)])
+def test_what_was_asked_for_comes_again_from_where_it_begins_and_what_came_on_the_way_before_once(version: AcpVersion, parts: bool) -> None:
+    position = Position(version, parts, 0)
+    for seq in (1, 2, 3):
+        position.fresh(seq)
+    up_to: list[int] = []
+    position.again(up_to.append)
+    assert position.fresh(4) and position.waits and up_to == []  # it was on its way
+    assert all([position.fresh(seq) for seq in (1, 2, 3, 4, 5)])
+    assert up_to == [4] and position.after == 5
+    assert [position.waits, position.fresh(4)] == [False, False]
+
+
+def test_an_event_of_one_frame_may_be_all_that_comes_again() -> None:
+    position = Position(1, False, 3)
+    position.again(lambda _: None)
+    assert [position.fresh(3), position.fresh(3)] == [True, False]
+
+
+def test_a_new_connection_brings_again_nothing_that_came_who_asked_asks_on_it() -> None:
+    position = Position(1, False, 3)
+    position.again(lambda _: pytest.fail("it came again"))
+    assert position.go_on(False) == 3
+    assert [position.waits, position.fresh(3), position.fresh(2)] == [False, False, False]

@@ -253,3 +253,42 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
     for task in [cancel, *g.tasks]:
         task.cancel()
     await asyncio.gather(cancel, *g.tasks, return_exceptions=True)
+
+
+class Breaking(Gateway):
+    """A connection that breaks in the middle of a cancel."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.left = False
+        self.closed.set()
+        self.cancels = 0
+        self.meanwhile: Any = lambda: asyncio.sleep(0)
+
+    async def notify(self, method: str, params: Any) -> None:
+        self.cancels += 1
+        await self.meanwhile()
+        raise ConnectionLostError("it broke")
+
+
+@asynchronous
+async def test_a_cancel_of_what_no_prompt_of_this_client_asked_for_is_not_sent_again_on_another_connection() -> None:
+    g = Breaking()
+    with pytest.raises(ConnectionLostError):
+        await g.prompts.cancel("s")
+    assert g.cancels == 1
+
+
+@asynchronous
+async def test_a_cancel_is_not_sent_again_when_the_turns_that_it_was_to_end_are_over() -> None:
+    g = Breaking()
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    await g.sent()
+
+    async def ends() -> None:
+        await g.answer({"stopReason": "end_turn"})
+        await turn
+
+    g.meanwhile = ends
+    await g.prompts.cancel("s")
+    assert g.cancels == 1

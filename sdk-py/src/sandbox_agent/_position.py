@@ -27,6 +27,11 @@ class Position:
         """Somebody has asked for what came: it is new once more from where it begins, which `begins` is told. What comes before that was on its way."""
         self._again = begins
 
+    @property
+    def waits(self) -> bool:
+        """What came is to come again, and has not begun to."""
+        return self._again is not None
+
     def fresh(self, seq: int) -> bool:
         """Notes a frame of an event; False when it came before."""
         if self._again and (seq < self.after or (seq == self.after and not self._parts)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -68,6 +69,8 @@ class Prompt:
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
     response: dict[str, Any] | None = None  # of version 2
+    message: int = 0  # of version 2: the event that it is, 0 while that is not known
+    past: bool = False  # of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
     ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
     found: dict[str, Any] | None = None  # its end, in the session's events; what says so may be still on its way
@@ -132,11 +135,13 @@ class Prompts:
     def update(self, session_id: str, update: dict[str, Any], seq: float = math.inf) -> None:
         """Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway."""
         queue = list(self._order.get(session_id, []))
-        self._give(session_id, queue[0] if queue else None, update, seq)
         if update["sessionUpdate"] == "user_message":
+            message = event_of(update.get("messageId"))
             for prompt in queue:
                 prompt.idle = False
-        elif update["sessionUpdate"] == "state_update" and update.get("stopReason") is not None:
+                prompt.past = prompt.past or 0 < prompt.message < message
+        self._give(session_id, next((p for p in queue if not p.past), None), update, seq)
+        if update["sessionUpdate"] == "state_update" and update.get("stopReason") is not None:
             for prompt in queue:
                 if prompt.phase == "begun" or prompt is queue[0]:
                     prompt.idle = True
@@ -185,11 +190,14 @@ class Prompts:
         return cancel
 
     async def _send(self, cancel: _Cancel) -> None:
+        lost = False
         try:
             while True:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
                 wire = await self._host._connected()
+                if lost and all(_is_over(prompt) for prompt in cancel.asked):
+                    return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):
                     continue  # they went with a connection, and are sent again
                 for prompt in cancel.asked:
@@ -204,8 +212,9 @@ class Prompts:
                     if wire.left:
                         raise NotConnectedError("the client was disconnected") from e
                     await wire.closed.wait()
-                    if not self._host._goes_on():
-                        raise
+                    if not cancel.asked or not self._host._goes_on():
+                        raise  # whose turn it was to end nobody knows on another connection, if no prompt says it
+                    lost = True
         finally:
             self._cancels.remove(cancel)
             cancel.done.set()
@@ -255,6 +264,7 @@ class Prompts:
             prompt.held = []  # of the next turn
         else:
             self._others.discard(prompt.session_id)  # what is held was its own after all
+        prompt.message = event_of((result or {}).get("messageId"))
         self._begin(prompt)
         if self._version == 1:
             self._leave(prompt)
@@ -442,6 +452,7 @@ class Prompts:
                 begun, ended, seq, expired = await self._find(prompt, wire)
                 backoff.reset()
                 if begun and self._version == 2:
+                    prompt.message = begun
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
                 prompt.found = ended
@@ -515,8 +526,8 @@ class Prompts:
 
 
 def began(ended: dict[str, Any]) -> bool:
-    """Whether the turn began. Older gateways say it by the code of the error alone, and not always."""
-    return bool(ended.get("began", (ended.get("error") or {}).get("code") != CANCELLED))
+    """Whether the turn began."""
+    return ended.get("began") is not False
 
 
 def _is_bare(e: RpcError) -> bool:
@@ -542,6 +553,12 @@ def _settled(ended: dict[str, Any], response: dict[str, Any] | None) -> _End:
         return _end_of(ended["result"], ended["result"] if response is None else response)
     error = ended.get("error") or {"code": INTERNAL, "message": "the turn ended without a result"}
     raise RpcError(error["code"], error["message"], error.get("data"))
+
+
+def event_of(message_id: Any) -> int:
+    """The event of the session that a prompt's message is, 0 for a message that is none's."""
+    found = re.fullmatch(r"sa\.([0-9]+)", str(message_id))
+    return int(found[1]) if found else 0
 
 
 def _end_of(result: dict[str, Any], response: dict[str, Any]) -> _End:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
@@ -46,6 +48,7 @@ class _Attached:
     params: dict[str, Any] = field(default_factory=dict)
     turn_at: int = 0  # in version 1: the newest event that said whose turn it is
     newest: int = 0  # the newest event that there was when the client was attached last
+    over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
     opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 
 
@@ -260,11 +263,18 @@ class SandboxAgent:
             return
         attached: _Attached = known
         asked = self._asks.open_in(session_id)
+        info: dict[str, Any] | None = None
+
+        async def is_over() -> bool:
+            nonlocal info
+            info = await self._info_of(wire, session_id, attached.params)
+            return info is not None and info.get("state") in OVER
+
         try:
-            info = await self._info_of(wire, session_id)
-            if info and info["state"] in OVER:  # to resume it would open it again; its prompts look at its events
-                return self._gone(session_id, info.get("ended") or {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""})
-            self._attached_to(session_id, meta_of(await self._resumed(wire, session_id, attached)))
+            result = await self._resumed(wire, session_id, attached, is_over)
+            if result is None and info:
+                return self._gone(session_id, _end_of(info))  # its prompts look at its events
+            self._attached_to(session_id, meta_of(result))
             if asked:
                 page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
@@ -272,32 +282,40 @@ class SandboxAgent:
             pass  # the next connection does it
         except RpcError as e:  # it was deleted meanwhile, or cannot be followed any more
             self._prompts.fail_of(session_id, e)
-            self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if e.code == NOT_FOUND else None)
+            self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if info is None and e.is_not_there else None)
 
     def _gone(self, session_id: str, data: dict[str, Any] | None) -> None:
         """A session has ended while there was no connection, or cannot be followed any more."""
+        attached = self._attached.get(session_id)
         self._left(session_id)
-        if data is not None:
+        if data is not None and not (attached and attached.over):
             self._notify(ENDED, {"sessionId": session_id, "data": data})
 
-    async def _info_of(self, wire: Wire, session_id: str) -> dict[str, Any] | None:
-        """What the gateway says of a session; None when it does not, of which what follows tells why."""
+    async def _info_of(self, wire: Wire, session_id: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """What the gateway says of a session; None when it does not, of which what follows tells why. Fails with what goes away by itself."""
         try:
-            info: dict[str, Any] = await self._patiently(lambda: wire.request("_sandboxagent/session/get", {"sessionId": session_id}))
+            info: dict[str, Any] = await wire.request("_sandboxagent/session/get", _with_meta({"sessionId": session_id}, node=meta_of(params).get("node")))
             return info
-        except RpcError:
+        except RpcError as e:
+            if e.passes:
+                raise
             return None
 
-    async def _resumed(self, wire: Wire, session_id: str, attached: _Attached) -> Any:
-        """Attaches to a session right behind what came of it, or with the oldest event that is kept."""
+    async def _resumed(self, wire: Wire, session_id: str, attached: _Attached, is_over: Callable[[], Awaitable[bool]]) -> Any:
+        """Attaches to a session right behind what came of it, or with the oldest event that is kept; not to one that is over, which that would open again."""
         own = meta_of(attached.params)
         while True:
             first = attached.position.after + 1
             if attached.opening is not None:
                 attached.opening = math.inf
             after = attached.position.go_on(attached.opening is not None)  # before the newest, where that may have come in part
+            params = _with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})
+
+            async def resume(params: dict[str, Any] = params) -> Any:
+                return None if await is_over() else await wire.request("session/resume", params)
+
             try:
-                return await self._patiently(functools.partial(wire.request, "session/resume", _with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})))
+                return await self._patiently(resume)
             except RpcError as e:
                 oldest = e.oldest_kept
                 if oldest is None or oldest <= after + 1:
@@ -409,7 +427,7 @@ class SandboxAgent:
         return await self._open_session("session/load", session_id, cwd, after, mcp_servers, meta)
 
     async def resume_session(self, session_id: str, *, cwd: str | None = None, after: int | None = None, mcp_servers: Sequence[McpServer] = (), meta: Mapping[str, Any] | None = None) -> Session:
-        """Opens a session without a replay, or right after an event."""
+        """Opens a session without a replay, or right after an event. One that the client has open goes on behind what came."""
         return await self._open_session("session/resume", session_id, cwd, after, mcp_servers, meta)
 
     async def _open_session(self, method: str, session_id: str, cwd: str | None, after: int | None, mcp_servers: Sequence[McpServer], meta: Mapping[str, Any] | None) -> Session:
@@ -418,14 +436,20 @@ class SandboxAgent:
         load = method == "session/load"
         begins = after if after is not None or load or known is None else known.position.after  # who has it open goes on behind what came
         params = _with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
-        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=_kept(params), opening=None if self.acp_version == 1 else math.inf if known is None or begins is None else begins)
-        if known is not None and (begins or 0) < known.position.after:
-            known.position.again(functools.partial(self._comes_again, session_id, known.activity))
+        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=_kept(params), over=False)
+
+        def written() -> None:
+            """On a connection that lives: a new one goes on behind what came, and only what is asked for then comes again."""
+            if self.acp_version == 2:
+                attached.opening = math.inf if known is None or begins is None else begins
+            if known is not None and (after if after is not None else 0 if load else math.inf) < attached.position.after:
+                attached.position.again(functools.partial(self._comes_again, session_id, attached.activity))
+
         if load and self.acp_version == 2:
             method, params = "session/resume", {**params, "replayFrom": {"type": "start"}}
         self._attached[session_id] = attached
         try:
-            result = await self._request(method, params, repeat="node")
+            result = await self._request(method, params, repeat="node", behind=written)
             if self._attached.get(session_id) is attached:
                 told = meta_of(result)
                 if begins is None and self.acp_version == 1 and attached.position.after < told.get("seq", 0):
@@ -492,7 +516,9 @@ class SandboxAgent:
         """The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too."""
         if session_id in self._attached:
             return
-        info = await self._info_of(wire, session_id)
+        info = None
+        with suppress(RpcError):
+            info = await self._info_of(wire, session_id, {})
         if info and info["state"] not in OVER and session_id not in self._attached:
             self._attached[session_id] = self._begun(session_id, info["eventCount"])
 
@@ -657,9 +683,14 @@ class SandboxAgent:
             return
         if method == TURN_ENDED and self._prompts.ended(params):
             return
-        if method == ENDED and (params.get("data") or {}).get("reason") == "deleted":  # by whichever client
-            self._left(str(params.get("sessionId")))
-            self._prompts.deleted(str(params.get("sessionId")))
+        if method == ENDED:
+            session_id, reason = str(params.get("sessionId")), (params.get("data") or {}).get("reason")
+            attached = self._attached.get(session_id)
+            if reason == "deleted":  # by whichever client
+                self._left(session_id)
+                self._prompts.deleted(session_id)
+            elif attached is not None:
+                attached.over = reason in ("closed", "moved", "terminated")
         self._notify(method, params)
 
     def _notify(self, method: str, params: dict[str, Any]) -> None:
@@ -668,8 +699,9 @@ class SandboxAgent:
 
     def _update(self, params: dict[str, Any]) -> None:
         session_id, update = str(params.get("sessionId")), params["update"]
-        attached = self._of(params)
-        activity = attached.activity if attached else None
+        activity = None
+        if (attached := self._of(params)) is not None:
+            attached.over, activity = False, attached.activity
         changed = activity is not None and activity._take(session_id, update)
         seq = meta_of(params).get("seq")
         self._prompts.update(session_id, update, seq if isinstance(seq, int) else math.inf)
@@ -706,8 +738,10 @@ class SandboxAgent:
         attached, seq = self._of(params), meta_of(params).get("seq")
         if attached is None or not isinstance(seq, int):
             return True
-        asked = attached.opening is not None and seq <= attached.opening
-        if self.acp_version == 2 and session_id in self._attached and (params.get("update") or {}).get("sessionUpdate") == "state_update" and (asked or seq < attached.position.after):
+        update = params.get("update") or {}
+        ends = attached.position.waits and update.get("stopReason") is not None  # a turn before what comes again, which is no answer
+        asked = attached.opening is not None and seq <= attached.opening and not ends
+        if self.acp_version == 2 and session_id in self._attached and update.get("sessionUpdate") == "state_update" and (asked or seq < attached.position.after):
             if asked:
                 attached.opening = None
             attached.position.state(seq)
@@ -723,6 +757,14 @@ async def _next(backoff: Backoff, wire: Wire) -> bool:
         return not waiting.done() or waiting.result()
     finally:
         await end(waiting, ended)
+
+
+def _end_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """How a session ended that is over, as far as the gateway still says."""
+    end = {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""}
+    if went := (info.get("metadata") or {}).get("movedTo"):
+        end |= {"reason": "moved", "message": "it goes on at " + re.sub("^node://(.*)", r"the node \1 of the same hub", str(went))}
+    return info.get("ended") or end
 
 
 def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], None]:

@@ -40,6 +40,11 @@ class RpcError(SandboxAgentError):
         return isinstance(self.data, dict) and self.data.get("type") in _PASSING
 
     @property
+    def is_not_there(self) -> bool:
+        """Whether there is no such session. The code alone says less: it is also that of one that has ended, or went elsewhere."""
+        return isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:session_not_found"
+
+    @property
     def node_is_away(self) -> bool:
         """Whether a hub says that the node is not there, which may be about to come."""
         return isinstance(self.data, dict) and self.data.get("type") == "urn:sandbox-agent:error:node_offline"

@@ -540,7 +540,7 @@ class SandboxAgent:
         return Session(self._loop, self._loop.run(self._it.load_session(session_id, cwd=cwd, after=after, mcp_servers=mcp_servers, meta=meta)))
 
     def resume_session(self, session_id: str, *, cwd: str | None=None, after: int | None=None, mcp_servers: Sequence[McpServer]=(), meta: Mapping[str, Any] | None=None) -> Session:
-        """Opens a session without a replay, or right after an event."""
+        """Opens a session without a replay, or right after an event. One that the client has open goes on behind what came."""
         return Session(self._loop, self._loop.run(self._it.resume_session(session_id, cwd=cwd, after=after, mcp_servers=mcp_servers, meta=meta)))
 
     def fork_session(self, session_id: str, *, cwd: str | None=None, meta: Mapping[str, Any] | None=None) -> Session:

@@ -2,16 +2,17 @@ import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpS
 import { Api, type RequestOptions, type SessionInfo, type Token } from "./api.js";
 import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
+import { endOf, over, type Attached } from "./attached.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, forNode, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
+import { asError, forNode, isNotThere, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
 import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
-import { began, notFound, Prompts, type TurnEnded } from "./prompts.js";
+import { notFound, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
 import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
@@ -49,17 +50,6 @@ export interface SandboxAgentClientOptions<V extends AcpVersion = 1> {
   WebSocket?: WebSocketConstructor;
   /** Sees every ACP message. */
   onEnvelope?: (envelope: Envelope) => void;
-}
-
-/** What a session that this client is attached to needs on a new connection. */
-interface Attached {
-  readonly cwd: string | undefined; // undefined: as it is
-  readonly params: Record<string, unknown>; // mcpServers, additionalDirectories, _meta
-  position: Position;
-  readonly activity: Activity | undefined; // in version 2
-  turnAt: number; // in version 1: the newest event that said whose turn it is
-  newest: number; // the newest event that there was when the client was attached last
-  opening: number | undefined; // in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 }
 
 /**
@@ -207,6 +197,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const transport = this.#transport;
     const byProtocol = transport === "websocket" && !o.WebSocket && o.token !== undefined;
     let live: Connection<V> | undefined;
+    const closing = () => live?.stream.state === "closed";
     const connection = (live = await open(this.acpVersion, this.#url, {
       ...o as Pick<AcpStreamOptions, "silenceMs" | "fetch" | "WebSocket" | "onEnvelope">,
       transport,
@@ -226,9 +217,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       passed: (params, request) => this.#passed(params, request),
       answered: (promptId, result) => this.#prompts.answered(promptId, result),
       opened: (params, result) => this.#opened(params, result),
-      permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
-      question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
-      elicitation: o.onElicitation && ((params, signal) => this.#asks.elicitation(params, signal, () => live?.stream.state === "closed", o.onElicitation!)),
+      permission: (params, signal) => this.#asks.permission(params, signal, closing),
+      question: (params, signal) => this.#asks.question(params, signal, closing),
+      elicitation: o.onElicitation && ((params, signal) => this.#asks.elicitation(params, signal, closing, o.onElicitation!)),
     }));
     wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;
@@ -265,18 +256,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
   async #reopen(lost: Connection<V>): Promise<Connection<V>> {
-    const { retry } = this.#options;
-    if (lost.used() || performance.now() - lost.since > (retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
+    if (lost.used() || performance.now() - lost.since > (this.#options.retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
     else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
     const breaks = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable"; // the network, in the middle of it
     const connection = await this.#patiently(() => this.#open(), (error) => breaks(error) || passes(error));
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       const asked = this.#asks.asked(sessionId);
+      let info: SessionInfo | undefined;
       try {
-        const info = await this.#infoOf(connection, sessionId);
-        if (info && over.has(info.state)) return this.#gone(sessionId, info.ended ?? { at: info.updatedAt, reason: info.state, terminatedBy: "" }); // to resume it would open it again; its prompts look at its events
-        this.#attachedTo(sessionId, metaOf(await this.#reattach(connection, sessionId, a)));
+        const result = await this.#reattach(connection, sessionId, a, async () => over((info = await this.#infoOf(connection, sessionId, a.params))?.state));
+        if (result === true) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
+        this.#attachedTo(sessionId, metaOf(result));
         if (asked.length > 0) {
           const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
           const open = new Set(pending.map((one) => one.seq));
@@ -286,7 +277,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (connection.stream.error) throw connection.stream.error;
         const why = mapped(error);
         this.#prompts.failOf(sessionId, why);
-        this.#gone(sessionId, why instanceof AcpRpcError && why.code === notFound ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
+        this.#gone(sessionId, !info && isNotThere(error) ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
       }
     })).catch(() => {}); // the connection was lost again, and is opened again
     return connection;
@@ -294,23 +285,24 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** A session has ended while there was no connection, or cannot be followed any more. */
   #gone(sessionId: string, data: SessionEnded["data"] | undefined): void {
+    const told = this.#attached.get(sessionId)?.over;
     this.#left(sessionId);
-    if (data) this.#notices[ENDED].emit({ sessionId, data });
+    if (data && !told) this.#notices[ENDED].emit({ sessionId, data });
   }
 
-  /** What the gateway says of a session; undefined when it does not, of which what follows tells why. */
-  #infoOf(connection: Connection<V>, sessionId: string): Promise<SessionInfo | undefined> {
-    return this.#patiently(() => connection.agent.request<SessionInfo>("_sandboxagent/session/get", { sessionId })).catch(() => undefined);
+  /** What the gateway says of a session; undefined when it does not, of which what follows tells why. Rejects with what goes away by itself. */
+  #infoOf(connection: Connection<V>, sessionId: string, params: object): Promise<SessionInfo | undefined> {
+    return connection.agent.request<SessionInfo>("_sandboxagent/session/get", withMeta({ sessionId }, { node: metaOf(params).node })).catch((error: unknown) => (passes(error) ? Promise.reject(error) : undefined));
   }
 
-  /** Attaches to a session right behind what came of it, or with the oldest event that is kept. */
-  async #reattach(connection: Connection<V>, sessionId: string, a: Attached): Promise<unknown> {
+  /** Attaches to a session right behind what came of it, or with the oldest event that is kept; true for one that `isOver`, which that would open again. */
+  async #reattach(connection: Connection<V>, sessionId: string, a: Attached, isOver: () => Promise<boolean>): Promise<unknown> {
     for (;;) {
       const first = a.position.after + 1;
       if (a.opening !== undefined) a.opening = Infinity;
       const after = a.position.goOn(a.opening !== undefined); // before the newest, where that may have come in part
       try {
-        return await this.#patiently(() => connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
+        return await this.#patiently(async () => (await isOver()) || connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
@@ -329,7 +321,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Tries again what has failed for a reason that goes away. */
   async #patiently<T>(attempt: () => Promise<T>, goesAway = passes): Promise<T> {
-    const backoff = new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
+    const backoff = new Backoff({ ...this.#options.retry }, this.#attempts.signal);
     for (;;) {
       try {
         return await attempt();
@@ -407,7 +399,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#openSession("session/load", params, options);
   }
 
-  /** Opens a session without a replay, or right after an event. */
+  /** Opens a session without a replay, or right after an event. One that the client has open goes on behind what came. */
   async resumeSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     return this.#openSession("session/resume", params, options);
   }
@@ -421,21 +413,24 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const load = method === "session/load";
     const from = after ?? (load ? undefined : known?.position.after); // who has it open goes on behind what came
     const request = withMeta({ mcpServers: [], ...rest, cwd, ...(load && two ? { replayFrom: { type: "start" } } : {}) }, { after: from });
-    const attached: Attached = { ...(known ?? this.#begun(sessionId, after ?? 0)), cwd, params: kept(rest), opening: two ? (known && from) ?? Infinity : undefined };
-    if (known && (from ?? 0) < known.position.after) known.position.again((upTo) => {
-      known.activity?.restart();
-      this.#prompts.again(sessionId, upTo);
-    });
+    const attached: Attached = { ...(known ?? this.#begun(sessionId, after ?? 0)), cwd, params: kept(rest), over: false };
     this.#note(sessionId, attached);
     const current = () => this.#attached.get(sessionId) === attached;
+    const written = (): undefined => { // on a connection that lives: a new one goes on behind what came, and only what is asked for then comes again
+      if (two) attached.opening = (known && from) ?? Infinity;
+      if (known && (after ?? (load ? 0 : Infinity)) < attached.position.after) attached.position.again = (upTo) => {
+        attached.activity?.restart();
+        this.#prompts.again(sessionId, upTo);
+      };
+    };
     try {
-      const result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options);
+      const result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options, written);
       const { seq, replayedSeq } = metaOf(result);
       // In version 2 the state is told, unless a hub in between has told what is newer.
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
       if (typeof until === "number") await this.#until(() => !current() || (two && attached.opening === undefined) || attached.position.after >= until);
       if (current()) {
-        if (!two && from === undefined && typeof seq === "number" && attached.position.after < seq) attached.position = this.#position(seq);
+        if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#position(seq as number);
         this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
       }
       return new Session<V>(this, sessionId, result);
@@ -460,8 +455,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Takes what the answer that opens a session says of its turn, unless a newer event came before it. */
   #attachedTo(sessionId: string, { seq, turn }: Record<string, unknown>): void {
     const attached = this.#attached.get(sessionId);
-    if (attached && typeof seq === "number") attached.newest = seq;
-    if (typeof seq === "number" && (attached?.turnAt ?? 0) > seq) return;
+    if (attached && seq) {
+      attached.newest = seq as number;
+      if (attached.turnAt > (seq as number)) return;
+    }
     this.#prompts.attached(sessionId, turn === "running");
   }
 
@@ -481,7 +478,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** A session of which nothing has come behind an event. */
   #begun(sessionId: string, after: number): Attached {
-    return { cwd: undefined, params: {}, position: this.#position(after), activity: this.acpVersion === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0, opening: undefined };
+    return { cwd: undefined, params: {}, position: this.#position(after), activity: this.acpVersion === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0 };
   }
 
   #position(after: number): Position {
@@ -583,16 +580,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too. */
   async #joins(connection: Connection<V>, sessionId: string): Promise<void> {
-    const info = await this.#infoOf(connection, sessionId);
-    if (info && !over.has(info.state) && !this.#attached.has(sessionId)) this.#note(sessionId, this.#begun(sessionId, info.eventCount));
+    const info = await this.#infoOf(connection, sessionId, {}).catch(() => undefined);
+    if (info && !over(info.state) && !this.#attached.has(sessionId)) this.#note(sessionId, this.#begun(sessionId, info.eventCount));
   }
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.cancel(sessionId, async () => {
       const connection = await this.#connected();
-      return () => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
-        if (await this.#goesOn(connection)) return false;
+      return (again) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+        if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });
     });
@@ -725,11 +722,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** Notes how far the session has come; false for what came before the connection was replaced. */
-  #fresh(params: { sessionId?: string; update?: { sessionUpdate?: unknown } }): boolean {
+  #fresh(params: { sessionId?: string; update?: { sessionUpdate?: unknown; stopReason?: unknown } }): boolean {
     const seq = metaOf(params).seq;
     const attached = this.#of(params);
     if (attached === undefined || typeof seq !== "number") return true;
-    const asked = seq <= (attached.opening ?? -1);
+    const asked = seq <= (attached.opening ?? -1) && !(attached.position.again && params.update?.stopReason); // the end of a turn before what comes again is no answer
     if (params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId && (asked || seq < attached.position.after)) {
       if (asked) attached.opening = undefined;
       attached.position.state(seq);
@@ -761,7 +758,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #update(params: Acp<V, "SessionNotification">): void {
     const { sessionId, update } = params;
     if (!this.#fresh(params)) return;
-    const activity = this.#of(params)?.activity;
+    const attached = this.#of(params);
+    if (attached) attached.over = false;
+    const activity = attached?.activity;
     const changed = activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
     if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#turnsAt(params);
     const { seq } = metaOf(params);
@@ -772,17 +771,20 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   #notice(method: string, params: unknown): void {
     if (!this.#fresh(params as { sessionId?: string })) return;
-    if (method === ENDED && (params as SessionEnded).data?.reason === "deleted") { // by whichever client
-      this.#left((params as SessionEnded).sessionId);
-      this.#prompts.deleted((params as SessionEnded).sessionId);
+    if (method === ENDED) {
+      const { sessionId, data } = params as SessionEnded;
+      const attached = this.#of(params as SessionEnded);
+      if (data?.reason === "deleted") { // by whichever client
+        this.#left(sessionId);
+        this.#prompts.deleted(sessionId);
+      } else if (attached) attached.over = data?.terminatedBy !== "agent"; // else its process is
     }
     if (method === TURN_ENDED) {
-      if (began(params as TurnEnded)) this.#turnsAt(params as TurnEnded);
+      if ((params as TurnEnded).began !== false) this.#turnsAt(params as TurnEnded);
       if (this.#prompts.ended(params as TurnEnded)) return;
     }
     (this.#notices as Partial<Record<string, Listeners<unknown>>>)[method]?.emit(params);
   }
-
 }
 
 /** Why what was sent has no answer. The official SDK has a word of its own for a connection that this client has closed. */
@@ -790,9 +792,6 @@ function whyNot(stream: AcpStream, error: unknown): Error {
   const told = mapped(stream.error ?? error);
   return stream.error || told instanceof AcpRpcError || stream.state !== "closed" ? told : new NotConnectedError();
 }
-
-/** States in which nobody follows a session. */
-const over = new Set<string>(["closed", "ended"]);
 
 /** The code of the error about a method that the other end does not have. */
 const unknownMethod = -32601;

@@ -84,10 +84,9 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
         if (!("id" in message) && message.method === "session/update") return isUpdate(message.params) ? inbound.update(message.params as Acp<V, "SessionNotification">) : inbound.passed(message.params, false);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
         inbound.passed(message.params, "id" in message);
-      } else if (asked.size > 0) {
-        const answered = asked.get(message.id);
+      } else {
+        asked.get(message.id)?.("result" in message ? message.result : undefined);
         asked.delete(message.id);
-        answered?.("result" in message ? message.result : undefined);
       }
       controller.enqueue(message);
     },
@@ -108,7 +107,7 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
         if (opening.has(message.method)) {
           const params = message.params as Record<string, unknown>;
           asked.set(message.id, (result) => {
-            if (typeof result === "object" && result !== null) inbound.opened(params, result as Record<string, unknown>);
+            if (result) inbound.opened(params, result as Record<string, unknown>);
           });
         }
       }

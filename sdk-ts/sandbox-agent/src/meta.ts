@@ -69,9 +69,11 @@ export function withMeta(params: object, extra: object = {}): Record<string, unk
 
 /** What a session's params must say again when it is resumed. */
 export function kept(params: object): Record<string, unknown> {
-  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = { ...params, ...metaOf(params) } as Record<string, unknown>;
-  return { mcpServers: [], ...rest };
+  const { _meta, ...rest } = lasting(params as Record<string, unknown>);
+  return { mcpServers: [], ...rest, _meta: { ...(_meta as Meta), [META]: lasting(metaOf(params)) } };
 }
+
+const lasting = ({ sessionId, cwd, requestedSessionId, after, handover, ...rest }: Record<string, unknown>): Record<string, unknown> => rest;
 
 /** The gateway's part of `_meta`. */
 export function metaOf(value: unknown): Record<string, unknown> {

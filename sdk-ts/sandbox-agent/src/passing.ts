@@ -14,6 +14,11 @@ export function nodeIsAway(error: unknown, undone: boolean): boolean {
   return type === `${prefix}node_offline` && !(undone && done === "unknown");
 }
 
+/** Whether there is no such session. Its code alone says less: it is also that of one that has ended, or went elsewhere. */
+export function isNotThere(error: unknown): boolean {
+  return problemOf(error).type === `${prefix}session_not_found`;
+}
+
 /** How a node is waited for that is about to come to the next hub: as `nodeBound` of `acp/lasting` says, if not shorter. */
 export function forNode(retry: RetryOptions = {}): RetryOptions {
   return { ...retry, giveUpAfterMs: Math.min(retry.giveUpAfterMs ?? Infinity, 30_000) };

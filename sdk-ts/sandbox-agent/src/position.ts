@@ -9,7 +9,8 @@ export class Position {
   #part = false; // the newest event may have more frames than came
   #given = 0; // frames of it that came
   #skip = 0; // how many of them come again
-  #again: ((upTo: number) => void) | undefined;
+  /** Set when somebody has asked for what came: it is new once more from where it begins, which is told then. What comes before that was on its way. */
+  again: ((upTo: number) => void) | undefined;
 
   constructor(private readonly version: AcpVersion, private readonly parts: boolean, after: number) {
     this.#after = after;
@@ -20,16 +21,11 @@ export class Position {
     return this.#after;
   }
 
-  /** Somebody has asked for what came: it is new once more from where it begins, which `begins` is told. What comes before that was on its way. */
-  again(begins: (upTo: number) => void): void {
-    this.#again = begins;
-  }
-
   /** Notes a frame of an event; false when it came before. */
   fresh(seq: number): boolean {
-    if (this.#again && (seq < this.#after || (seq === this.#after && !this.parts))) {
-      this.#again(this.#after);
-      this.#again = undefined;
+    if (this.again && (seq < this.#after || (seq === this.#after && !this.parts))) {
+      this.again(this.#after);
+      this.again = undefined;
       this.#after = seq - 1;
     }
     if (seq > this.#after) {
@@ -70,7 +66,7 @@ export class Position {
    * `asked` says that somebody waits for the session's state, which follows.
    */
   goOn(asked: boolean): number {
-    this.#again = undefined;
+    this.again = undefined;
     if (!this.parts) return this.#after;
     if (this.#part) {
       this.#skip = this.#given;

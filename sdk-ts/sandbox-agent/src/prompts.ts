@@ -18,11 +18,6 @@ export interface TurnEnded {
   readonly began?: boolean;
 }
 
-/** Whether the turn began. Older gateways say it by the code of the error alone, and not always. */
-export function began({ began, error }: TurnEnded): boolean {
-  return began ?? error?.code !== cancelled;
-}
-
 type EventPage = components["schemas"]["EventPage"];
 
 /** What a prompt needs of its client. */
@@ -63,8 +58,8 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
  */
 type Sight = "all" | "anew" | "left" | "deleted";
 
-/** Resolves, when there is a connection, with what sends a cancel on it, and says false when that was lost. */
-type Connected = () => Promise<() => Promise<unknown>>;
+/** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
+type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
 
 /** A cancel until it is sent. */
 interface Cancel {
@@ -79,23 +74,24 @@ interface Prompt {
   readonly turn: Turn<AcpVersion>;
   phase: Phase;
   sight: Sight;
-  onItsWay: boolean; // or not to be sent any more; not while it may have been lost with its connection
-  unclear: boolean; // the gateway could not be asked what became of it: a cancel goes out all the same, what else is behind it waits
-  sent: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
-  onSent: () => void;
-  gone: boolean; // it was sent at least once
+  onItsWay?: boolean; // or not to be sent any more; not while it may have been lost with its connection
+  unclear?: boolean; // the gateway could not be asked what became of it: a cancel goes out all the same, what else is behind it waits
+  sent?: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
+  onSent?: () => void;
+  gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
   cancels: number; // sent behind it
-  repeat: Connected; // what repeats them
+  repeat?: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
-  heard: boolean; // of version 1: its turn has had an update
-  lost: boolean; // its connection was: on another one its own words come as those of somebody else
-  response: unknown; // of version 2
-  ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
-  idle: boolean; // the session's state was told to be so since the last message of a person
-  found: TurnEnded | undefined; // its end, in the session's events; what says so may be still on its way
-  outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
+  heard?: boolean; // of version 1: its turn has had an update
+  lost?: boolean; // its connection was: on another one its own words come as those of somebody else
+  response?: unknown; // of version 2
+  past?: boolean; // of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
+  ending?: TurnEnded; // told in version 2, where the state that ends the turn comes before it or behind it
+  idle?: boolean; // the session's state was told to be so since the last message of a person
+  found?: TurnEnded; // its end, in the session's events; what says so may be still on its way
+  outcome?: TurnEnded; // told on a later connection than it was asked on, in version 2 always
   tell: () => void; // wakes who waits for another phase, sight or outcome
 }
 
@@ -105,7 +101,11 @@ interface Prompt {
  * gateway's own notification, which names the prompt, and by the session's state.
  */
 export class Prompts {
-  constructor(private readonly version: AcpVersion) {}
+  readonly #one: boolean;
+
+  constructor(private readonly version: AcpVersion) {
+    this.#one = version === 1;
+  }
 
   readonly #open = new Map<string, Prompt>();
   readonly #order = new Map<string, Prompt[]>(); // by session, oldest first
@@ -115,11 +115,11 @@ export class Prompts {
   #count = 0;
 
   add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn<AcpVersion> {
-    const queue = this.#order.get(sessionId) ?? [];
+    const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", onItsWay: false, unclear: false, sent: Promise.resolve(), onSent: () => {}, gone: false, from: 0, floor: 0, cancels: 0, repeat: () => Promise.reject(new NotConnectedError()), held: [], heard: false, lost: false, response: undefined, ending: undefined, idle: false, found: undefined, outcome: undefined, tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
     this.#unsent(prompt);
     this.#open.set(prompt.id, prompt);
@@ -132,6 +132,10 @@ export class Prompts {
     return prompt.turn;
   }
 
+  #queue(sessionId: string): Prompt[] {
+    return this.#order.get(sessionId) ?? [];
+  }
+
   #finish(prompt: Prompt, end: () => void): void {
     if (prompt.phase === "over") return;
     prompt.phase = "over";
@@ -142,7 +146,7 @@ export class Prompts {
   }
 
   #leaveOrder(prompt: Prompt): void {
-    const queue = this.#order.get(prompt.sessionId)?.filter((p) => p !== prompt) ?? [];
+    const queue = this.#queue(prompt.sessionId).filter((p) => p !== prompt);
     if (queue.length > 0) this.#order.set(prompt.sessionId, queue);
     else this.#order.delete(prompt.sessionId);
   }
@@ -150,15 +154,16 @@ export class Prompts {
   /** The response is here, if not yet handed on: updates are the next prompt's. */
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
-    if (prompt === undefined) return;
-    if (this.version === 1 && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+    if (!prompt) return;
+    if (this.#one && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
     if (prompt.heard) prompt.held = []; // of the next turn: the answer need not come in its place
     else this.#others.delete(prompt.sessionId); // what is held was its own after all
+    if (this.version === 2) prompt.response = result;
     this.#begin(prompt);
-    if (this.version === 1) this.#leaveOrder(prompt);
+    if (this.#one) this.#leaveOrder(prompt);
   }
 
   /** What is held is the turn's, if it begins with the prompt's message, where that is known. */
@@ -166,19 +171,22 @@ export class Prompts {
     if (prompt.phase === "over") return;
     prompt.phase = "begun";
     const held = prompt.held.splice(0);
-    if (message !== undefined && (held[0] as { messageId?: string } | undefined)?.messageId !== message) return;
-    for (const update of held) prompt.turn.push(update);
+    if (!message || (held[0] as { messageId?: string } | undefined)?.messageId === message) for (const update of held) prompt.turn.push(update);
   }
 
   /** The client is attached to the session, where a turn goes on or none does. With a prompt of its own, which was sent, it is taken for that one's. */
   attached(sessionId: string, running: boolean): void {
-    if (running && !this.#order.get(sessionId)?.some((p) => p.gone)) this.#others.add(sessionId);
+    if (running && !this.#queue(sessionId).some((p) => p.gone)) this.#others.add(sessionId);
     else this.#free(sessionId);
   }
 
   /** What the session has said up to an event comes again: an own prompt's words, too. */
   again(sessionId: string, upTo: number): void {
-    for (const prompt of this.#order.get(sessionId) ?? []) if (prompt.gone) [prompt.lost, prompt.floor] = [true, Math.max(prompt.floor, upTo)];
+    for (const prompt of this.#queue(sessionId)) {
+      if (!prompt.gone) continue;
+      prompt.lost = true;
+      prompt.floor = Math.max(prompt.floor, upTo);
+    }
   }
 
   /** The application has opened the session anew. */
@@ -207,16 +215,16 @@ export class Prompts {
   /** The turn of another client is over. */
   #free(sessionId: string): void {
     this.#others.delete(sessionId);
-    const next = this.#order.get(sessionId)?.[0];
-    if (next && this.version === 1) next.held = [];
+    const next = this.#queue(sessionId)[0];
+    if (next && this.#one) next.held = [];
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">, seq: number): void {
-    if (this.version === 1 && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+    if (this.#one && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
     if (!prompt?.gone || seq <= prompt.floor) return;
-    if (this.version === 1 ? !this.#others.has(sessionId) : prompt.phase === "begun") {
-      prompt.heard = this.version === 1;
+    if (this.#one ? !this.#others.has(sessionId) : prompt.phase === "begun") {
+      prompt.heard = this.#one;
       return prompt.turn.push(update);
     }
     // The answer, which says that it has begun, comes right behind its own message.
@@ -226,9 +234,14 @@ export class Prompts {
 
   /** Gives an update to the session's oldest prompt. The end of a turn is that of each that has begun: the end of one before may be lost with its gateway. */
   update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">, seq = Infinity): void {
-    const queue = this.#order.get(sessionId) ?? [];
-    this.#give(sessionId, queue[0], update, seq);
-    if (update.sessionUpdate === "user_message") for (const prompt of queue) prompt.idle = false;
+    const queue = this.#queue(sessionId);
+    if (update.sessionUpdate === "user_message") {
+      for (const prompt of queue) {
+        prompt.idle = false;
+        prompt.past ||= eventOf(update) > eventOf(prompt.response);
+      }
+    }
+    this.#give(sessionId, queue.find((p) => !p.past), update, seq);
     if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
     for (const prompt of queue) {
       if (prompt.phase !== "begun" && prompt !== queue[0]) continue;
@@ -246,13 +259,13 @@ export class Prompts {
   /** Takes the end of a turn that was asked for on an earlier connection; false when it is somebody else's. */
   ended(ended: TurnEnded): boolean {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
-    if (prompt === undefined) {
-      if (began(ended)) this.#free(ended.sessionId);
-      return ended.promptId?.startsWith(this.#prefix) ?? false; // of an own one the end was told
+    if (!prompt) {
+      if (ended.began !== false) this.#free(ended.sessionId);
+      return Boolean(ended.promptId?.startsWith(this.#prefix)); // of an own one the end was told
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
-    if (this.version === 1 || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
+    if (this.#one || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
     else prompt.ending = ended;
     return true;
   }
@@ -263,7 +276,7 @@ export class Prompts {
 
   /** The session is not there any more: what is known of how a turn ended counts. */
   failOf(sessionId: string, error: Error): void {
-    for (const prompt of [...(this.#order.get(sessionId) ?? [])]) if (!known(prompt)) this.#finish(prompt, () => prompt.turn.fail(error));
+    for (const prompt of this.#queue(sessionId)) if (!(prompt.outcome ?? prompt.ending ?? prompt.found)) this.#finish(prompt, () => prompt.turn.fail(error));
     this.#see(sessionId, "deleted");
   }
 
@@ -272,7 +285,7 @@ export class Prompts {
    * withdrawn.
    */
   async cancel(sessionId: string, connected: Connected): Promise<void> {
-    const queue = this.#order.get(sessionId) ?? [];
+    const queue = this.#queue(sessionId);
     for (const prompt of queue) if (prompt.phase === "waits") prompt.phase = "withdrawn";
     await this.#cancelBehind(sessionId, queue, connected);
   }
@@ -283,14 +296,18 @@ export class Prompts {
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
     try {
-      for (;;) {
+      for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.unclear || p.sent));
         const send = await connected();
+        if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
         if (!asked.every((p) => p.onItsWay || p.unclear)) continue; // they went with a connection, and are sent again
-        for (const prompt of asked) [prompt.cancels, prompt.repeat] = [prompt.cancels + 1, connected]; // the connection may be lost before it is said to be sent
+        for (const prompt of asked) {
+          prompt.cancels++; // the connection may be lost before it is said to be sent
+          prompt.repeat = connected;
+        }
         let sent: unknown = false;
         try {
-          if ((sent = await send()) !== false) return;
+          if ((sent = await send(asked.length > 0)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
         } finally {
           if (sent === false) for (const prompt of asked) prompt.cancels--;
         }
@@ -303,7 +320,7 @@ export class Prompts {
 
   /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
   #before(prompt: Prompt): Promise<void> | undefined {
-    const queue = this.#order.get(prompt.sessionId) ?? [];
+    const queue = this.#queue(prompt.sessionId);
     const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => !p.onItsWay);
     if (older || prompt.gone) return older?.sent;
     for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
@@ -312,7 +329,7 @@ export class Prompts {
 
   /** Says what is waited for before something is sent that belongs behind the session's prompts of now, but not behind those that wait for others. */
   behind(sessionId: string): () => Promise<void> | undefined {
-    const prompts = (this.#order.get(sessionId) ?? []).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
+    const prompts = this.#queue(sessionId).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
     return () => prompts.find((p) => !p.onItsWay)?.sent;
   }
 
@@ -322,13 +339,14 @@ export class Prompts {
   }
 
   #sent(prompt: Prompt): void {
-    [prompt.onItsWay, prompt.unclear] = [true, false];
-    prompt.onSent();
+    prompt.onItsWay = true;
+    prompt.unclear = false;
+    prompt.onSent!();
   }
 
   /** Lets cancels go out. */
   #unclear(prompt: Prompt): void {
-    const wake = prompt.onSent;
+    const wake = prompt.onSent!;
     this.#unsent(prompt);
     prompt.unclear = true;
     wake();
@@ -337,14 +355,14 @@ export class Prompts {
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
     this.#sent(prompt);
-    if (!prompt.lost || prompt.cancels === 0 || this.#sentBehind(prompt)) return;
-    const queue = this.#order.get(prompt.sessionId) ?? [];
+    if (!prompt.lost || !prompt.cancels || this.#sentBehind(prompt)) return;
+    const queue = this.#queue(prompt.sessionId);
     const behind = queue.indexOf(prompt) + 1;
-    if (behind > 0) void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat).catch(() => {}); // the next connection does it
+    if (behind > 0) void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat!).catch(() => {}); // the next connection does it
   }
 
   #sentBehind(prompt: Prompt): boolean {
-    const queue = this.#order.get(prompt.sessionId) ?? [];
+    const queue = this.#queue(prompt.sessionId);
     return queue.includes(prompt) && queue.slice(queue.indexOf(prompt) + 1).some((p) => p.gone);
   }
 
@@ -355,7 +373,7 @@ export class Prompts {
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
       const first = this.#before(prompt);
-      if (first !== undefined) return first;
+      if (first) return first;
       if (!prompt.gone) prompt.from = wire.after() ?? 0;
       prompt.gone = true;
       prompt.floor = wire.newest();
@@ -364,39 +382,38 @@ export class Prompts {
     };
     for (;;) {
       const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
-        if (this.version === 2 && error instanceof AcpRpcError && error.code === cancelled) return undefined;
+        if (!this.#one && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
-      if (sent === undefined) return { stopReason: "cancelled", response: undefined };
+      if (sent === undefined) return stopped;
       if ("response" in sent) {
-        if (this.version === 1) return endOf(sent.response as PromptResponse);
-        prompt.response = sent.response;
+        if (this.#one) return endOf(sent.response as PromptResponse);
         const end = await Promise.race([this.#outcome(prompt), sent.lost]);
-        if (end && end !== "ask again") return { ...endOf(settle(end)), response: prompt.response };
+        if (end && end !== "again") return { ...endOf(settle(end)), response: prompt.response };
       }
       const found = await this.#afterLoss(prompt, wire);
-      if (found === "send again" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
+      if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (found === "cancelled") return endOf({ stopReason: "cancelled" });
-      if (found === "send again") continue;
-      if (this.version === 1) return endOf(settle(found));
-      if (found.error?.code === cancelled && prompt.response === undefined) return { stopReason: "cancelled", response: undefined };
+      if (found === "resend") continue;
+      if (this.#one) return endOf(settle(found));
+      if (found.error?.code === cancelled && prompt.response === undefined) return stopped;
       return { ...endOf(settle(found)), response: prompt.response };
     }
   }
 
-  /** The prompt's end, when it is told, and "ask again" when it may not be; undefined when it ended otherwise. */
-  async #outcome(prompt: Prompt): Promise<TurnEnded | "ask again" | undefined> {
+  /** The prompt's end, when it is told, and "again" when it may not be; undefined when it ended otherwise. */
+  async #outcome(prompt: Prompt): Promise<TurnEnded | "again" | undefined> {
     while (!prompt.outcome && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
     if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
-    const end = known(prompt);
+    const end = prompt.ending ?? prompt.found;
     if (end) return end; // what comes behind it is history, or not told
-    if (prompt.sight === "left") throw new NotConnectedError(undefined, `the client was detached from the session ${prompt.sessionId}: how its turn ends is not told here`);
-    if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: how its turn ended is not told any more`);
-    return "ask again";
+    if (prompt.sight === "left") throw new NotConnectedError(undefined, `detached from the session ${prompt.sessionId}: its end is not told`);
+    if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: its end is not told`);
+    return "again";
   }
 
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
-  async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "send again" | "cancelled"> {
+  async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "resend" | "cancelled"> {
     prompt.lost = true;
     this.#unsent(prompt);
     const patience = wire.patience();
@@ -413,7 +430,7 @@ export class Prompts {
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt, wire);
-        if (found.begun > 0 && this.version === 2) {
+        if (found.begun && !this.#one) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
@@ -426,14 +443,14 @@ export class Prompts {
         }
         const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
-        if (!found.received) return !active && prompt.cancels > 0 && this.#sentBehind(prompt) ? "cancelled" as const : "send again" as const;
+        if (!found.received) return !active && prompt.cancels && this.#sentBehind(prompt) ? "cancelled" as const : "resend" as const;
         if (active) {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
         if (received) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
         received = true; // an earlier connection may have brought it just now
-        return "ask again" as const;
+        return "again" as const;
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
@@ -446,7 +463,7 @@ export class Prompts {
           else if (!prompt.onItsWay && !prompt.unclear) this.#unclear(prompt);
         }
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
-        return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "ask again" as const)]);
+        return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "again" as const)]);
       });
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (verdict === "lost") {
@@ -454,13 +471,14 @@ export class Prompts {
         prompt.unclear = false;
         if (prompt.onItsWay) this.#unsent(prompt);
       }
-      if (verdict !== "lost" && verdict !== "ask again") return verdict;
+      else if (verdict !== "again") return verdict;
     }
   }
 }
 
-/** The end of the prompt's turn, as far as it is known. */
-const known = ({ outcome, ending, found }: Prompt): TurnEnded | undefined => outcome ?? ending ?? found;
+/** The event of the session that a prompt's message is, NaN where it is none's or not known. */
+const eventOf = (message: unknown): number => Number(/^sa\.(\d+)$/.exec((message as { messageId?: string } | undefined)?.messageId!)?.[1]);
+
 
 /** How often the gateway is asked in vain, about half a minute long, before what is behind the prompt is sent without an answer. */
 const maxFailures = 8;
@@ -477,13 +495,17 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
     } catch (error) {
       const oldest = oldestKept(error);
       if (oldest === undefined || oldest <= after + 1) throw error;
-      [expired, after] = [error, oldest - 1];
+      expired = error;
+      after = oldest - 1;
       continue;
     }
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
-      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) [received, begun] = [true, event.seq];
+      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) {
+        received = true;
+        begun = event.seq;
+      }
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
         if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
@@ -501,6 +523,9 @@ function settle(ended: TurnEnded): PromptResponse {
   const { code, message, data } = ended.error ?? { code: -32603, message: "the turn ended without a result", data: undefined };
   throw new AcpRpcError(code, message, data);
 }
+
+/** The end of a prompt that was cancelled before its turn began. */
+const stopped: TurnEnd = { stopReason: "cancelled", response: undefined };
 
 const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.stopReason, usage: response.usage, response });
 

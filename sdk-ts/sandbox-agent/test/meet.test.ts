@@ -1,5 +1,5 @@
 // What a program loses, or is told wrongly, where two events meet: it opens a session that it has open, its connection breaks, others act meanwhile.
-import { SandboxAgentClient, type ProblemError, type Session } from "sandbox-agent";
+import { AcpRpcError, SandboxAgentClient, type ProblemError, type Session } from "sandbox-agent";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -31,6 +31,16 @@ async function cuttable(options: (typeof variants)[number], at = gateway, sent: 
       await proxy.stop();
     },
   };
+}
+
+/** Has the client notice that its connection is lost; the next one is refused until what is to be `meanwhile` is. */
+async function lost({ client, proxy }: Awaited<ReturnType<typeof cuttable>>, meanwhile = async () => {}): Promise<void> {
+  const noticed = new Promise<void>((resolve) => void client.onState((state) => state === "reconnecting" && resolve()));
+  proxy.refusing = true;
+  proxy.cut();
+  await noticed;
+  await meanwhile();
+  proxy.refusing = false;
 }
 
 /** What the agent says in a session, as it comes. */
@@ -129,6 +139,59 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     if (how !== "delete") expect((await other.getSession(session.id)).state).toBe(how === "close" ? "closed" : "ended");
   });
 
+  test("a session that is loaded while the client connects anew", async () => {
+    await using c = await cuttable(options);
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo before");
+    const said = heard(session);
+    await lost(c);
+    await c.client.loadSession({ sessionId: session.id, cwd: "/tmp" });
+    expect((await session.prompt("echo after")).text).toBe("after");
+    expect(said).toEqual(["before", "after"]);
+  });
+
+  test("what was said behind an older event comes again when the session is resumed there while the client connects anew", async () => {
+    await using c = await cuttable(options);
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo one");
+    const after = (await c.client.getSession(session.id)).eventCount;
+    await session.prompt("echo two");
+    const said = heard(session);
+    await lost(c);
+    await c.client.resumeSession({ sessionId: session.id, cwd: "/tmp", after });
+    expect((await session.prompt("echo three")).text).toBe("three");
+    expect(said).toEqual(["two", "three"]);
+  });
+
+  test.each(["close", "terminate"] as const)("another client's %s is told once, however often the connection breaks", async (how) => {
+    await using c = await cuttable(options);
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    await session.prompt("echo before");
+    const told: string[] = [];
+    const first = new Promise<void>((resolve) => void c.client.onSessionEnded(({ data }) => (told.push(String(data.reason)), resolve())));
+    await other[`${how}Session`](session.id);
+    await first;
+    for (let i = 0; i < 2; i++) {
+      await lost(c);
+      await c.client.listSessions(); // on the next connection
+    }
+    expect(told).toHaveLength(1);
+  });
+
+  test("prompts that wait while another client ends their session fail, and it has ended", async () => {
+    await using c = await cuttable(options);
+    await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    const session = await c.client.newSession({ cwd: "/tmp" });
+    let turns: Promise<unknown>[] = [];
+    await lost(c, async () => {
+      turns = ["echo one", "echo two"].map((text) => session.prompt(text).then(() => "it ended", (error: unknown) => error));
+      await other.terminateSession(session.id);
+    });
+    for (const end of await Promise.all(turns)) expect(end).toBeInstanceOf(AcpRpcError);
+    expect((await other.getSession(session.id)).state).toBe("ended");
+  });
+
   test("the own turns are not told as those of others", async () => {
     await using c = await cuttable(options);
     const session = await c.client.newSession({ cwd: "/tmp" });
@@ -139,6 +202,9 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       c.proxy.cut();
     }
     await session.prompt("echo on");
+    const titled = new Promise<void>((resolve) => void c.client.on("session_info_update", () => resolve()));
+    await c.client.setTitle(session.id, "behind all that is told");
+    await titled;
     expect(told).toEqual([]);
   });
 });

@@ -6,17 +6,23 @@ import { expect, onTestFinished, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import { forNode } from "../src/passing.js";
 
-interface Message { id?: number; method: string; params?: { sessionId?: string } }
+interface Message { id?: number; method: string; params?: { sessionId?: string; _meta?: Record<string, { node?: string }> } }
 
-/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. */
-async function hub(method: string, done?: "unknown") {
+/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. `says` has what it answers otherwise, by the method, the last again and again. */
+async function hub(method: string, done?: "unknown", says: Record<string, object[]> = {}) {
   const asked: string[] = [];
+  const nodes: unknown[] = []; // that requests which have other answers name
   const opened = { was: () => {}, may: Promise.resolve() }; // of session s, again
   let away = method;
   let known = false; // that there is session s
   const answer = async ({ id, method, params }: Message): Promise<object> => {
     if (method === "initialize") return { id, result: { protocolVersion: 1, agentCapabilities: {} } };
     asked.push(method);
+    const other = says[method];
+    if (other) {
+      nodes.push(params?._meta?.["sandboxagent.dev"]?.node);
+      return { id, ...(other.length > 1 ? other.shift() : other[0]) };
+    }
     if (method === "session/resume" && params?.sessionId === "s") {
       opened.was();
       await opened.may;
@@ -55,7 +61,7 @@ async function hub(method: string, done?: "unknown") {
     await again;
     return go;
   };
-  return { client, asked, attaching, cut };
+  return { client, asked, nodes, attaching, cut };
 }
 
 const away = { data: { type: "urn:sandbox-agent:error:node_offline" } };
@@ -114,4 +120,30 @@ test.each(["loadSession", "resumeSession", "forkSession"] as const)("%s opens no
 
 test("a node is waited for no longer than half a minute", () => {
   expect([forNode({ giveUpAfterMs: Infinity }), forNode(), forNode({ giveUpAfterMs: 5 })].map((retry) => retry.giveUpAfterMs)).toEqual([30_000, 30_000, 5]);
+});
+
+const refused = (code: number, kind: string) => ({ error: { code, message: kind, data: { type: `urn:sandbox-agent:error:${kind}` } } });
+const idle = { result: { state: "idle" } };
+const gone = refused(-32002, "session_not_found");
+const ended = refused(-32002, "conflict"); // or goes on elsewhere
+const closed = { state: "closed", updatedAt: "2026-01-02T03:04:05Z" };
+
+test.each([
+  ["is there, and cannot be opened", [idle], [ended], []],
+  ["is there, and its record is not", [idle], [gone], []],
+  ["is not there, and has ended", [gone], [ended], []],
+  ["is not there", [gone], [gone], ["deleted"]],
+  ["was closed, which is known when its node is there", [refused(-32603, "node_offline"), { result: closed }], [gone], ["closed"]],
+  ["went to another node", [{ result: { ...closed, metadata: { movedTo: "node://two" } } }], [gone], ["moved it goes on at node://two"]],
+  ["went to another gateway", [{ result: { ...closed, metadata: { movedTo: "http://two" } } }], [gone], ["moved it goes on at http://two"]],
+])("what is told of a session that %s", async (_, get, resume, told) => {
+  const { client, asked, nodes, cut } = await hub("", undefined, { "_sandboxagent/session/get": [...get], "session/resume": resume });
+  await client.newSession({ cwd: "/", _meta: { "sandboxagent.dev": { node: "one" } } });
+  const ends: string[] = [];
+  client.onSessionEnded(({ data }) => ends.push([data.reason, data.message].filter(Boolean).join(" ")));
+  await cut();
+  await client.listSessions();
+  expect(ends).toEqual(told);
+  expect(asked.includes("session/resume")).toBe(!JSON.stringify(get).includes("closed")); // which would open it again
+  expect(new Set(nodes)).toEqual(new Set(["one"]));
 });

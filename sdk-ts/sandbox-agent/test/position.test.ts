@@ -59,3 +59,26 @@ test.each([1, 2] as const)("version %i: a request is noted before the other fram
   position.asked(5);
   expect([position.fresh(5), position.fresh(5), position.fresh(5)]).toEqual([false, false, true]);
 });
+
+test.each([[1, false], [1, true], [2, true]] as const)("version %i, events in parts %s: what was asked for comes again from where it begins, what came on the way before once", (version, parts) => {
+  const position = new Position(version, parts, 0);
+  for (const seq of [1, 2, 3]) position.fresh(seq);
+  const upTo: number[] = [];
+  position.again = (seq) => upTo.push(seq);
+  expect([position.fresh(4), position.again !== undefined, upTo]).toEqual([true, true, []]); // it was on its way
+  expect([1, 2, 3, 4, 5].map((seq) => position.fresh(seq))).toEqual([true, true, true, true, true]);
+  expect([upTo, position.again !== undefined, position.after]).toEqual([[4], false, 5]);
+  expect(position.fresh(4)).toBe(false);
+});
+
+test("an event of one frame may be all that comes again", () => {
+  const position = new Position(1, false, 3);
+  position.again = () => {};
+  expect([position.fresh(3), position.fresh(3)]).toEqual([true, false]);
+});
+
+test("a new connection brings again nothing that came: who asked asks on it", () => {
+  const position = new Position(1, false, 3);
+  position.again = () => expect.unreachable();
+  expect([position.goOn(false), position.again !== undefined, position.fresh(3), position.fresh(2)]).toEqual([3, false, false, false]);
+});

@@ -196,3 +196,26 @@ test("version 2: a prompt whose end is told does not fail when the gateway refus
   prompts.update("s", { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" } as never);
   expect((await turn).stopReason).toBe("end_turn");
 });
+
+test("a cancel of what no prompt of this client asked for is not sent again on another connection", async () => {
+  const { prompts } = client();
+  const again: boolean[] = [];
+  await expect(prompts.cancel("s", async () => async (may) => {
+    again.push(may);
+    throw new NotConnectedError();
+  })).rejects.toBeInstanceOf(NotConnectedError);
+  expect(again).toEqual([false]);
+});
+
+test("a cancel is not sent again when the turns that it was to end are over", async () => {
+  const { prompts, send, answer } = client();
+  const turn = send();
+  let sends = 0;
+  await prompts.cancel("s", async () => async (again) => {
+    expect([again, ++sends]).toEqual([true, 1]);
+    answer({ stopReason: "end_turn" });
+    await turn;
+    return false; // it was lost
+  });
+  expect(sends).toBe(1);
+});
