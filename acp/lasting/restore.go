@@ -111,9 +111,11 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 		return err
 	}
 	if failure != nil {
-		if err := c.findEnds(live, id); err != nil {
+		tell, err := c.findEnds(live, id)
+		if err != nil {
 			return err
 		}
+		tell()
 		c.gone(id, failure)
 		return nil
 	}
@@ -203,8 +205,9 @@ var forPeople = map[string]bool{
 }
 
 // findEnds looks how the client's prompts ended in a session that cannot be attached to again: the log of one that has ended can
-// still be read. What it said until then, and the client was not given, is told as lost.
-func (c *Conn) findEnds(live *link, id string) error {
+// still be read. What it returns tells the client, also what the session said until then and the client was not given, as lost. It is to
+// be called right before the session is gone: with another connection it may be there again.
+func (c *Conn) findEnds(live *link, id string) (tell func(), err error) {
 	c.mu.Lock()
 	var prompts []*request
 	for _, r := range c.requests {
@@ -217,39 +220,57 @@ func (c *Conn) findEnds(live *link, id string) error {
 		t = s.turn
 	}
 	c.mu.Unlock()
+	var tells []func()
+	ends := func() { // a turn whose end was found: another one takes its place
+		c.mu.Lock()
+		var out []acp.Message
+		if s := c.sessions[id]; s != nil && s.turn.end != nil {
+			out = c.interruptLocked(id, nil)
+		}
+		c.mu.Unlock()
+		c.giveAll(out)
+	}
 	if t.name != "" {
 		f, _, err := c.findPrompt(live, id, t, true)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		c.mu.Lock()
-		if s := c.sessions[id]; s != nil && s.turn.name == t.name && f.end != nil { // else one that was found before counts
-			s.turn.end = f.end
-		}
-		c.mu.Unlock()
-		c.order.Lock()
-		c.missed(id, f)
-		c.order.Unlock()
+		tells = append(tells, func() {
+			c.mu.Lock()
+			if s := c.sessions[id]; s != nil && s.turn.name == t.name && f.end != nil { // else one that was found before counts
+				s.turn.end = f.end
+			}
+			c.mu.Unlock()
+			c.missed(id, f)
+			ends()
+		})
 	}
 	slices.SortFunc(prompts, func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	for _, r := range prompts {
 		f, failure, err := c.findPrompt(live, id, turn{name: r.name, after: r.after}, false)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if failure != nil || f.end == nil {
 			continue
 		}
-		c.order.Lock()
-		c.missed(id, f)
-		if c.isTwo() && f.begun > 0 {
-			c.hasBegun(r, f)
-		} else if !c.isTwo() {
-			c.answer(outcome(r.id, f.end))
-		}
-		c.order.Unlock()
+		tells = append(tells, func() {
+			c.missed(id, f)
+			if c.isTwo() && f.begun > 0 {
+				c.hasBegun(r, f)
+				ends()
+			} else if !c.isTwo() {
+				c.answer(outcome(r.id, f.end))
+			}
+		})
 	}
-	return nil
+	return func() {
+		c.order.Lock()
+		defer c.order.Unlock()
+		for _, tell := range tells {
+			tell()
+		}
+	}, nil
 }
 
 // missed tells as lost what a session has said in a turn that has ended, as far as the client was not given it. The caller holds order.

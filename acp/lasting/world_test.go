@@ -412,7 +412,7 @@ func (s *far) page(params []byte) []byte {
 		if i > after {
 			list = append(list, ',')
 		}
-		list = fmt.Appendf(list, `{"seq":%d,"message":{"method":%q,"params":{%s}}}`, i+1, s.log[i].method, s.log[i].params)
+		list = fmt.Appendf(list, `{"seq":%d,"message":{"method":%q,"params":{"sessionId":%q,%s}}}`, i+1, s.log[i].method, rawjson.MemberString(params, "sessionId"), s.log[i].params)
 	}
 	return fmt.Appendf(list, `],"hasMore":%v}`, after+3 < len(s.log))
 }
