@@ -438,8 +438,8 @@ export class Prompts {
           prompt.found = found.ended;
           this.#sent(prompt);
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
-          await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
-          return found.seq <= (wire.after() ?? Infinity) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
+          if (found.seq > wire.newest()) await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
+          return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
         }
         const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
