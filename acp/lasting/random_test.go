@@ -49,8 +49,7 @@ func TestConn_RandomSessions(t *testing.T) {
 	}
 }
 
-// What a client may do: what is usual, and beside it leave and open again, where one in some hundred sequences still ends otherwise than
-// it should, as the list of rough edges says.
+// What a client may do: what is usual, and in the long tier leave and open again, too.
 const (
 	usual = 10
 	every = 14
