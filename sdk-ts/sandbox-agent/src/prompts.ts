@@ -479,7 +479,6 @@ export class Prompts {
 /** The event of the session that a prompt's message is, NaN where it is none's or not known. */
 const eventOf = (message: unknown): number => Number(/^sa\.(\d+)$/.exec((message as { messageId?: string } | undefined)?.messageId!)?.[1]);
 
-
 /** How often the gateway is asked in vain, about half a minute long, before what is behind the prompt is sent without an answer. */
 const maxFailures = 8;
 
