@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,21 +103,19 @@ func forget(pid int) {
 }
 
 // killMarked kills every process whose environment holds the assignment mark,
-// until none is found, and reaps those that became our children.
+// until none is found, and reaps those that became our children. It returns when
+// they hold nothing any more: until then their files, locks and ports are taken.
 func killMarked(mark string) {
 	for range 20 {
-		pids := marked(mark)
-		if len(pids) == 0 {
+		pids, ending := marked(mark)
+		if len(pids)+len(ending) == 0 {
 			return
 		}
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		for _, pid := range pids {
-			reap(pid)
-		}
-		if len(marked(mark)) > 0 {
-			time.Sleep(2 * time.Millisecond) // a killed process of somebody else's takes a moment to go
+		for _, pid := range append(pids, ending...) {
+			awaitEnd(pid)
 		}
 	}
 }
@@ -130,46 +129,105 @@ func folderID(path string) string {
 	return fmt.Sprintf("%x:%x", st.Dev, st.Ino)
 }
 
-// reap waits briefly for an orphan that became our child.
-func reap(pid int) {
+// awaitEnd waits briefly for the end of a process that was killed, and reaps it if it is
+// an orphan that became our child.
+func awaitEnd(pid int) {
 	children.Lock()
-	ours := children.pids[pid]
+	ours := children.pids[pid] // its own waiter reaps it
 	children.Unlock()
-	if ours {
-		return // its own waiter reaps it
-	}
 	for range 50 {
-		got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-		if err != nil || got == pid {
-			return // not our child, or reaped
+		if !ours {
+			if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
+				return
+			} else if err == nil {
+				time.Sleep(time.Millisecond)
+				continue
+			}
 		}
-		time.Sleep(time.Millisecond)
+		if f := stat(pid, nil); f == nil || ended(f) {
+			return
+		}
+		time.Sleep(time.Millisecond) // the end of somebody else's child cannot be waited for
 	}
 }
 
-// marked returns the live processes whose environment holds mark.
-func marked(mark string) []int {
+// marked returns the live processes whose environment holds mark, and those that are on
+// their way to their end. Of these it is not known whose they are: the environment goes
+// before all else.
+func marked(mark string) (pids, ending []int) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	defer func() { _ = dir.Close() }()
 	names, _ := dir.Readdirnames(-1)
 	want := []byte(mark)
 	self := os.Getpid()
-	var pids []int
+	buf := make([]byte, 32<<10)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == self {
 			continue
 		}
-		env, err := os.ReadFile("/proc/" + name + "/environ")
-		if err != nil || !bytes.Contains(env, want) {
-			continue // a zombie's environment is empty
+		var env []byte
+		if env, buf, err = readAll("/proc/"+name+"/environ", buf); err != nil && !errors.Is(err, syscall.ESRCH) {
+			continue // it is gone, or another user's
 		}
-		pids = append(pids, pid)
+		if len(env) > 0 {
+			if bytes.Contains(env, want) {
+				pids = append(pids, pid)
+			}
+			continue
+		}
+		// Zombies have none either, nor the kernel's own threads, which are in no group. Newer
+		// kernels say ESRCH of all of them.
+		if group, err := syscall.Getpgid(pid); err != nil || group == 0 {
+			continue
+		}
+		if f := stat(pid, buf); f != nil && !ended(f) {
+			ending = append(ending, pid)
+		}
 	}
-	return pids
+	return pids, ending
+}
+
+// readAll reads a file of /proc into buf, and returns that or the larger one it needed. It is
+// called for each process of the machine: package os asks the kernel four questions more.
+func readAll(path string, buf []byte) (content, room []byte, err error) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, buf, err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	n := 0
+	for {
+		if n == len(buf) {
+			buf = append(buf, make([]byte, len(buf)+512)...)
+		}
+		got, err := syscall.Read(fd, buf[n:])
+		if err != nil || got <= 0 {
+			return buf[:n], buf, err
+		}
+		n += got
+	}
+}
+
+// stat returns the fields of /proc/<pid>/stat from the state on; nil when there is no such process.
+func stat(pid int, buf []byte) [][]byte {
+	b, _, err := readAll("/proc/"+strconv.Itoa(pid)+"/stat", buf)
+	if err != nil {
+		return nil
+	}
+	if f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]); len(f) >= 20 {
+		return f
+	}
+	return nil
+}
+
+// ended reports whether only the status of a process is left: of its threads, the last one
+// that ends lets go of what the process held.
+func ended(f [][]byte) bool {
+	return string(f[0]) == "X" || string(f[0]) == "Z" && len(f[17]) == 1 && f[17][0] <= '1'
 }
 
 // orphanAge is how long a child that ended is left to whoever may wait for it:
@@ -250,12 +308,8 @@ func reapZombies(seen map[int]zombie, now time.Time) map[int]zombie {
 
 // zombieStart returns when a process was started, if it is a zombie.
 func zombieStart(pid int) (string, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", false
-	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 20 || string(f[0]) != "Z" {
+	f := stat(pid, nil)
+	if f == nil || !ended(f) {
 		return "", false
 	}
 	return string(f[19]), true
@@ -280,13 +334,10 @@ func Now() int64 {
 // orphans, and are in other process groups than its own.
 func (p *Process) Commands() []int64 {
 	var starts []int64
-	for _, pid := range marked(ProcessVar + "=" + p.mark) {
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil || pid == p.PID() {
-			continue
-		}
-		f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-		if len(f) < 20 || string(f[0]) == "Z" || string(f[2]) == strconv.Itoa(p.PID()) {
+	pids, _ := marked(ProcessVar + "=" + p.mark)
+	for _, pid := range pids {
+		f := stat(pid, nil)
+		if f == nil || pid == p.PID() || ended(f) || string(f[2]) == strconv.Itoa(p.PID()) {
 			continue
 		}
 		if at, err := strconv.ParseInt(string(f[19]), 10, 64); err == nil {

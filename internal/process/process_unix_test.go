@@ -4,6 +4,7 @@ package process
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,6 +52,25 @@ func TestMain(m *testing.M) {
 		_, _ = bufio.NewReader(out).ReadString('\n')
 		fmt.Println(c.Process.Pid)
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "heirs": // a child in the same group, whose end takes a while
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), "TEST_CHILD=heavy")
+		c.Stdout = os.Stdout
+		if err := c.Start(); err != nil {
+			panic(err)
+		}
+		_ = c.Wait()
+	case "heavy": // holds a lock, and much memory that the kernel takes back first
+		lock, err := os.Open(os.Getenv("TEST_LOCK"))
+		if err != nil {
+			panic(err)
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+			panic(err)
+		}
+		_ = bytes.Repeat([]byte("memory"), 8<<20)
+		fmt.Println("ready")
+		time.Sleep(time.Hour)
 	case "gateway": // starts a family and waits to be killed
 		if dir := os.Getenv("TEST_DATA_DIR"); dir != "" {
 			if err := TakeOver(dir); err != nil { // and no guard
@@ -157,6 +178,31 @@ func TestStop_EndsDescendantsInOtherSessions(t *testing.T) {
 	p.Stop(DefaultLadder)
 	if alive(pid) {
 		t.Errorf("process %d is left", pid)
+	}
+}
+
+// What a process and its children held is free when it is done: who starts the next one
+// finds no lock and no port taken.
+func TestDone_NothingIsHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	t.Setenv("TEST_LOCK", path)
+	for range 5 {
+		p, out := start(t, "heirs")
+		if _, err := out.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		p.Stop(Ladder{})
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			t.Fatalf("a child holds its lock after the end: %v", err)
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
