@@ -349,6 +349,8 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		if err := m.leavesOut(ctx, got.LeftOut); err != nil {
 			return Moved{}, m.giveUp(ctx, err)
 		}
+		// What was done since it was looked at keeps it here: somebody may have closed it, and it would be opened there.
+		got.Session.Edits = min(got.Session.Edits, here.Edits)
 		if err := m.depart(ctx, from, to, got.Session); err != nil {
 			return Moved{}, err
 		}

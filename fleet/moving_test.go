@@ -215,6 +215,57 @@ func TestMove_EditedMeanwhile(t *testing.T) {
 	}
 }
 
+// Who closes a session at a hub that has not heard yet that another one moves it finds it closed: whether its node is asked before it gives
+// the session, while it does, or behind that.
+func TestMove_ClosedElsewhere(t *testing.T) {
+	for when, is := range map[string]func(*http.Request) bool{
+		"before it is given":    func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/export") },
+		"as the node lets go":   func(r *http.Request) bool { return r.URL.Query().Has("movedTo") },
+		"as the other takes it": nil,
+	} {
+		t.Run(when, func(t *testing.T) {
+			h, source := startCopier(t), &meddler{box: newBox(t)}
+			target := &meddler{box: newBox(t)}
+			h.join("one", h.joinToken(), nil, source)
+			h.join("two", h.joinToken(), nil, target)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			c.stop()
+			closes := func() {
+				if status, body := h.ask(http.MethodPost, "/nodes/one/v2/sessions/"+s+"/close", adminToken, nil); status != http.StatusNoContent {
+					t.Errorf("close: %d %s", status, body)
+				}
+			}
+			if is == nil {
+				target.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+					if strings.HasSuffix(r.URL.Path, "/import") {
+						closes()
+					}
+					return false
+				})
+			} else {
+				source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+					if is(r) {
+						closes()
+					}
+					return false
+				})
+			}
+			if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+				t.Errorf("%s: %s", kind, detail)
+			}
+			h.await("it is closed where it was", func() bool { got := h.session(s); return got.Node == "one" && got.State == runtime.StateClosed })
+			source.meddle(nil)
+			target.meddle(nil)
+			if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.State != runtime.StateClosed {
+				t.Errorf("when it is moved again it is %s", got.State)
+			}
+		})
+	}
+}
+
 // A close, or a delete, is under way to the node of a session when a move begins, and comes there behind that. It is done
 // where the session is then.
 func TestMove_EndedAsItBegins(t *testing.T) {

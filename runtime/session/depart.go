@@ -46,7 +46,7 @@ func (s *Session) Depart(ctx context.Context, last uint64, edits *uint64, to str
 	case s.m.life == closed && went != "" && went != to:
 		refusal = problem.New(problem.Conflict, "session %s went to %s already", s.id, went)
 	case edits != nil && *edits < s.rec.Edits && (s.m.life != closed || went == ""):
-		refusal = problem.New(problem.Conflict, "session %s was edited while it was taken along, such as its title: take it again", s.id)
+		refusal = problem.New(problem.Conflict, "session %s was edited while it was taken along, as its title can be, or closed: take it again", s.id)
 	case s.m.busy():
 		refusal = problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
 	}

@@ -90,6 +90,9 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		if s.departing != "" {
 			end = EndInfo{Reason: "moved", Message: "it goes on at " + placeOf(s.departing)}
 		}
+		if !copied && !s.rec.Closed && s.departing == "" {
+			s.rec.Edits++ // no event tells of it, and who takes the session along would open it again
+		}
 		s.rec.Closed, s.unsaved = !copied, true
 		s.noteDepartureLocked()
 		x.then(func() {

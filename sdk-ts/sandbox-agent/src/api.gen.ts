@@ -726,7 +726,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel what a session does and let go of its agent
-         * @description The session's events stay, and loading or resuming it opens it again. Of a session that went to another gateway it is what was left here, and the header Sandbox-Agent-Moved-To of the answer says where it is. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when it was edited, as its metadata and title are, more often than edits says, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
+         * @description The session's events stay, and loading or resuming it opens it again. Of a session that went to another gateway it is what was left here, and the header Sandbox-Agent-Moved-To of the answer says where it is. With movedTo it is closed because it goes on at another gateway: that is refused while it works, when it has events behind lastSeq, and when it was edited, as its metadata and title are, or closed, more often than edits says, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
          */
         post: operations["closeSession"];
         delete?: never;
