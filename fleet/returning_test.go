@@ -70,6 +70,28 @@ func TestRestart_RequestsWaitForNodes(t *testing.T) {
 	}
 }
 
+// The same for a hub that shares its store, and whose lease goes on for a moment when it was killed, also where no address of hubs is known.
+func TestRestart_OfAHubWhoseLeaseGoesOn(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	kept, box := store.Options{URL: natsServer(t)}, newBox(t)
+	before := startCopierOn(t, "before", kept)
+	token := before.joinToken()
+	n := before.begin(before.url, "box", token, nil, box)
+	before.awaitState("box", fleet.StateOnline)
+	before.hub.Shutdown() // its store is open still
+	n.leave()
+	<-n.done
+	h := startCopierOn(t, "after", kept)
+	if !h.store.HubLives("before") {
+		t.Fatal("the lease is over")
+	}
+	answer := h.asks(http.MethodGet, "/nodes/box/v2/sessions", nil)
+	h.begin(h.url, "box", token, nil, box)
+	if got := <-answer; !strings.HasPrefix(got, "200") {
+		t.Error(got)
+	}
+}
+
 // asks sends a request, and returns its answer to come when the hub has it.
 func (h *hub) asks(method, path string, body any) <-chan string {
 	h.t.Helper()

@@ -42,10 +42,10 @@ func (s *Store) Peer(hub string) (p Peer, over context.Context, ok bool) {
 }
 
 // Succeeds reports whether this hub was started in the place of another one, which may seem to live for some seconds yet: it
-// is reached by the same address.
+// is reached by the same address, or neither by any. The nodes of such a hub cannot be asked before they join another one, if it lives or not.
 func (s *Store) Succeeds(hub string) bool {
 	r, known := s.hubs.get(hub)
-	return known && hub != s.hub && s.self.URL != "" && r.value.URL == s.self.URL
+	return known && hub != s.hub && r.value.URL == s.self.URL
 }
 
 // HubEnded returns how long ago another hub ended, or its lease did, if this one has seen that in the last minutes.
