@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -61,10 +62,11 @@ type bucket[T any] struct {
 
 	mu      sync.Mutex
 	records map[string]record[T]
-	there   int           // records that are not gone
-	newest  uint64        // revision that the store has told of
-	marks   []mark        // in the store, the oldest first
-	moved   chan struct{} // closed and replaced with each change
+	newer   map[string]bool // keys of those that are unreadable
+	there   int             // records that are not gone
+	newest  uint64          // revision that the store has told of
+	marks   []mark          // in the store, the oldest first
+	moved   chan struct{}   // closed and replaced with each change
 }
 
 // openBucket makes a bucket if there is none, brings its settings up to date, and returns when its copy is complete.
@@ -76,7 +78,7 @@ func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
-	b := &bucket[T]{kv: kv, js: js, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed, taken: taken}
+	b := &bucket[T]{kv: kv, js: js, log: log, done: make(chan struct{}), records: map[string]record[T]{}, newer: map[string]bool{}, moved: make(chan struct{}), changed: changed, taken: taken}
 	watching, over := context.WithCancel(context.WithoutCancel(ctx)) // lasts longer than ctx
 	b.over = over
 	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(watching) })
@@ -233,6 +235,11 @@ func (b *bucket[T]) enter(key string, known, r record[T], drop bool) {
 	if !r.none() {
 		b.there++
 	}
+	if r.unreadable {
+		b.newer[key] = true
+	} else {
+		delete(b.newer, key)
+	}
 	if drop {
 		delete(b.records, key)
 	} else {
@@ -264,7 +271,14 @@ func (b *bucket[T]) get(key string) (record[T], bool) {
 func (b *bucket[T]) isUnreadable(key string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.records[key].unreadable
+	return b.newer[key]
+}
+
+// unreadable returns the keys of the records that a newer version has written.
+func (b *bucket[T]) unreadable() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.newer))
 }
 
 // told is get once who is told of changes was told of all that the copy has, and of no more.

@@ -94,6 +94,13 @@ func TestStore_WhatBelongsToRecordOfNewerVersionStays(t *testing.T) {
 	if named := s.SessionsNamed("s"); len(named) > 0 {
 		t.Errorf("a session without a record: %v", named)
 	}
+	line := store.Line{Session: "s", Created: now.Add(time.Second)}
+	if _, err := s.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) { return &store.Owner{Node: "none", Term: 2}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ForgetOwner(t.Context(), line); err != nil || s.Owner(line) == nil {
+		t.Errorf("who has the session is forgotten: %v", err)
+	}
 	if err := s.RemoveSession(t.Context(), r); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("it is removed: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -268,6 +269,11 @@ func (s *Store) isAway(node string) bool {
 func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 	for _, other := range s.SessionsNamed(l.Session) {
 		if LineOf(other.Info) == l {
+			return nil
+		}
+	}
+	for _, key := range s.sessions.unreadable() { // it may be of this one: who made it stands in what cannot be read
+		if strings.Contains(key, "."+escape(l.Session)+".") {
 			return nil
 		}
 	}
