@@ -132,7 +132,7 @@ type request struct {
 	after    uint64 // of a prompt: the session's newest event before it
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
 	from     uint64 // of one that replays: what is behind that event is wanted again
-	shows    bool   // of such a request that was sent: its replay has begun, and what comes of the session is that. Before are events of now
+	replay   replay // of such a request that was sent
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
 
 	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is
@@ -140,6 +140,15 @@ type request struct {
 	deleted *acp.Error // of a prompt: its session was
 	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
 }
+
+// replay says whether what comes of a session is what a request asks for anew. Before that are events of now.
+type replay uint8
+
+const (
+	replayComes   replay = iota
+	replayExpects        // nothing was given of it: its first event is as new as one of now
+	replayBegan
+)
 
 // session is one that the client is attached to.
 type session struct {

@@ -145,14 +145,14 @@ func (c *Conn) isNewLocked(s *session, seq uint64) bool {
 func (c *Conn) replayBeginsLocked(s *session, seq uint64) {
 	var first *request
 	for _, r := range c.requests {
-		if c.sessions[r.session] == s && r.sent && r.replays() && !r.shows && r.from < seq && (first == nil || r.n < first.n) {
+		if c.sessions[r.session] == s && r.sent && r.replays() && r.replay != replayBegan && r.from < seq && (first == nil || r.n < first.n) {
 			first = r
 		}
 	}
 	if first == nil {
 		return
 	}
-	first.shows = true
+	first.replay = replayBegan
 	s.after = seq - 1
 	s.wholeLocked()
 }

@@ -188,7 +188,7 @@ func (c *Conn) next() (outgoing, bool) {
 				out.m = r.frame
 			}
 			if s := c.sessions[r.session]; s != nil && r.from >= s.after {
-				r.shows = true
+				r.replay = replayExpects
 			}
 			r.sent = true
 		case out.m.Method() == acp.MethodSessionCancel:

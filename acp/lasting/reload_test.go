@@ -94,3 +94,41 @@ func TestConn_LoadsWhatItHas_AndIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// What a session says that was not shown yet, such as by a prompt before the load, keeps nothing of the history away that comes for
+// the first time either.
+func TestConn_LoadsAFirstTime_WhileTheSessionGoesOn(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.sends(reload)
+		p.one.takes(t, acp.MethodSessionLoad)
+		for _, seq := range []int{5, 1, 2, 5, 6} {
+			p.one.says(update, seq)
+			p.got(update, seq)
+		}
+	})
+}
+
+// The connection breaks with a prompt and, behind it, a request to open the session under way. The prompt alone would attach to what the
+// session says from then on: what was said meanwhile comes before.
+func TestConn_OpensBehindAPrompt_AndTheConnectionBreaks(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.one.says(update, 5)
+		p.got(update, 5)
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.sends(`{"jsonrpc":"2.0","id":9,"method":"session/resume","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"after":5}}}}`)
+		p.one.takes(t, acp.MethodSessionResume)
+		p.breaks()
+		if resume := p.two.reattached(t, "[]"); after(resume) != 5 {
+			t.Errorf("attached again by %s", resume.Frame())
+		}
+		p.two.says(update, 6)
+		p.got(update, 6)
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+		p.two.replies(t, "_sandboxagent/session/events", `{"events":[],"hasMore":false}`)
+		p.two.takes(t, acp.MethodSessionPrompt)
+		if resume := p.two.takes(t, acp.MethodSessionResume); after(resume) != 0 {
+			t.Errorf("what comes already is asked for by %s", resume.Frame())
+		}
+	})
+}

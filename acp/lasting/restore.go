@@ -37,10 +37,12 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	c.nothingWaitsLocked()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	opening := map[string]bool{} // sessions that a request attaches to anyway
+	asked := map[string]bool{}   // those of which something is asked before, which attaches as well: behind what was said meanwhile
 	for _, r := range lost {
-		if r.opens() && (r.sent || !r.attached) {
+		if r.opens() && (r.sent || !r.attached) && !(r.attached && asked[r.session]) {
 			opening[r.session] = true
 		}
+		asked[r.session] = true
 	}
 	lost = slices.DeleteFunc(lost, func(r *request) bool { return !r.sent })
 	ids := slices.Sorted(maps.Keys(c.sessions))
@@ -388,9 +390,12 @@ func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 		frame := r.frame
 		if r.opens() {
 			c.mu.Lock()
-			if s := c.sessions[r.session]; s != nil && s.after > 0 && (r.shows || !r.replays()) {
+			switch s := c.sessions[r.session]; {
+			case s != nil && s.here && !r.replays(): // what was said meanwhile comes already
+				frame = acp.NewRequest(r.id, r.method, rawjson.DeleteMember(r.frame.Params(), "_meta", acp.MetaKey, "after"))
+			case s != nil && s.after > 0 && (r.replay != replayComes || !r.replays()):
 				frame = r.behind(c.fromLocked(s, true))
-			} else {
+			default:
 				frame = c.withOwedLocked(r)
 			}
 			c.mu.Unlock()
