@@ -504,7 +504,8 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	case err != nil:
 		return err
 	case !acts(q.Method()):
-		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
+		before := c.placeOf(id)
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, before, res) })
 	}
 	s, fresh, err := c.attach(l, m)
 	if err != nil {

@@ -126,6 +126,9 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 		s.place++
 		at = s.place
 	}
+	if acts(m.Method()) {
+		s.wanted = max(s.wanted, at)
+	}
 	free := s.sender == nil && !s.awaitsLocked() && len(s.held) == 0
 	cancelled := m.Method() == acp.MethodSessionPrompt && s.cancelled > at // one that is sent once more is still cancelled
 	if free && (!cancelled || s.passedLocked(at)) {
@@ -187,6 +190,17 @@ func (c *Client) neverBegan() acp.Message {
 type place struct {
 	s *session
 	n uint64
+}
+
+// placeOf is that of what is asked of a session behind all that was asked before.
+func (c *Client) placeOf(id string) place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sessions[id]
+	if s == nil {
+		return place{}
+	}
+	return place{s, s.place}
 }
 
 // whenSettled calls f when the session that a message names is on its way to no other node, as whenOpen does if it is one of

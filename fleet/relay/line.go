@@ -510,8 +510,8 @@ func (l *line) signed(result json.RawMessage) json.RawMessage {
 	return result
 }
 
-// answered takes the answer to a request that is no part of its session's events.
-func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
+// answered takes the answer to a request that is no part of its session's events, and was asked at a place.
+func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message) {
 	c := l.c
 	switch q.Method() {
 	case acp.MethodSessionFork:
@@ -536,8 +536,9 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 			break
 		}
 		l.forgetLocked(s)
-		again := s.opens > 0 // the client wants it again behind this
-		if s.left = again; !again {
+		s.left = s.opens > 0 // the client wants it again behind this
+		again := s.left || s != at.s || s.wanted > at.n
+		if !again {
 			delete(c.sessions, id) // who acts on it again opens it again
 		}
 		c.mu.Unlock()

@@ -138,7 +138,8 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.loseLocked(s, "it went to another node: "+err.Error())
 		s.moving, s.next = "", nil
 		c.mu.Unlock()
-		from.forsake(s)
+		left := o.Other(from.node)
+		from.forsake(s, left != nil && left.Lost)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
 		c.refuse(s, &refused)
 		return true
@@ -177,8 +178,8 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	var refused *acp.Message
 	answered := newLatch(func() { c.release(s, by, refused) })
 	c.awaitAnswers(s, to, answered)
-	from.forsake(s)
 	left := o.Other(from.node)
+	from.forsake(s, left.Lost)
 	after := s.passed(left.LastSeq)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
@@ -228,11 +229,15 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 }
 
 // passed returns the event behind which a session goes on at another node, to which the events up
-// to last went. A client may have been given more of them, which were lost.
+// to last went. A client may have been given more of them, which were lost. Of the end of a turn it may have been given the
+// state alone: then all of that comes again.
 func (s *session) passed(last uint64) uint64 {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	s.seen, s.told = min(s.seen, last), last
+	s.seen, s.told, s.idle, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.ended, last)
+	if s.seen > 0 && s.idle == s.seen && s.ended < s.seen {
+		return s.seen - 1
+	}
 	return s.seen
 }
 
@@ -261,25 +266,25 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 		return err != nil // the token is not for it: the client cannot ask there
 	}
 	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
-		at.answered(q, id, res)
+		at.answered(q, id, before, res)
 		return
 	}
 	if left != "" {
 		from = at.node
 	}
-	if err := c.whenSettled(q, m, before, from, func(place) error {
-		switch now := c.nodeOf(id); {
-		case res.Err() == nil && left != "" && (now == "" || now == at.node):
+	if err := c.whenSettled(q, m, before, from, func(now place) error {
+		switch node := c.nodeOf(id); {
+		case res.Err() == nil && left != "" && (node == "" || node == at.node):
 			return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
 		case !again():
-			at.answered(q, id, res)
+			at.answered(q, id, now, res)
 			return nil
 		}
 		l, err := c.lineOf(m)
 		if err != nil {
 			return err
 		}
-		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, now, res) })
 	}); err != nil {
 		q.Fail(nil, err)
 	}
@@ -349,8 +354,8 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be
-// sent it again when it comes back: it is left.
-func (l *line) forsake(s *session) {
+// sent it again when it comes back: it is left. Lost says that the session went on without it, and knows nothing of a turn that went on there.
+func (l *line) forsake(s *session, lost bool) {
 	c := l.c
 	c.mu.Lock()
 	var calls []call
@@ -375,13 +380,13 @@ func (l *line) forsake(s *session) {
 	for _, n := range asks {
 		s.show(l.ctx, s.at(), withdrawal(n))
 	}
-	lost := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id).DoneUnknown()
+	why := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id).DoneUnknown()
 	for _, open := range calls {
-		res := acp.NewError("0", viewer.ErrorOf(lost))
+		res := acp.NewError("0", viewer.ErrorOf(why))
 		open.answer(&res)
 	}
-	if away {
-		l.interrupt(s, s.at(), viewer.ErrorOf(lost))
+	if away || lost {
+		l.interrupt(s, s.at(), viewer.ErrorOf(why))
 	}
 	switch {
 	case ended:

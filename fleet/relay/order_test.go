@@ -369,3 +369,33 @@ func TestMoved_TooMuchWaits(t *testing.T) {
 		})
 	}
 }
+
+// What a client asks behind a request to leave the session has it follow that: the answer to the request takes nothing of it away.
+func TestOrder_AskedBehindADetach(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		t.Run(fmt.Sprint("the session was open: ", open), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				w.found["s"] = "a"
+				e := w.connect(plainHello, acp.OneStream)
+				var a *wire
+				if open {
+					a = w.opens(e, "a", "s")
+				}
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+				e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				if !open {
+					a = w.dialed("a")
+				}
+				a.answers(a.takes(methodDetach), `{}`)
+				if !open {
+					a.resumed()
+				}
+				prompt := a.takes("session/prompt")
+				a.says("%s", update("s", 7, "hello"))
+				a.answers(prompt, `{"stopReason":"end_turn"}`)
+				wants(t, e, "1 ok", "s hello", "2 ok")
+			})
+		})
+	}
+}

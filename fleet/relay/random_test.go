@@ -17,25 +17,43 @@ import (
 // player is a client that does what comes to its mind.
 type player struct {
 	*editor
-	r       *realm
-	last    int               // number of its newest request
-	open    map[string]string // requests that were not answered, with their methods, by their ids
-	got     map[string]int    // answers, by the ids of requests
-	ok      map[string]bool   // of those that succeeded
-	cancel  int               // the newest prompt before its newest cancel
-	asked   map[acp.ID]string // what it is asked
-	seen    int               // the newest event that it was shown since it asked to open the session
-	replays int               // requests to open the session by which it is not shown yet what it has seen
-	holes   bool              // it may not be shown all that is new
+	r     *realm
+	last  int                // number of its newest request
+	open  map[string]request // requests that were not answered, by their ids
+	got   map[string]int     // answers, by the ids of requests
+	ok    map[string]bool    // of those that succeeded
+	asked map[acp.ID]asked   // what it is asked
+	views map[string]*view   // of sessions, by their ids
+	turns map[string]string  // sessions of prompts that have begun in version 2, and whose ends were not told, by the ids of the prompts
+	ended map[string]bool    // prompts in version 2
+}
+
+// request is what a player has asked.
+type request struct{ method, session string }
+
+// asked is what a player is asked.
+type asked struct{ session, about string }
+
+// view is what a player knows of a session.
+type view struct {
+	seen    int  // the newest event that it was shown since it asked to open the session
+	replays int  // requests to open the session by which it is not shown yet what it has seen
+	holes   bool // it may not be shown all that is new
+	works   bool // it was told so last, in version 2
+	left    int  // the newest request to leave it
 }
 
 // begins connects the player, anew if it is connected: what it has asked before may be done, and nobody is told.
 func (p *player) begins() {
 	if p.editor != nil {
 		p.c.Close()
-		p.r.loose = true // what is still under way comes when it comes
+		p.r.loosens() // what is still under way comes when it comes
 	}
-	c, _, err := p.r.g.Connect(p.r.t.Context(), acp.NewRequest("0", "initialize", []byte(plainHello)), acp.ConnectOptions{Shape: acp.OneStream})
+	hello := plainHello
+	if p.r.two {
+		hello = helloTwo
+	}
+	c, _, err := p.r.g.Connect(p.r.t.Context(), acp.NewRequest("0", "initialize", []byte(hello)), acp.ConnectOptions{Shape: acp.OneStream})
 	if err != nil {
 		p.r.t.Fatal(err)
 	}
@@ -44,88 +62,150 @@ func (p *player) begins() {
 		p.r.t.Fatal(err)
 	}
 	p.editor = &editor{t: p.r.t, c: c, st: st}
-	p.open, p.asked, p.seen, p.replays, p.holes = map[string]string{}, map[acp.ID]string{}, 0, 0, true
+	p.open, p.asked, p.views, p.turns = map[string]request{}, map[acp.ID]asked{}, map[string]*view{}, map[string]string{}
+	for id := range p.r.tales {
+		p.views[id] = &view{holes: true}
+	}
 }
 
-func (p *player) asks(method, more string) string {
+func (p *player) asks(s *tale, method, more string) string {
 	p.last++
 	id := fmt.Sprint(p.last)
-	p.open[id] = method
-	p.send(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"sessionId":"s","number":%s%s}}`, id, method, id, more)
+	if leaves(method) {
+		p.views[s.id].left = p.last
+	}
+	p.open[id] = request{method, s.id}
+	p.send(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"sessionId":%q,"number":%s%s,"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, id, method, s.id, id, more, id)
 	return id
+}
+
+// loads asks for all of a session.
+func (p *player) loads(s *tale) string {
+	p.views[s.id].replays++
+	if p.r.two {
+		return p.asks(s, acp.MethodSessionResume, `,"cwd":"/","mcpServers":[],"replayFrom":{"type":"start"}`)
+	}
+	return p.asks(s, acp.MethodSessionLoad, `,"cwd":"/","mcpServers":[]`)
+}
+
+// waits reports whether a request about a session that fits is not answered.
+func (p *player) waits(session string, fits func(method string) bool) bool {
+	for _, r := range p.open {
+		if r.session == session && fits(r.method) {
+			return true
+		}
+	}
+	return false
 }
 
 // reads takes what has come.
 func (p *player) reads() {
 	for _, m := range p.gets() {
+		p.r.notes("the client is told %.300s", m.Frame())
 		seq := int(seqIn(m.Meta(), acp.MetaKey, "seq"))
+		v := p.views[m.Session()]
 		switch {
 		case m.IsResponse():
-			id := string(m.ID())
-			p.got[id]++
-			p.ok[id] = m.Err() == nil
-			if method := p.open[id]; leaves(method) {
-				clear(p.asked)
-			}
-			if p.open[id] != acp.MethodSessionPrompt || m.Err() != nil {
-				p.holes = true
-			}
-			delete(p.open, id)
+			p.answered(string(m.ID()), &m)
 		case m.IsRequest():
-			about := rawjson.MemberString(m.Params(), "about")
-			leaving := slices.ContainsFunc(slices.Collect(maps.Values(p.open)), leaves)
+			q := asked{m.Session(), rawjson.MemberString(m.Params(), "about")}
 			for id, open := range p.asked {
-				if open == about && !leaving {
-					p.t.Errorf("it is asked %q twice, as %s and %s", about, id, m.ID())
+				if open == q && !p.waits(q.session, leaves) {
+					p.t.Errorf("it is asked %q twice, as %s and %s", q.about, id, m.ID())
 				}
 			}
-			p.asked[m.ID()] = about
+			p.asked[m.ID()] = q
 		case m.Method() == acp.MethodCancelRequest:
 			id, _ := rawjson.Member(m.Params(), "requestId")
 			delete(p.asked, acp.ID(id))
+		case m.Method() == methodTurnEnded:
+			p.ended[rawjson.MemberString(m.Params(), "promptId")] = true
+			delete(p.turns, rawjson.MemberString(m.Params(), "promptId"))
+		case string(m.UpdateKind()) == "state_update":
+			v.works = rawjson.MemberString(m.Update(), "state") != "idle"
 		case m.Method() == acp.MethodSessionUpdate:
-			if seq <= p.seen {
-				p.replays--
+			if seq <= v.seen {
+				v.replays--
 			}
-			loads := slices.Contains(slices.Collect(maps.Values(p.open)), acp.MethodSessionLoad) // a break can have it begin anew
-			if p.replays < 0 && !loads || seq > p.seen && !p.holes && p.missing(seq) {
-				p.t.Errorf("it is shown event %d behind %d", seq, p.seen)
+			loads := p.waits(m.Session(), replays) // a break can have it begin anew
+			if v.replays < 0 && !loads || seq > v.seen && !v.holes && p.r.tales[m.Session()].misses(v.seen, seq) {
+				p.t.Errorf("it is shown event %d of %s behind %d", seq, m.Session(), v.seen)
 			}
-			p.seen = seq
+			v.seen = seq
 		}
 	}
 }
 
-// leaves reports whether a client that asks for a method leaves the session: what it is asked there is asked anew when it opens it.
-func leaves(method string) bool { return method == acp.MethodSessionClose || method == methodDetach }
+// answered takes an answer.
+func (p *player) answered(id string, m *acp.Message) {
+	r, is := p.open[id]
+	p.got[id]++
+	if p.ok[id] = m.Err() == nil; !is {
+		return
+	}
+	v := p.views[r.session]
+	switch {
+	case leaves(r.method):
+		maps.DeleteFunc(p.asked, func(_ acp.ID, q asked) bool { return q.session == r.session })
+		if m.Err() == nil {
+			v.works = false
+			maps.DeleteFunc(p.turns, func(_, session string) bool { return session == r.session })
+		}
+	case replays(r.method) && m.Err() == nil && !v.works: // a turn of which the session knows nothing any more
+		maps.DeleteFunc(p.turns, func(_, session string) bool { return session == r.session })
+	case p.r.two && r.method == acp.MethodSessionPrompt && m.Err() == nil && !p.ended[id] && v.left < numberOf([]byte(id)):
+		p.turns[id] = r.session
+	}
+	if r.method != acp.MethodSessionPrompt || m.Err() != nil {
+		v.holes = true
+	}
+	if r.method == acp.MethodSessionDelete && m.Err() == nil && p.r.tales[r.session].deleted == "" {
+		p.t.Errorf("%s is told to be deleted, and is at %v", r.session, p.r.tales[r.session].where())
+	}
+	delete(p.open, id)
+}
 
-// missing reports whether an update is between what the player has seen and an event.
-func (p *player) missing(seq int) bool {
-	return slices.ContainsFunc(p.r.events[p.seen:seq-1], func(ev string) bool { return strings.Contains(ev, "session/update") })
+// leaves reports whether a client that asks for a method leaves the session: what it is asked there is asked anew when it opens it.
+func leaves(method string) bool {
+	return method == acp.MethodSessionClose || method == acp.MethodSessionDelete || method == methodDetach
+}
+
+// replays reports whether a client that asks for a method may be shown again what it has.
+func replays(method string) bool {
+	return method == acp.MethodSessionLoad || method == acp.MethodSessionResume
+}
+
+// misses reports whether an update is between two events.
+func (s *tale) misses(seen, seq int) bool {
+	return slices.ContainsFunc(s.events[seen:seq-1], func(told []string) bool {
+		return slices.ContainsFunc(told, func(frame string) bool { return strings.Contains(frame, `"sessionUpdate":"x"`) })
+	})
 }
 
 // steps are what may happen, each as likely as the number before it says.
 func (p *player) step() string {
-	r := p.r
+	r, s := p.r, p.r.some()
+	alive := s.deleted == ""
 	choose := func(n int) bool { return r.rnd.IntN(100) < n }
 	switch {
 	case choose(12) && len(p.open) < 8:
-		return "prompts " + p.asks(acp.MethodSessionPrompt, `,"prompt":[]`)
+		return "prompts " + p.asks(s, acp.MethodSessionPrompt, `,"prompt":[]`)
 	case choose(6):
-		p.cancel = p.last
-		p.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
-		return "cancels"
+		s.cancelled = p.last
+		p.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":%q}}`, s.id)
+		return "cancels " + s.id
 	case choose(4) && len(p.open) < 8:
-		p.replays++
-		return "loads " + p.asks(acp.MethodSessionLoad, `,"cwd":"/","mcpServers":[]`)
+		return "loads " + p.loads(s)
 	case choose(2) && len(p.open) < 8:
-		return "resumes " + p.asks(acp.MethodSessionResume, `,"cwd":"/","mcpServers":[]`)
+		return "resumes " + p.asks(s, acp.MethodSessionResume, `,"cwd":"/","mcpServers":[]`)
 	case choose(3) && len(p.open) < 8:
 		method := []string{acp.MethodSessionClose, methodDetach, "_sandboxagent/session/set_metadata"}[r.rnd.IntN(3)]
-		return method + " " + p.asks(method, `,"metadata":{}`)
+		return method + " " + p.asks(s, method, `,"metadata":{}`)
+	case choose(1) && len(p.open) < 8:
+		return "deletes " + p.asks(s, acp.MethodSessionDelete, ``)
 	case choose(8):
 		for _, id := range slices.Sorted(maps.Keys(p.asked)) {
-			p.send(`{"jsonrpc":"2.0","id":%s,"result":{"about":%q}}`, id, p.asked[id])
+			p.send(`{"jsonrpc":"2.0","id":%s,"result":{"about":%q}}`, id, p.asked[id].about)
 			delete(p.asked, id)
 			return "answers " + string(id)
 		}
@@ -136,18 +216,18 @@ func (p *player) step() string {
 	case choose(1):
 		p.begins()
 		return "connects anew"
-	case choose(6):
-		r.works()
-		return "the agent works"
+	case choose(6) && alive:
+		s.works()
+		return "the agent works in " + s.id
 	case choose(15):
-		for _, id := range slices.Sorted(maps.Keys(r.turns)) {
-			r.ends(id)
-			return "a turn ends"
+		if len(s.turns) == 0 {
+			return ""
 		}
-		return ""
-	case choose(3):
-		r.asksFor()
-		return "the agent asks"
+		s.ends()
+		return "a turn ends in " + s.id
+	case choose(3) && alive:
+		s.asksFor()
+		return "the agent asks in " + s.id
 	case choose(4):
 		n := r.one()
 		r.leaves(n)
@@ -160,16 +240,18 @@ func (p *player) step() string {
 		}
 		return ""
 	case choose(12):
-		r.moves(r.one())
-		return fmt.Sprintf("the owner is %s, moving: %v, it is at %s", r.owner.Node, r.owner.Moving, r.where())
+		s.moves(r.one())
+		return fmt.Sprintf("the owner of %s is %s, moving: %v, it is at %s", s.id, s.owner.Node, s.owner.Moving, s.where())
 	case choose(30):
-		if r.hears() {
-			return fmt.Sprintf("the hub hears that the owner is %s, moving: %v", r.told.Node, r.told.Moving)
+		if s.hears() {
+			return fmt.Sprintf("the hub hears of %s: %+v, deleted: %v", s.id, s.told, s.unlisted)
 		}
 		return ""
 	case choose(4):
 		d := []time.Duration{time.Millisecond, time.Second, 6 * time.Second, 70 * time.Second}[r.rnd.IntN(4)]
-		r.loose = r.loose || d >= HearFor
+		if d >= HearFor {
+			r.loosens()
+		}
 		time.Sleep(d)
 		return fmt.Sprint(d, " pass")
 	}
@@ -188,15 +270,6 @@ func (p *player) step() string {
 	return ""
 }
 
-func (r *realm) where() (out []string) {
-	for _, name := range r.names() {
-		if r.nodes[name].has {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
 // rests has all come to its end that has begun.
 func (p *player) rests() {
 	r := p.r
@@ -212,16 +285,18 @@ func (p *player) rests() {
 				some = r.takes(c) || some
 				some = r.gives(c) || some
 			}
-			for _, id := range slices.Sorted(maps.Keys(r.turns)) {
-				r.ends(id)
-				some = true
-			}
-			for r.owner.Moving != nil {
-				r.moves(r.here())
-				some = true
-			}
-			for r.hears() {
-				some = true
+			for _, s := range r.all() {
+				for len(s.turns) > 0 {
+					s.ends()
+					some = true
+				}
+				for s.owner.Moving != nil {
+					s.moves(s.here())
+					some = true
+				}
+				for s.hears() {
+					some = true
+				}
 			}
 			if p.reads(); some {
 				quiet = 0
@@ -229,32 +304,34 @@ func (p *player) rests() {
 				break
 			}
 		}
-		r.loose = true
+		r.loosens()
 		time.Sleep(HoldFor + giveUp)
 	}
 }
 
-// A client, which may connect anew, its nodes, the network, and moves of the session do what they like, in any order. Each request is answered, and none is
+// A client, which may connect anew, its nodes, the network, and moves of its sessions do what they like, in any order. Each request is answered, and none is
 // carried out twice, nor a prompt behind a later one; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
-// and in the end the session can be opened and used.
+// what is told to be deleted is, each turn that begins is told to end, and in the end the sessions can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
-	seeds := 250
+	seeds := 200
 	if testing.Short() {
 		seeds = 40
 	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
-		})
+	for version, sessions := range map[int][]string{1: {"s"}, 2: {"s"}, 3: {"s", "t"}, 4: {"s", "t"}} {
+		for seed := range seeds / len(sessions) {
+			two := version%2 == 0
+			t.Run(fmt.Sprintf("version 2: %v, %v, %d", two, sessions, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed), two, sessions) })
+			})
+		}
 	}
 }
 
-func randomSequence(t *testing.T, seed uint64) {
-	r := newRealm(t, rand.New(rand.NewPCG(seed, 1)), "a", "b", "c")
+func randomSequence(t *testing.T, seed uint64, two bool, sessions []string) {
+	r := newRealm(t, rand.New(rand.NewPCG(seed, 1)), two, sessions, "a", "b", "c")
 	defer r.g.Close()
-	p := &player{r: r, got: map[string]int{}, ok: map[string]bool{}}
+	p := &player{r: r, got: map[string]int{}, ok: map[string]bool{}, ended: map[string]bool{}}
 	p.begins()
-	r.asked = func() int { return p.cancel }
 	for range 150 {
 		if told := p.step(); told != "" {
 			r.notes("- %s", told)
@@ -274,8 +351,8 @@ func randomSequence(t *testing.T, seed uint64) {
 
 // checks says what is wrong when all is over.
 func (p *player) checks() {
-	for id, method := range p.open {
-		p.t.Errorf("%s %s was never answered", method, id)
+	for id, r := range p.open {
+		p.t.Errorf("%s %s was never answered", r.method, id)
 	}
 	for id, n := range p.got {
 		if n != 1 {
@@ -287,13 +364,22 @@ func (p *player) checks() {
 			p.t.Errorf("prompt %d was carried out %d times", n, times)
 		}
 	}
-	p.replays++
-	load := p.asks(acp.MethodSessionLoad, `,"cwd":"/","mcpServers":[]`)
-	prompt := p.asks(acp.MethodSessionPrompt, `,"prompt":[]`)
+	for id, session := range p.turns {
+		if p.r.tales[session].deleted == "" {
+			p.t.Errorf("prompt %s has begun, and no end was told", id)
+		}
+	}
+	var last []string
+	for _, s := range p.r.all() {
+		if v := p.views[s.id]; v.works && s.deleted == "" {
+			p.t.Errorf("%s is told to work", s.id)
+		}
+		last = append(last, p.loads(s), p.asks(s, acp.MethodSessionPrompt, `,"prompt":[]`))
+	}
 	p.rests()
-	for _, id := range []string{load, prompt} {
-		if !p.ok[id] {
-			p.t.Errorf("the session cannot be used: %s was answered %d times, ok: %v", id, p.got[id], p.ok[id])
+	for i, id := range last {
+		if deleted := p.r.all()[i/2].deleted != ""; p.ok[id] == deleted || p.got[id] != 1 {
+			p.t.Errorf("%s was answered %d times, ok: %v; the session was deleted: %v", id, p.got[id], p.ok[id], deleted)
 		}
 	}
 	synctest.Wait()

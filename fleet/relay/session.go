@@ -50,6 +50,7 @@ type session struct {
 	waiting   int          // requests among them, also those that are being sent; bounded by maxHeld
 	bytes     int          // of these; bounded by maxHeldBytes
 	place     uint64       // of the newest that the client has asked of it
+	wanted    uint64       // place of the newest by which the client has the session, 0 for none
 	cancelled uint64       // place of the newest cancel
 	sent      uint64       // place of the newest that was sent to the node that it is at, 0 for none
 	over      error        // why nothing more can be asked of it, when the client has opened the session anew; else nil
@@ -59,7 +60,9 @@ type session struct {
 	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
 	seen     uint64     // number of the newest event, at the node
 	shown    uint64     // newest that was put on its way by its number since the client asked to open the session
-	told     uint64     // turns that ended up to this event were told of before the session moved
+	told     uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
+	idle     uint64     // in version 2: the newest event with whose state a turn ended
+	ended    uint64     // in version 2: the newest of which the gateway's own notification has told that a turn ended
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
@@ -136,8 +139,15 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 		return
 	}
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
-	if seq > 0 && seq <= s.told && m.Method() == methodTurnEnded {
+	switch {
+	case m.Method() == methodTurnEnded && s.c.two:
+		s.ended = max(s.ended, seq)
+	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
 		return // who asked was answered
+	case string(m.UpdateKind()) == "state_update":
+		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
+			s.idle = max(s.idle, seq)
+		}
 	}
 	if s.seen = max(s.seen, seq); m.Session() == s.id {
 		s.shown = max(s.shown, seq)

@@ -152,3 +152,54 @@ func TestTurn_OfVersionTwo_Watched(t *testing.T) {
 		})
 	}
 }
+
+// A session moves as the end of its turn is on its way, of which the client was shown nothing, or the state alone. The next node tells all
+// of it. Where the turn was lost with the node, which is back already, the hub tells that it is over.
+func TestTurn_OfVersionTwo_EndsAsTheSessionMoves(t *testing.T) {
+	const (
+		idle  = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"},"_meta":{"sandboxagent.dev":{"seq":3}}}}`
+		ended = `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{},"_meta":{"sandboxagent.dev":{"seq":3}}}}`
+	)
+	told := []string{"s is idle end_turn", "mine ended "}
+	for name, tt := range map[string]struct {
+		before []string // of the end, from the node that the session leaves
+		shown  []string
+		lost   uint64
+		after  string
+		again  []string // from the next node
+		want   []string
+	}{
+		"nothing was shown": {nil, nil, 0, "2", []string{idle, ended}, told},
+		"its state was":     {[]string{idle}, told[:1], 0, "2", []string{idle, ended}, told},
+		"all was":           {[]string{idle, ended}, told, 0, "3", nil, nil},
+		"it was lost":       {nil, nil, 1, "2", nil, []string{"s is idle error", "mine ended node_offline"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.two = true
+				e := w.connect(helloTwo, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+				a.answers(a.takes("session/prompt"), `{"messageId":"sa.2"}`)
+				a.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"running"},"_meta":{"sandboxagent.dev":{"seq":2}}}}`)
+				wants(t, e, "1 ok", "s is running")
+				for _, frame := range tt.before {
+					a.says("%s", frame)
+				}
+				wants(t, e, tt.shown...)
+				w.g.Owned(went("a", "b", 3, tt.lost))
+				b := w.dialed("b")
+				m := b.takes("session/resume")
+				if after := seqIn(m.Meta(), acp.MetaKey, "after"); fmt.Sprint(after) != tt.after {
+					t.Errorf("it goes on behind event %d", after)
+				}
+				for _, frame := range tt.again {
+					b.says("%s", frame)
+				}
+				wants(t, e, tt.want...)
+				b.answers(m, `{}`)
+			})
+		})
+	}
+}
