@@ -112,7 +112,7 @@ func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 		if s.Node != n.Name || s.Bundled == 0 || s.Info.State == runtime.StateClosed || s.Info.Ended != nil {
 			continue
 		}
-		if _, state := w.h.belongs(s); state != SessionOffline {
+		if _, state := w.h.belongs(s); state != SessionOffline || w.h.moves(s) {
 			continue
 		}
 		if _, failed := w.failed[s.ReplicaID]; !failed {
@@ -123,6 +123,12 @@ func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 		return cmp.Or(b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
 	})
 	return out
+}
+
+// moves reports whether a hub is doing a move of a session.
+func (h *Hub) moves(s *store.Session) bool {
+	o := h.o.Store.Owner(store.LineOf(s.Info))
+	return o != nil && h.underWay(o.Moving)
 }
 
 // itself is who moves sessions that nobody asked to move.
@@ -141,7 +147,10 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
 		return false
-	case problem.Conflict: // another hub does it
+	case problem.Conflict:
+		if w.h.moves(s) { // another hub, which may end meanwhile
+			return true
+		}
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}

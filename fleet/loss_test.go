@@ -111,3 +111,38 @@ func TestOnLoss_TwoHubs(t *testing.T) {
 		t.Errorf("the client heard %q", got)
 	}
 }
+
+// The hub that moves a session of a node that is lost ends in the middle of it. Another one does it as soon as that is known.
+func TestOnLoss_TheHubThatMovesItEnds(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	h := startHubThat(t, "one", shared, fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond})
+	n := h.join("lost", h.joinToken(), nil, newBox(t))
+	h.box("spare", nil)
+	c := h.hello(adminToken)
+	second, first := c.session("lost"), c.session("lost") // in the order in which they are moved
+	for _, s := range []string{second, first} {
+		c.says(s, "first")
+		h.bundled(s, "lost")
+	}
+	shared.Hub, shared.Advertise = "ends", ""
+	ends, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close()
+	if _, err := ends.UpdateOwner(t.Context(), store.LineOf(h.store.SessionsNamed(first)[0].Info), func(*store.Owner) (*store.Owner, error) {
+		return &store.Owner{
+			Node: "lost", Term: 1, Since: time.Now(), Others: []store.Other{{Node: "spare"}},
+			Moving: &store.Moving{ID: "begun", To: "spare", Hub: "ends", Since: time.Now()},
+		}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.await("the move of the other hub is known", func() bool { m := h.session(first).Moves; return m != nil && m.To == "spare" && h.store.HubLives("ends") })
+	n.leave()
+	<-n.done
+	h.await("the other session has moved, behind a look at this one", func() bool { return h.session(second).Node == "spare" })
+	ends.Close()
+	h.await("it has moved", func() bool { return h.session(first).Node == "spare" })
+}
