@@ -139,7 +139,10 @@ func TestOnLoss_TheHubThatMovesItEnds(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	h.await("the move of the other hub is known", func() bool { m := h.session(first).Moves; return m != nil && m.To == "spare" && h.store.HubLives("ends") })
+	h.await("the move of the other hub is known", func() bool {
+		m := h.session(first).Moves
+		return m != nil && m.To == "spare" && h.store.HubLives("ends")
+	})
 	n.leave()
 	<-n.done
 	h.await("the other session has moved, behind a look at this one", func() bool { return h.session(second).Node == "spare" })
