@@ -349,8 +349,11 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		if err := m.leavesOut(ctx, got.LeftOut); err != nil {
 			return Moved{}, m.giveUp(ctx, err)
 		}
-		// What was done since it was looked at keeps it here: somebody may have closed it, and it would be opened there.
-		got.Session.Edits = min(got.Session.Edits, here.Edits)
+		if got.Session.Edits != here.Edits { // somebody may have closed it since it was looked at, and it would be opened there
+			if now, err := from.Session(ctx, here.ID); err == nil && now.State == runtime.StateClosed && here.State != runtime.StateClosed {
+				return Moved{}, m.refused(ctx, to, problem.New(problem.Conflict, "it was closed as the move began: move it again"))
+			}
+		}
 		if err := m.depart(ctx, from, to, got.Session); err != nil {
 			return Moved{}, err
 		}
@@ -515,15 +518,7 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		return m.deleted(within)
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
-		if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 { // it never had the session
-			switch err := to.DeleteSession(within, m.line.Session); {
-			case err == nil || isNotFound(err):
-				m.clean = m.awaitUnlisted(within)
-			default:
-				m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
-			}
-		}
-		return m.giveUp(ctx, during(err, "it went on while it was moved"))
+		return m.refused(ctx, to, err)
 	}
 	// One that has let go of it says so also where the answer was lost, or where its disk takes no note of that now.
 	if here, failed := from.Session(within, m.line.Session); failed == nil && nodeIn(here) == m.to {
@@ -535,6 +530,21 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		m.h.log.Warn("that nobody does a move any more could not be noted", "session", m.line.Session, "err", failed)
 	}
 	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
+}
+
+// refused ends a move of a session that went on meanwhile. What has come to the other node is removed there, unless that has had it.
+func (m *move) refused(ctx context.Context, to *client.Client, why error) error {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
+	defer cancel()
+	if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 {
+		switch err := to.DeleteSession(within, m.line.Session); {
+		case err == nil || isNotFound(err):
+			m.clean = m.awaitUnlisted(within)
+		default:
+			m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
+		}
+	}
+	return m.giveUp(ctx, during(why, "it went on while it was moved"))
 }
 
 // isNotFound reports whether a node says that it has no such session.
