@@ -3,8 +3,10 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
@@ -82,4 +84,42 @@ func (m *move) noteIn(ctx context.Context, change func(store.Owner) *store.Owner
 		}
 		return change(*had), nil
 	})
+}
+
+// giveUp takes the note of a move away that has failed. The session is where it was.
+func (m *move) giveUp(ctx context.Context, err error) error {
+	_, failed := m.settle(ctx, func(o store.Owner) *store.Owner {
+		if m.clean {
+			o.Others = slices.DeleteFunc(slices.Clone(o.Others), func(l store.Other) bool { return l.Node == m.to })
+		}
+		return &o
+	})
+	if errors.Is(failed, errTaken) { // this hub stood still for long
+		return during(err, "another move of session %s has begun meanwhile, and says where it is", m.line.Session)
+	}
+	if failed != nil {
+		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = endOf(ctx)
+	case m.h.stop.Err() != nil: // what the move went through can end before the move is told
+		err = errEnding
+	}
+	return during(err, "session %s stays at %s", m.line.Session, m.from)
+}
+
+// refused ends a move of a session that went on meanwhile. What has come to the other node is removed there, unless that has had it.
+func (m *move) refused(ctx context.Context, to *client.Client, why error) error {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
+	defer cancel()
+	if o := m.h.o.Store.Owner(m.line).Other(m.to); o != nil && o.Term == 0 {
+		switch err := to.DeleteSession(within, m.line.Session); {
+		case err == nil || isNotFound(err):
+			m.clean = m.awaitUnlisted(within)
+		default:
+			m.h.log.Warn("what has come of a session that did not move could not be removed", "session", m.line.Session, "node", m.to, "err", err)
+		}
+	}
+	return m.giveUp(ctx, during(why, "it went on while it was moved"))
 }
