@@ -22,6 +22,8 @@ type waiter struct {
 	ctx   context.Context
 	run   func(p *agents.Process, native string) // may wait for the agent
 	fail  func(err error)
+
+	behind *turn // that went on when the request came; nil for none
 }
 
 // action is one thing to be done.
@@ -45,6 +47,7 @@ const (
 	release                     // the agent is told to close the session, or to delete it
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
+	tellPassed                  // passed comes when the requests before are run
 	watchStop                   // overdue comes if the turn takes too long to end
 	reachGoal                   // what follows from the goal outside the machine
 	tellStopped                 // who asked for the stop is told
@@ -190,6 +193,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case runRequest:
 		x.slow = x.slow || e.kind != requested
 		x.then(func() { eff.req.run(eff.link.p, eff.link.nativeID()) })
+	case tellPassed:
+		x.then(func() { s.handle(event{kind: passed, link: eff.link}) })
 	case refuseRequest:
 		x.then(func() { eff.req.fail(eff.err) })
 	case watchStop:
