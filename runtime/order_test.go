@@ -54,3 +54,54 @@ func TestRequests_WaitForAProcessInTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+// The opening of a session that nobody waits for any more is ended at its agent, which else would be busy with it when the session
+// is deleted, or opened once more.
+func TestStart_ThatIsGivenUpEndsAtTheAgent(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{acp.MethodSessionClose, acp.MethodSessionDelete} {
+		_, g, tc, s := dormantSession(t)
+		turn := tc.request(acp.MethodSessionPrompt, prompt(s, "x"))
+		<-g.starting
+		g.let <- nil
+		opening := awaitConn(t, g, 2).next(t, acp.MethodSessionResume)
+		over := tc.request(how, `{"sessionId":"`+s+`"}`)
+		m := g.conn().next(t, acp.MethodCancelRequest)
+		if id, _ := rawjson.Member(m.Params(), "requestId"); string(id) != string(opening.ID()) {
+			t.Errorf("%s: the agent was sent %s, its request is %s", how, m.Frame(), opening.ID())
+		}
+		g.conn().out <- acp.NewError(opening.ID(), acp.Errorf(acp.CodeCancelled, "cancelled"))
+		for answers := 0; answers < 2; { // they travel beside each other
+			if m := tc.next(); m.IsResponse() && (m.ID() == turn || m.ID() == over) {
+				answers++
+			}
+		}
+	}
+}
+
+// A session that only an agent has is not opened while it is deleted, nor deleted while it is opened: it would be a session of
+// which the agent has nothing.
+func TestDelete_OfOneThatIsBeingOpened(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	const params = `{"sessionId":"theirs","cwd":"/w"}`
+	methods := []string{acp.MethodSessionDelete, acp.MethodSessionResume}
+	for i, first := range methods {
+		id := tc.request(first, params)
+		m := a.nextOf(t, first)
+		for _, method := range methods {
+			if e := tc.callErr(method, params); !strings.Contains(e.Message, "try again") {
+				t.Errorf("%s beside %s: %v", method, first, e)
+			}
+		}
+		if i == 0 {
+			a.refuse(m, "not now")
+		} else {
+			a.answer(m, `{}`)
+		}
+		if _, res := tc.until(id); (res.Err() != nil) != (i == 0) {
+			t.Errorf("%s: %s", first, res.Frame())
+		}
+	}
+}
