@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -103,5 +104,29 @@ func TestDelete_OfOneThatIsBeingOpened(t *testing.T) {
 		if _, res := tc.until(id); (res.Err() != nil) != (i == 0) {
 			t.Errorf("%s: %s", first, res.Frame())
 		}
+	}
+}
+
+// An agent that comes to its end while it is asked to delete a session is started anew for it: what it keeps would be a session of
+// its own again.
+func TestDelete_MeetsACrash(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.request(acp.MethodSessionDelete, `{"sessionId":"`+tc.session()+`"}`)
+	a.conn().next(t, acp.MethodSessionDelete)
+	first := a.conn()
+	first.crash(errCrash)
+	for deadline := time.Now().Add(wait); a.conn() == first && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		continue // nobody is told of a start
+	}
+	m := a.conn().next(t, acp.MethodSessionDelete)
+	if native := rawjson.MemberString(m.Params(), "sessionId"); native != "native-1" {
+		t.Errorf("it was asked to delete %q", native)
+	}
+	a.conn().result(m, `{}`)
+	if _, res := tc.until(id); res.Err() != nil {
+		t.Errorf("the delete: %s", res.Frame())
 	}
 }

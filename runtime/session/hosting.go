@@ -403,7 +403,9 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
 		err = s.deleteAt(ctx, l.p, l.native)
-		if err != nil && l.p.Capabilities().Close {
+		if err != nil && !keptBack(err) && !l.p.Alive() { // it has come to its end meanwhile, and what it keeps would come back
+			err = s.deleteDormant()
+		} else if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
 			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
 				s.logger().Debug("agent did not close the session that it does not delete", "err", open)
