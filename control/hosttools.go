@@ -181,10 +181,8 @@ func (h *HostTools) create(ctx context.Context, session, cwd string, p toolParam
 	if err != nil {
 		return nil, err
 	}
-	if e, err := h.files.Stat(dir, true); err != nil {
+	if err := startsIn(h.files, dir); err != nil {
 		return nil, err
-	} else if e.Type != fs.Directory {
-		return nil, problem.New(problem.NotADirectory, "a command cannot start in %s: it is no directory", dir)
 	}
 	spec := process.Spec{Command: p.Command, Args: p.Args, Dir: dir, Env: map[string]string{}, Hidden: true}
 	if len(p.Args) == 0 && strings.ContainsAny(p.Command, " \t\n|&;<>()$`\"'*?") && !filepath.IsAbs(p.Command) {
