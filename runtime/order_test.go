@@ -1,8 +1,10 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,5 +130,90 @@ func TestDelete_MeetsACrash(t *testing.T) {
 	a.conn().result(m, `{}`)
 	if _, res := tc.until(id); res.Err() != nil {
 		t.Errorf("the delete: %s", res.Frame())
+	}
+}
+
+// A prompt that comes as the session's process is about to end is for the next one, unless that process was given it: the sessions of a
+// process learn of its end one after the other.
+func TestPrompt_MeetsTheEndOfASharedProcess(t *testing.T) {
+	t.Parallel()
+	var given sync.Map // the prompts that the first process was given
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch text := string(m.Params()); {
+		case m.Method() == acp.MethodSessionNew:
+			c.newSession(m)
+		case m.Method() == acp.MethodSessionLoad:
+			c.result(m, `{}`)
+		case strings.Contains(text, "crash"):
+			c.crash(errCrash)
+		case m.Method() == acp.MethodSessionPrompt && a.opened() == 1:
+			given.Store(text[strings.Index(text, "prompt "):], true)
+		case m.Method() == acp.MethodSessionPrompt:
+			c.result(m, `{"stopReason":"end_turn"}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	crasher := connect(t, r, `{}`)
+	doomed := crasher.session()
+	var people sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range 4 {
+		tc := connect(t, r, `{}`)
+		var sessions []string
+		for range 12 {
+			sessions = append(sessions, tc.session())
+		}
+		people.Go(func() {
+			<-begin
+			asked := map[acp.ID]string{}
+			for k, s := range sessions {
+				text := prompt(s, fmt.Sprintf("prompt %d-%d.", i, k))
+				asked[tc.request(acp.MethodSessionPrompt, text)] = text[strings.Index(text, "prompt "):]
+			}
+			for len(asked) > 0 {
+				m := <-tc.frames
+				if text, mine := asked[m.ID()]; mine && m.IsResponse() {
+					delete(asked, m.ID())
+					if _, taken := given.Load(text); m.Err() != nil && !taken {
+						t.Errorf("a prompt that nobody was given: %s", m.Frame())
+					}
+				}
+			}
+		})
+	}
+	id := crasher.request(acp.MethodSessionPrompt, prompt(doomed, "crash"))
+	close(begin)
+	crasher.until(id)
+	people.Wait()
+}
+
+// A prompt whose session is being opened by a process that comes to its end is for the next one: once.
+func TestPrompt_MeetsTheEndOfAStart(t *testing.T) {
+	t.Parallel()
+	_, g, tc, s := dormantSession(t)
+	for _, ends := range []int{1, 2} {
+		id := tc.request(acp.MethodSessionPrompt, prompt(s, "x"))
+		for range ends {
+			<-g.starting
+			before := g.opened()
+			g.let <- nil
+			awaitConn(t, g, before+1).next(t, acp.MethodSessionResume)
+			g.conn().crash(errCrash)
+		}
+		if ends == 1 {
+			<-g.starting
+			g.let <- nil
+			awaitConn(t, g, 3)
+			g.conn().result(g.conn().next(t, acp.MethodSessionResume), `{}`)
+			g.conn().result(g.conn().next(t, acp.MethodSessionPrompt), `{"stopReason":"end_turn"}`)
+		}
+		if _, res := tc.until(id); (res.Err() != nil) != (ends == 2) {
+			t.Errorf("%d processes have ended: %s", ends, res.Frame())
+		}
+		if ends == 1 {
+			g.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+		}
 	}
 }

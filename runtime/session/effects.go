@@ -81,8 +81,8 @@ type after struct {
 	slow   bool            // the rest touches files or waits for the agent
 	agent  *agents.Process // has something queued; nil for none
 	rest   []func()
-	err    error // of the rest
-	events []event
+	err    error   // of the rest
+	events []event // that follow at once
 }
 
 func (x *after) run() {
@@ -119,6 +119,12 @@ func (s *Session) handleLocked(e event) {
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
 	}
+	for len(x.events) > 0 { // before anything else comes: the end of a process would be taken for that of a turn it was not given
+		e, x.events = x.events[0], x.events[1:]
+		for _, eff := range s.m.on(e) {
+			s.carryOutLocked(eff, e, &x)
+		}
+	}
 	if left && s.stopServersLocked() {
 		x.then(s.tellServers)
 	}
@@ -143,9 +149,6 @@ func (s *Session) unlock(x *after) {
 	}
 	if x.save {
 		s.saveSoon()
-	}
-	for _, e := range x.events {
-		s.handle(e)
 	}
 }
 

@@ -267,7 +267,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	s.record(p)
 	if err := p.Bind(l.native, l); err != nil {
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
@@ -278,7 +278,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	})
 	if err != nil {
 		s.abandon(l)
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	continuity := rec.Continuity
 	s.mu.Lock()
@@ -295,6 +295,15 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	}
 	s.adopt(res, continuity)
 	return l, nil
+}
+
+// unopened is why a process has not opened a session. Where it has come to its end meanwhile, as it may for another session's sake,
+// what waits for it may be given to the next one.
+func unopened(p *agents.Process, err error) error {
+	if refusedBy(err) == nil && !p.Alive() {
+		return &agents.UntakenError{Cause: err}
+	}
+	return err
 }
 
 // startFresh has the agent create a new session under the gateway's old one.
@@ -336,7 +345,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	})
 	if err != nil {
 		s.abandon(l)
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	s.adopt(res, ContinuityFresh)
 	return l, nil

@@ -52,10 +52,12 @@ import (
 //	          running: the agent is told, what
 //	          it asks people is answered
 //	bound     link is the one being opened      the same         -
-//	started   turn and requests go on           releasing        -
+//	started   turn and requests go on;          releasing        -
+//	          lost meanwhile: as untaken
 //	passed    what came behind the requests     the same         -
 //	          that have waited goes on
-//	failed    turn and requests get the error   dormant; done    -
+//	failed    turn and requests get the error;  dormant; done    -
+//	          untaken: they wait once more
 //	answered  turn over, the next begun; untaken  turn over; on  -
 //	          waits once more, for a new process
 //	lost      requests of the agent, calls and  the same; done;  -
@@ -221,13 +223,17 @@ func (m *machine) on(e event) []effect {
 		switch {
 		case m.hosting != starting || m.attempt != e.attempt:
 		case m.link != e.link: // it was lost in the last moment
-			m.failStart(e.err)
+			m.loseStart(e.err)
 		default:
 			m.hosting, m.working = serving, false
 			m.proceed()
 		}
 	case startFailed:
-		if m.hosting == starting && m.attempt == e.attempt {
+		switch {
+		case m.hosting != starting || m.attempt != e.attempt:
+		case untaken(e.err):
+			m.loseStart(e.err)
+		default:
 			m.failStart(e.err)
 		}
 	case passed:
@@ -411,6 +417,18 @@ func (m *machine) failStart(err error) {
 	if t := m.turn; t != nil {
 		m.end(t, nil, err)
 	}
+	m.proceed()
+}
+
+// loseStart is the end of a process that was to open the session: the turn, and what waits beside it, wait for another one, once.
+func (m *machine) loseStart(err error) {
+	t := m.turn
+	if t == nil || t.missed || m.refusal() != nil {
+		m.failStart(err)
+		return
+	}
+	m.unlink("the agent did not open the session")
+	t.missed, m.hosting = true, dormant
 	m.proceed()
 }
 

@@ -90,6 +90,13 @@ var moves = []struct {
 		w.passing = nil
 		return l != nil && w.on(event{kind: passed, link: l})
 	}},
+	{"failed untaken", func(w *world) bool {
+		if !w.begun {
+			return false
+		}
+		w.begun = false
+		return w.on(event{kind: startFailed, attempt: w.m.attempt, err: &agents.UntakenError{Cause: errGivenUp}})
+	}},
 	{"late start", func(w *world) bool { // of an earlier attempt
 		return w.m.attempt > 1 && w.on(event{kind: started, attempt: w.m.attempt - 1, link: &link{}, err: errGivenUp})
 	}},
