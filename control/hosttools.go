@@ -295,15 +295,21 @@ func (t *toolTerminal) exit() schema.WaitForTerminalExitResponse {
 }
 
 // End implements runtime.HostTools.
-func (h *HostTools) End(session string) {
+func (h *HostTools) End(session string) (wait func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var ending sync.WaitGroup
 	for _, t := range h.terminals[session] {
 		if !h.closed {
-			h.ending.Go(func() { h.processes.Delete(t.p) })
+			ending.Add(1)
+			h.ending.Go(func() {
+				defer ending.Done()
+				h.processes.Delete(t.p)
+			})
 		}
 	}
 	delete(h.terminals, session)
+	return ending.Wait
 }
 
 // Close waits for terminals that are being ended. The others end with the

@@ -221,7 +221,13 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 				s.endTools() // first: a call that has not begun yet leaves nothing
 				s.tools, s.endTools = nil, nil
 			}
-			x.then(func() { h.End(s.id) })
+			stops := s.m.life > stopping // with this event
+			x.slow = x.slow || stops
+			x.then(func() {
+				if wait := h.End(s.id); stops { // who is told that it has stopped may use its folder
+					wait()
+				}
+			})
 		}
 	}
 }
