@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -113,23 +112,24 @@ func TestDelete_OfOneThatIsBeingOpened(t *testing.T) {
 // its own again.
 func TestDelete_MeetsACrash(t *testing.T) {
 	t.Parallel()
-	a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	id := tc.request(acp.MethodSessionDelete, `{"sessionId":"`+tc.session()+`"}`)
-	a.conn().next(t, acp.MethodSessionDelete)
-	first := a.conn()
-	first.crash(errCrash)
-	for deadline := time.Now().Add(wait); a.conn() == first && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		continue // nobody is told of a start
-	}
-	m := a.conn().next(t, acp.MethodSessionDelete)
-	if native := rawjson.MemberString(m.Params(), "sessionId"); native != "native-1" {
-		t.Errorf("it was asked to delete %q", native)
-	}
-	a.conn().result(m, `{}`)
-	if _, res := tc.until(id); res.Err() != nil {
-		t.Errorf("the delete: %s", res.Frame())
+	for _, dormant := range []bool{false, true} {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`, shared: make(chan sent, 64)}
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		s := tc.session()
+		if dormant {
+			a.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+		}
+		id := tc.request(acp.MethodSessionDelete, `{"sessionId":"`+s+`"}`)
+		a.nextOf(t, acp.MethodSessionDelete).to.crash(errCrash)
+		again := a.nextOf(t, acp.MethodSessionDelete)
+		if native := rawjson.MemberString(again.m.Params(), "sessionId"); native != "native-1" {
+			t.Errorf("it was asked to delete %q", native)
+		}
+		a.answer(again, `{}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("the delete: %s", res.Frame())
+		}
 	}
 }
 

@@ -412,7 +412,7 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
 		err = s.deleteAt(ctx, l.p, l.native)
-		if err != nil && !keptBack(err) && !l.p.Alive() { // it has come to its end meanwhile, and what it keeps would come back
+		if endedUnder(l.p, err) {
 			err = s.deleteDormant()
 		} else if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
@@ -467,7 +467,7 @@ func (s *Session) deleteAt(ctx context.Context, p *agents.Process, native string
 
 // deleteDormant has the agent delete its own record of a dormant session, so that it
 // does not come back by its native id. The agent is started for it.
-func (s *Session) deleteDormant() error {
+func (s *Session) deleteDormant() (last error) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
@@ -484,13 +484,23 @@ func (s *Session) deleteDormant() error {
 	}
 	ctx, cancel := agents.Within(s.set.o.Life, startBound)
 	defer cancel()
-	p, err := a.Process(ctx, n)
-	if err != nil {
-		return err
+	ended := true
+	for try := 0; ended && try < 2; try++ {
+		p, err := a.Process(ctx, n)
+		if err != nil {
+			return err
+		}
+		if !p.Capabilities().Delete {
+			p.Release()
+			return nil
+		}
+		last = s.deleteAt(ctx, p, rec.AgentSessionID)
+		ended = endedUnder(p, last)
+		p.Release()
 	}
-	defer p.Release()
-	if !p.Capabilities().Delete {
-		return nil
-	}
-	return s.deleteAt(ctx, p, rec.AgentSessionID)
+	return last
 }
+
+// endedUnder reports whether an agent has not deleted what it was to because its process has come to its end, as it may for
+// another session's sake: what it keeps would come back by its native id, and the next process is asked.
+func endedUnder(p *agents.Process, err error) bool { return err != nil && !keptBack(err) && !p.Alive() }
