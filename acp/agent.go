@@ -9,7 +9,7 @@ import (
 
 // Agent is the decoded agent side of a connection, served by [ServeAgent].
 // Requests of one connection are handled concurrently, each in its own
-// goroutine; notifications one after another, in order, beside the requests. A
+// goroutine, but what sets something of a session in order, and prompts behind that; notifications one after another, in order, beside the requests. A
 // returned *Error is sent as it is, another error as [CodeInternal] with its
 // text, a nil result as {}. A context ends when its request is cancelled with
 // $/cancel_request or the connection ends.

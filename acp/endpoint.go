@@ -124,16 +124,16 @@ func (e *endpoint) read(ctx context.Context) error {
 var sets = map[string]bool{MethodSessionSetMode: true, MethodSessionSetConfigOption: true, MethodSessionSetModel: true, MethodSessionSetTitle: true}
 
 // inOrder returns what waits until what was to be set before in the session of a request is, or the request is cancelled, and what
-// is to be called when the request is answered.
+// is to be called when the request is answered. A prompt begins with what was set before it.
 func (e *endpoint) inOrder(m *Message) (wait func(context.Context) error, over func()) {
-	if !sets[m.Method()] {
-		return func(context.Context) error { return nil }, func() {}
+	none := func() {}
+	if !sets[m.Method()] && m.Method() != MethodSessionPrompt {
+		return func(context.Context) error { return nil }, none
 	}
 	id, done := m.Session(), make(chan struct{})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.setting[id]
-	e.setting[id] = done
 	if before == nil {
 		before = closed
 	}
@@ -141,10 +141,16 @@ func (e *endpoint) inOrder(m *Message) (wait func(context.Context) error, over f
 		select {
 		case <-before:
 			return nil
+		case <-TurnCancelled(ctx): // the agent says that of the turn
+			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	if m.Method() == MethodSessionPrompt {
+		return wait, none
+	}
+	e.setting[id] = done
 	return wait, func() {
 		<-before // it ends, at the latest with the connection: what comes behind both waits for both
 		e.mu.Lock()

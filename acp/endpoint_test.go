@@ -314,6 +314,51 @@ func TestServeAgent_WhatIsSetLastCounts(t *testing.T) {
 	}
 }
 
+// A prompt begins with what was set before it, and not sooner. It waits for nothing of another session, and a cancel ends it at once.
+func TestServeAgent_PromptBehindWhatIsSet(t *testing.T) {
+	goesOn, set := make(chan struct{}), false
+	a := &fakeAgent{prompt: func(ctx context.Context, _ acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error) {
+		select {
+		case <-acp.TurnCancelled(ctx):
+			return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
+		default:
+		}
+		if r.SessionID == "s" && !set {
+			return nil, errors.New("begun too soon")
+		}
+		return &schema.PromptResponse{StopReason: schema.StopReasonEndTurn}, nil
+	}}
+	a.ext = func(context.Context, string, json.RawMessage) (any, error) {
+		<-goesOn
+		set = true
+		return nil, nil
+	}
+	w := serve(t, a)
+	goOn := sync.OnceFunc(func() { close(goesOn) })
+	t.Cleanup(goOn)
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"session/set_model","params":{"sessionId":"s","modelId":"m"}}`)
+	w.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"other","prompt":[]}}`)
+	w.want(`{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}`)
+	w.send(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+	w.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+	w.want(`{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}`)
+	w.send(`{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+	w.send(`{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"sessionId":"other","prompt":[]}}`)
+	w.want(`{"jsonrpc":"2.0","id":5,"result":{"stopReason":"end_turn"}}`)
+	goOn()
+	answers := map[string]bool{}
+	for range 2 { // they travel beside each other
+		line, err := w.out.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers[strings.TrimSpace(line)] = true
+	}
+	if want := map[string]bool{`{"jsonrpc":"2.0","id":1,"result":{}}`: true, `{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn"}}`: true}; !cmp.Equal(want, answers) {
+		t.Errorf("the answers are %v", answers)
+	}
+}
+
 func TestServeAgent_ContextEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	inR, inW := io.Pipe()

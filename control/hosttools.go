@@ -181,10 +181,8 @@ func (h *HostTools) create(ctx context.Context, session, cwd string, p toolParam
 	if err != nil {
 		return nil, err
 	}
-	if e, err := h.files.Stat(dir, true); err != nil {
+	if err := startsIn(h.files, dir); err != nil {
 		return nil, err
-	} else if e.Type != fs.Directory {
-		return nil, problem.New(problem.NotADirectory, "a command cannot start in %s: it is no directory", dir)
 	}
 	spec := process.Spec{Command: p.Command, Args: p.Args, Dir: dir, Env: map[string]string{}, Hidden: true}
 	if len(p.Args) == 0 && strings.ContainsAny(p.Command, " \t\n|&;<>()$`\"'*?") && !filepath.IsAbs(p.Command) {
@@ -297,15 +295,21 @@ func (t *toolTerminal) exit() schema.WaitForTerminalExitResponse {
 }
 
 // End implements runtime.HostTools.
-func (h *HostTools) End(session string) {
+func (h *HostTools) End(session string) (wait func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var ending sync.WaitGroup
 	for _, t := range h.terminals[session] {
 		if !h.closed {
-			h.ending.Go(func() { h.processes.Delete(t.p) })
+			ending.Add(1)
+			h.ending.Go(func() {
+				defer ending.Done()
+				h.processes.Delete(t.p)
+			})
 		}
 	}
 	delete(h.terminals, session)
+	return ending.Wait
 }
 
 // Close waits for terminals that are being ended. The others end with the

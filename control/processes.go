@@ -248,14 +248,25 @@ func (s *Server) startDirectory(cwd, session string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := s.o.Files.Stat(dir, true)
-	if err != nil {
+	if err := startsIn(s.o.Files, dir); err != nil {
 		return "", err
 	}
-	if e.Type != fs.Directory {
-		return "", problem.New(problem.NotADirectory, "a process cannot start in %s: it is no directory", dir)
-	}
 	return dir, nil
+}
+
+// startsIn says why no process can start in a directory, nil if one can.
+func startsIn(files *fs.Service, dir string) error {
+	e, err := files.Stat(dir, true)
+	failed, known := errors.AsType[*fs.Error](err)
+	switch {
+	case known && failed.Code == fs.NotFound:
+		return problem.New(problem.NotFound, "a process cannot start in %s, which does not exist: make the directory, or name another one as cwd", dir)
+	case err != nil:
+		return err
+	case e.Type != fs.Directory:
+		return problem.New(problem.NotADirectory, "a process cannot start in %s: it is no directory", dir)
+	}
+	return nil
 }
 
 func (s *Server) startProcess(r processRequest) error {

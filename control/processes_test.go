@@ -78,6 +78,9 @@ func TestProcesses_Answers(t *testing.T) {
 	if w := a.send("POST", ended+"/stop", "", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"exited"`) {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
+	if w := a.send("POST", "/v2/processes", `{"command":"cat","cwd":"`+dir+`/no"}`, ""); !strings.Contains(w.Body.String(), dir+"/no, which does not exist: make the directory, or name another one as cwd") {
+		t.Errorf("in a directory that is not there: %s", w.Body)
+	}
 	tests := []struct {
 		method, target, body, invalid string
 		status                        int

@@ -491,6 +491,7 @@ func TestLoad_LateAnswerToAnEarlierOne(t *testing.T) {
 		tc.nextOf("_sandboxagent/session/ended")
 		tc.callErr("session/prompt", prompt(s, "x")) // times out while its load is not answered
 		first := a.conn().next(t, "session/load")
+		a.conn().next(t, "$/cancel_request")
 		id := tc.request("session/prompt", prompt(s, "y"))
 		second := a.conn().next(t, "session/load")
 		a.conn().result(first, `{}`)
@@ -529,6 +530,7 @@ func TestClose_MeetsTheAgentsOpening(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the close took %v", took)
 		}
+		a.conn().next(t, "$/cancel_request")
 		a.conn().result(load, `{}`)
 		closed := a.conn().next(t, "session/close")
 		if closed.Session() != "native-1" {

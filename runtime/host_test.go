@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -22,6 +23,7 @@ type hostTools struct {
 
 	mu    sync.Mutex
 	ended []string
+	hold  chan struct{} // what was left ends when it is closed; nil is at once
 }
 
 func (h *hostTools) Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error) {
@@ -40,10 +42,15 @@ func (h *hostTools) Call(ctx context.Context, session, cwd, method string, param
 	return nil, problem.New(problem.NotSupported, "no %s", method)
 }
 
-func (h *hostTools) End(session string) {
+func (h *hostTools) End(session string) (wait func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = append(h.ended, session)
+	return func() {
+		if h.hold != nil {
+			<-h.hold
+		}
+	}
 }
 
 func withHostTools(t *testing.T, a *fakeAgent) (*Runtime, *hostTools) {
@@ -141,6 +148,35 @@ func TestHostTools_TheSessionIsClosed(t *testing.T) {
 	c.send(`{"jsonrpc":"2.0","id":3,"method":"fs/read_text_file","params":{"sessionId":"native-2","path":"/f"}}`)
 	if m := c.next(t, ""); m.ID() != "3" || m.Err() != nil {
 		t.Errorf("session %s: answer %s", other, m.Frame())
+	}
+}
+
+// Who is told that a session has stopped finds nothing of what its agent has left running, which ends in its own time.
+func TestHostTools_AStopWaitsForWhatWasLeft(t *testing.T) {
+	for _, how := range []string{acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/terminate"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hostTools{hold: make(chan struct{})}
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake", HostTools: h})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc := connect(t, r, "{}")
+			id := tc.request(how, `{"sessionId":"`+tc.session()+`"}`)
+			synctest.Wait()
+			for len(tc.frames) > 0 {
+				if m := tc.next(); m.ID() == id {
+					t.Errorf("%s: answered too soon: %s", how, m.Frame())
+				}
+			}
+			close(h.hold)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("%s: %s", how, res.Frame())
+			}
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

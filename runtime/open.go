@@ -153,6 +153,11 @@ func shownTo(p *agents.Process, m *acp.Message) acp.Message {
 	return acp.NewRequest(m.ID(), m.Method(), params)
 }
 
+// busy is the error of a request for a session that only an agent has while another one opens or deletes it.
+func busy(id string) error {
+	return problem.New(problem.Conflict, "session %s is being opened or deleted by another request: try again", id)
+}
+
 func taken(id string) *acp.Error {
 	return acp.Errorf(acp.CodeInvalidParams, "session id %q is taken: choose another, or open it with session/load", id).
 		WithData(problem.New(problem.SessionAlreadyExists, "session id %q is taken", id))
@@ -485,7 +490,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		return
 	}
 	if !c.r.sessions.Reserve(id, false) {
-		q.Fail(nil, acp.Errorf(acp.CodeInternal, "session %s is being opened by another request: try again", id))
+		q.Fail(nil, busy(id))
 		return
 	}
 	own := m.Clone()

@@ -271,15 +271,22 @@ func theirs(err error) error {
 }
 
 // deleteForeign passes the wish to delete a session that only the agent has on to it:
-// session/list names such sessions, too.
+// session/list names such sessions, too. Nobody opens it meanwhile: the session would be here, and its agent would have nothing of it.
 func (c *Client) deleteForeign(ctx context.Context, q *viewer.Request, m *acp.Message) {
 	id := m.Session()
-	c.withProcess(q, m, func(p *agents.Process, m *acp.Message) {
+	if !c.r.sessions.Reserve(id, false) {
+		q.Fail(nil, busy(id))
+		return
+	}
+	free := func() { c.r.sessions.Unreserve(id) }
+	c.withProcessForNew(q, m, free, func(p *agents.Process, m *acp.Message) {
 		if !p.Capabilities().Delete {
+			free()
 			q.Fail(nil, notFound(id))
 			return
 		}
 		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) {
+			free()
 			if err == nil && res.Err() != nil && res.Err().Code == acp.CodeResourceNotFound {
 				err = theirs(res.Err())
 			}

@@ -152,7 +152,7 @@ func awaitEnd(pid int) {
 }
 
 // marked returns the live processes whose environment holds mark, and those that are on
-// their way to their end. Of these it is not known whose they are: the environment goes
+// their way to their end, or in the middle of a start. Of these it is not known whose they are: the environment goes
 // before all else.
 func marked(mark string) (pids, ending []int) {
 	dir, err := os.Open("/proc")
@@ -184,7 +184,9 @@ func marked(mark string) (pids, ending []int) {
 		if group, err := syscall.Getpgid(pid); err != nil || group == 0 {
 			continue
 		}
-		if f := stat(pid, buf); f != nil && !ended(f) {
+		// Who was started with none at all has a place for it, which who is ending, or is only being
+		// started, has not.
+		if f := stat(pid, buf); f != nil && !ended(f) && (len(f) <= endOfEnvironment || string(f[endOfEnvironment]) == "0") {
 			ending = append(ending, pid)
 		}
 	}
@@ -211,6 +213,9 @@ func readAll(path string, buf []byte) (content, room []byte, err error) {
 		n += got
 	}
 }
+
+// endOfEnvironment is the field of /proc/<pid>/stat with the address behind the environment.
+const endOfEnvironment = 48
 
 // stat returns the fields of /proc/<pid>/stat from the state on; nil when there is no such process.
 func stat(pid int, buf []byte) [][]byte {

@@ -3,10 +3,12 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -94,4 +96,23 @@ func TestStopGuard_Suspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	StopGuard()
+}
+
+// A process that has no environment is not taken for one that is about to end, and is not waited for.
+func TestMarked_WithoutAnEnvironment(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo started; read -r _")
+	cmd.Env = []string{}
+	in, err := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if pids, ending := marked(ProcessVar + "=nobody's"); slices.Contains(append(pids, ending...), cmd.Process.Pid) {
+		t.Errorf("%d is among those that end: %v %v", cmd.Process.Pid, pids, ending)
+	}
+	_ = in.Close()
+	_ = cmd.Wait()
 }

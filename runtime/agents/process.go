@@ -486,18 +486,28 @@ func (p *Process) Tell(method string, params []byte) {
 
 // Ask is a request of the gateway's own. It returns the result's bytes.
 func (p *Process) Ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
-	return p.AskThen(ctx, method, params, func(json.RawMessage, error) {})
+	_, res, err := p.ask(ctx, method, params, func(json.RawMessage, error) {})
+	return res, err
 }
 
 // AskThen is Ask, with what is done with the answer before the next message of the
-// agent is looked at, also when the caller waits no more. It must not wait.
+// agent is looked at, also when the caller waits no more: the agent is told that nobody does. then must not wait.
 func (p *Process) AskThen(ctx context.Context, method string, params []byte, then func(json.RawMessage, error)) (json.RawMessage, error) {
+	id, res, err := p.ask(ctx, method, params, then)
+	if id != 0 {
+		p.Put(acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(acp.IntID(id))).End()))
+	}
+	return res, err
+}
+
+// ask also returns the id of a request that is not answered yet because ctx has ended, else 0.
+func (p *Process) ask(ctx context.Context, method string, params []byte, then func(json.RawMessage, error)) (id int64, _ json.RawMessage, _ error) {
 	type answer struct {
 		result json.RawMessage
 		err    error
 	}
 	ch := make(chan answer, 1)
-	id := p.Call(ctx, 0,
+	id = p.Call(ctx, 0,
 		func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) },
 		func(res *acp.Message, err error) {
 			a := answer{err: err}
@@ -513,10 +523,10 @@ func (p *Process) AskThen(ctx context.Context, method string, params []byte, the
 		})
 	select {
 	case a := <-ch:
-		return a.result, a.err
+		return 0, a.result, a.err
 	case <-ctx.Done():
 		p.Drop(id)
-		return nil, context.Cause(ctx)
+		return id, nil, context.Cause(ctx)
 	}
 }
 

@@ -22,6 +22,8 @@ type waiter struct {
 	ctx   context.Context
 	run   func(p *agents.Process, native string) // may wait for the agent
 	fail  func(err error)
+
+	behind *turn // that went on when the request came; nil for none
 }
 
 // action is one thing to be done.
@@ -45,6 +47,7 @@ const (
 	release                     // the agent is told to close the session, or to delete it
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
+	tellPassed                  // passed comes when the requests before are run
 	watchStop                   // overdue comes if the turn takes too long to end
 	reachGoal                   // what follows from the goal outside the machine
 	tellStopped                 // who asked for the stop is told
@@ -78,8 +81,8 @@ type after struct {
 	slow   bool            // the rest touches files or waits for the agent
 	agent  *agents.Process // has something queued; nil for none
 	rest   []func()
-	err    error // of the rest
-	events []event
+	err    error   // of the rest
+	events []event // that follow at once
 }
 
 func (x *after) run() {
@@ -116,6 +119,12 @@ func (s *Session) handleLocked(e event) {
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
 	}
+	for len(x.events) > 0 { // before anything else comes: the end of a process would be taken for that of a turn it was not given
+		e, x.events = x.events[0], x.events[1:]
+		for _, eff := range s.m.on(e) {
+			s.carryOutLocked(eff, e, &x)
+		}
+	}
 	if left && s.stopServersLocked() {
 		x.then(s.tellServers)
 	}
@@ -140,9 +149,6 @@ func (s *Session) unlock(x *after) {
 	}
 	if x.save {
 		s.saveSoon()
-	}
-	for _, e := range x.events {
-		s.handle(e)
 	}
 }
 
@@ -190,6 +196,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case runRequest:
 		x.slow = x.slow || e.kind != requested
 		x.then(func() { eff.req.run(eff.link.p, eff.link.nativeID()) })
+	case tellPassed:
+		x.then(func() { s.handle(event{kind: passed, link: eff.link}) })
 	case refuseRequest:
 		x.then(func() { eff.req.fail(eff.err) })
 	case watchStop:
@@ -213,7 +221,13 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 				s.endTools() // first: a call that has not begun yet leaves nothing
 				s.tools, s.endTools = nil, nil
 			}
-			x.then(func() { h.End(s.id) })
+			stops := s.m.life > stopping // with this event
+			x.slow = x.slow || stops
+			x.then(func() {
+				if wait := h.End(s.id); stops { // who is told that it has stopped may use its folder
+					wait()
+				}
+			})
 		}
 	}
 }

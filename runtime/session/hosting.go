@@ -267,7 +267,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	s.record(p)
 	if err := p.Bind(l.native, l); err != nil {
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
@@ -278,7 +278,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	})
 	if err != nil {
 		s.abandon(l)
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	continuity := rec.Continuity
 	s.mu.Lock()
@@ -295,6 +295,15 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	}
 	s.adopt(res, continuity)
 	return l, nil
+}
+
+// unopened is why a process has not opened a session. Where it has come to its end meanwhile, as it may for another session's sake,
+// what waits for it may be given to the next one.
+func unopened(p *agents.Process, err error) error {
+	if refusedBy(err) == nil && !p.Alive() {
+		return &agents.UntakenError{Cause: err}
+	}
+	return err
 }
 
 // startFresh has the agent create a new session under the gateway's old one.
@@ -336,7 +345,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	})
 	if err != nil {
 		s.abandon(l)
-		return nil, err
+		return nil, unopened(p, err)
 	}
 	s.adopt(res, ContinuityFresh)
 	return l, nil
@@ -403,7 +412,9 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
 		err = s.deleteAt(ctx, l.p, l.native)
-		if err != nil && l.p.Capabilities().Close {
+		if endedUnder(l.p, err) {
+			err = s.deleteDormant()
+		} else if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
 			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
 				s.logger().Debug("agent did not close the session that it does not delete", "err", open)
@@ -456,7 +467,7 @@ func (s *Session) deleteAt(ctx context.Context, p *agents.Process, native string
 
 // deleteDormant has the agent delete its own record of a dormant session, so that it
 // does not come back by its native id. The agent is started for it.
-func (s *Session) deleteDormant() error {
+func (s *Session) deleteDormant() (last error) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
@@ -473,13 +484,23 @@ func (s *Session) deleteDormant() error {
 	}
 	ctx, cancel := agents.Within(s.set.o.Life, startBound)
 	defer cancel()
-	p, err := a.Process(ctx, n)
-	if err != nil {
-		return err
+	ended := true
+	for try := 0; ended && try < 2; try++ {
+		p, err := a.Process(ctx, n)
+		if err != nil {
+			return err
+		}
+		if !p.Capabilities().Delete {
+			p.Release()
+			return nil
+		}
+		last = s.deleteAt(ctx, p, rec.AgentSessionID)
+		ended = endedUnder(p, last)
+		p.Release()
 	}
-	defer p.Release()
-	if !p.Capabilities().Delete {
-		return nil
-	}
-	return s.deleteAt(ctx, p, rec.AgentSessionID)
+	return last
 }
+
+// endedUnder reports whether an agent has not deleted what it was to because its process has come to its end, as it may for
+// another session's sake: what it keeps would come back by its native id, and the next process is asked.
+func endedUnder(p *agents.Process, err error) bool { return err != nil && !keptBack(err) && !p.Alive() }

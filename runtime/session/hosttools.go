@@ -20,8 +20,9 @@ type HostTools interface {
 	// agent does not want it any more, or does not work for the session any more: what was begun must be ended then.
 	// What it returns is encoded as the result; its errors are problems. params are valid until it returns.
 	Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error)
-	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait.
-	End(session string)
+	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait:
+	// what it returns waits until nothing of it is left, which is bounded.
+	End(session string) (wait func())
 }
 
 // isTool reports whether a method is one that the host can answer.

@@ -46,13 +46,18 @@ import (
 //	          stale: idle, it is released first
 //	repeated  answered as the prompt that it    the same         the same
 //	          repeats, which has its name
-//	request   run, or waits for a process       refused          refused
+//	request   run, or waits for a process, or   refused          refused
+//	          behind those that have waited
 //	cancel    queue and waiting turn over;      the same         -
 //	          running: the agent is told, what
 //	          it asks people is answered
 //	bound     link is the one being opened      the same         -
-//	started   turn and requests go on           releasing        -
-//	failed    turn and requests get the error   dormant; done    -
+//	started   turn and requests go on;          releasing        -
+//	          lost meanwhile: as untaken
+//	passed    what came behind the requests     the same         -
+//	          that have waited goes on
+//	failed    turn and requests get the error;  dormant; done    -
+//	          untaken: they wait once more
 //	answered  turn over, the next begun; untaken  turn over; on  -
 //	          waits once more, for a new process
 //	lost      requests of the agent, calls and  the same; done;  -
@@ -125,6 +130,7 @@ const (
 	bound
 	started
 	startFailed
+	passed
 	answered
 	lost
 	stopped
@@ -143,7 +149,7 @@ type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
 	req     *waiter      // requested, changed
-	link    *link        // bound, started, lost, released
+	link    *link        // bound, started, passed, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
 	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why it is not deleted
@@ -175,6 +181,7 @@ type machine struct {
 	queue   []*turn    // at most maxQueued
 	named   []*named   // prompts whose repetition is noticed, oldest first; at most maxNamed
 	waiters []*waiter  // requests that wait for a process; at most maxQueued
+	passing *link      // those that have waited are on their way to it: who comes behind them must not overtake them
 	stops   []stopDone // who waits for the goal
 	copies  []*copying // closed, or stopping to be: nobody else has stopped it
 	down    bool       // the gateway ends
@@ -216,14 +223,23 @@ func (m *machine) on(e event) []effect {
 		switch {
 		case m.hosting != starting || m.attempt != e.attempt:
 		case m.link != e.link: // it was lost in the last moment
-			m.failStart(e.err)
+			m.loseStart(e.err)
 		default:
 			m.hosting, m.working = serving, false
 			m.proceed()
 		}
 	case startFailed:
-		if m.hosting == starting && m.attempt == e.attempt {
+		switch {
+		case m.hosting != starting || m.attempt != e.attempt:
+		case untaken(e.err):
+			m.loseStart(e.err)
+		default:
 			m.failStart(e.err)
+		}
+	case passed:
+		if m.passing == e.link {
+			m.passing = nil
+			m.proceed()
 		}
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
@@ -365,6 +381,9 @@ func (m *machine) record(t *turn) {
 func (m *machine) serve() {
 	switch t := m.turn; {
 	case m.hosting == serving && t != nil && t.phase == waiting:
+		if m.passing == m.link {
+			return
+		}
 		m.record(t)
 		t.phase = running
 		m.do(effect{do: givePrompt, turn: t, link: m.link})
@@ -401,15 +420,28 @@ func (m *machine) failStart(err error) {
 	m.proceed()
 }
 
+// loseStart is the end of a process that was to open the session: the turn, and what waits beside it, wait for another one, once.
+func (m *machine) loseStart(err error) {
+	t := m.turn
+	if t == nil || t.missed || m.refusal() != nil {
+		m.failStart(err)
+		return
+	}
+	m.unlink("the agent did not open the session")
+	t.missed, m.hosting = true, dormant
+	m.proceed()
+}
+
 func (m *machine) request(w *waiter) {
 	switch err := m.refusal(); {
 	case err != nil:
 		m.do(effect{do: refuseRequest, req: w, err: err})
-	case m.hosting == serving:
+	case m.hosting == serving && m.passing != m.link:
 		m.do(effect{do: runRequest, req: w, link: m.link})
 	case len(m.waiters) >= maxQueued:
 		m.do(effect{do: refuseRequest, req: w, err: acp.Errorf(acp.CodeInternal, "%d requests wait for the session's agent already", maxQueued)})
 	default:
+		w.behind = m.turn
 		m.waiters = append(m.waiters, w)
 		if m.hosting == dormant {
 			m.start(effect{do: startProcess, req: w})
@@ -613,19 +645,35 @@ func (m *machine) proceed() {
 			m.queue = m.queue[1:]
 			m.begin(t)
 		}
-		if m.hosting == serving {
-			for _, w := range m.waiters {
-				m.do(effect{do: runRequest, req: w, link: m.link})
-			}
-			m.waiters = nil
-		}
+		m.pass()
 		if m.turn != nil || len(m.waiters) > 0 {
 			m.serve()
 		}
+		m.pass()
 	}
 	if m.turn == nil {
 		m.do(effect{do: tellIdle})
 	}
+}
+
+// pass has the process given the requests that have waited for it, but those that came behind a prompt it has not
+// been given yet. What comes meanwhile waits until they are passed on: what is asked in one order is done in that order.
+func (m *machine) pass() {
+	if m.hosting != serving || m.passing == m.link {
+		return
+	}
+	ready := slices.IndexFunc(m.waiters, func(w *waiter) bool { return w.behind != nil && w.behind == m.turn && m.turn.phase == waiting })
+	if ready < 0 {
+		ready = len(m.waiters)
+	}
+	if ready == 0 {
+		return
+	}
+	for _, w := range m.waiters[:ready] {
+		m.do(effect{do: runRequest, req: w, link: m.link})
+	}
+	m.waiters, m.passing = slices.Clone(m.waiters[ready:]), m.link
+	m.do(effect{do: tellPassed, link: m.link})
 }
 
 func (m *machine) proceedStop() {

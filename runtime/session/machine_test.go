@@ -24,6 +24,7 @@ type world struct {
 	leaves  bool    // a release is in progress
 	begun   bool    // a start is in progress
 	given   bool    // that start was given up
+	passing *link   // requests that have waited are on their way to it
 	fault   string
 	copies  []*copying // under way
 	behind  []event    // come when the one in hand was dealt with
@@ -83,6 +84,18 @@ var moves = []struct {
 		}
 		w.begun = false
 		return w.on(event{kind: startFailed, attempt: w.m.attempt, err: errGivenUp})
+	}},
+	{"passed", func(w *world) bool {
+		l := w.passing
+		w.passing = nil
+		return l != nil && w.on(event{kind: passed, link: l})
+	}},
+	{"failed untaken", func(w *world) bool {
+		if !w.begun {
+			return false
+		}
+		w.begun = false
+		return w.on(event{kind: startFailed, attempt: w.m.attempt, err: &agents.UntakenError{Cause: errGivenUp}})
 	}},
 	{"late start", func(w *world) bool { // of an earlier attempt
 		return w.m.attempt > 1 && w.on(event{kind: started, attempt: w.m.attempt - 1, link: &link{}, err: errGivenUp})
@@ -211,6 +224,9 @@ func (w *world) on(e event) bool {
 			if !w.recorded[eff.turn] {
 				w.fault = "a prompt was given that nobody can read"
 			}
+			if w.passing == eff.link {
+				w.fault = "a prompt has overtaken a request"
+			}
 			if n := eff.turn.named; n != nil && w.m.named[0] != n {
 				w.fault = "a prompt was given twice"
 			}
@@ -218,10 +234,15 @@ func (w *world) on(e event) bool {
 			if eff.link == nil || !drop(&w.waiters, eff.req) {
 				w.fault = "a request was run twice or without a process"
 			}
+			if w.passing == eff.link {
+				w.fault = "a request has overtaken another one"
+			}
 		case refuseRequest:
 			if !drop(&w.waiters, eff.req) {
 				w.fault = "a request was refused twice"
 			}
+		case tellPassed:
+			w.passing = eff.link
 		case tellCancel, tellWithdrawn:
 			if eff.link == nil {
 				w.fault = "nobody was told"
@@ -305,6 +326,9 @@ func drop[T comparable](list *[]T, one T) bool {
 	return false
 }
 
+// passing reports whether requests that have waited are on their way to the process.
+func passing(m *machine) bool { return m.hosting == serving && m.passing == m.link }
+
 // check says what is wrong with the state.
 func (m *machine) check() error {
 	switch {
@@ -324,9 +348,9 @@ func (m *machine) check() error {
 		return errors.New("a prompt waits for no other")
 	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
 		return errors.New("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing && !passing(m):
 		return errors.New("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing && !passing(m):
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
 		return errors.New("the turn is none")
@@ -356,6 +380,8 @@ func (w *world) check() error {
 		return fmt.Errorf("%d prompts are not answered, the session knows %d", len(w.turns), asked)
 	case len(m.waiters) != len(w.waiters):
 		return fmt.Errorf("%d requests are not answered, the session knows %d", len(w.waiters), len(m.waiters))
+	case passing(m) && w.passing != m.link:
+		return errors.New("what waits for requests that are passed on is told of nothing")
 	case len(m.stops) != w.stops:
 		return fmt.Errorf("%d wait for the end, the session knows %d", w.stops, len(m.stops))
 	case (m.hosting == starting) != w.begun:
@@ -374,7 +400,7 @@ func (w *world) finish() error {
 		moved := false
 		for _, mv := range moves {
 			switch mv.name {
-			case "failed", "released", "answered", "gone":
+			case "failed", "released", "answered", "gone", "passed":
 				moved = mv.do(w) || moved
 			}
 			if err := w.check(); err != nil {
@@ -401,7 +427,7 @@ func (w *world) key() string {
 	if t != nil {
 		p, missed = t.phase, t.missed
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, passing(m) && m.life == open, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

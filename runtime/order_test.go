@@ -1,0 +1,219 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// What a client asks of a session that has no process is done in the order in which it was asked for, though all of it waits for
+// one: a prompt begins with the mode that was set before it, and what is set behind it comes behind it.
+func TestRequests_WaitForAProcessInTheirOrder(t *testing.T) {
+	t.Parallel()
+	set := func(mode string) []string {
+		return []string{acp.MethodSessionSetMode, `{"sessionId":"SESSION","modeId":"` + mode + `"}`}
+	}
+	say := func(text string) []string { return []string{acp.MethodSessionPrompt, prompt("SESSION", text)} }
+	for _, asked := range [][][]string{
+		{set("a"), say("x")},
+		{say("x"), set("a")},
+		{set("a"), set("b"), say("x"), set("c")},
+		{set("a"), say("x"), set("b"), set("c"), set("d")},
+	} {
+		_, g, tc, s := dormantSession(t)
+		var want []string
+		var ids []acp.ID
+		for _, one := range asked {
+			ids = append(ids, tc.request(one[0], strings.ReplaceAll(one[1], "SESSION", s)))
+			want = append(want, one[0]+rawjson.MemberString([]byte(one[1]), "modeId"))
+		}
+		<-g.starting
+		g.let <- nil
+		awaitConn(t, g, 2)
+		g.conn().result(g.conn().next(t, acp.MethodSessionResume), `{"modes":{"currentModeId":"z","availableModes":[]}}`)
+		var got []string
+		for range asked {
+			m := <-g.conn().got
+			got = append(got, m.Method()+rawjson.MemberString(m.Params(), "modeId"))
+			result := `{}`
+			if m.Method() == acp.MethodSessionPrompt {
+				result = `{"stopReason":"end_turn"}`
+			}
+			g.conn().result(m, result)
+		}
+		if !slices.Equal(want, got) {
+			t.Errorf("the agent was sent %q, want %q", got, want)
+		}
+		for range ids {
+			for m := tc.next(); !m.IsResponse() || !slices.Contains(ids, m.ID()); m = tc.next() {
+				continue
+			}
+		}
+	}
+}
+
+// The opening of a session that nobody waits for any more is ended at its agent, which else would be busy with it when the session
+// is deleted, or opened once more.
+func TestStart_ThatIsGivenUpEndsAtTheAgent(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{acp.MethodSessionClose, acp.MethodSessionDelete} {
+		_, g, tc, s := dormantSession(t)
+		turn := tc.request(acp.MethodSessionPrompt, prompt(s, "x"))
+		<-g.starting
+		g.let <- nil
+		opening := awaitConn(t, g, 2).next(t, acp.MethodSessionResume)
+		over := tc.request(how, `{"sessionId":"`+s+`"}`)
+		m := g.conn().next(t, acp.MethodCancelRequest)
+		if id, _ := rawjson.Member(m.Params(), "requestId"); string(id) != string(opening.ID()) {
+			t.Errorf("%s: the agent was sent %s, its request is %s", how, m.Frame(), opening.ID())
+		}
+		g.conn().out <- acp.NewError(opening.ID(), acp.Errorf(acp.CodeCancelled, "cancelled"))
+		for answers := 0; answers < 2; { // they travel beside each other
+			if m := tc.next(); m.IsResponse() && (m.ID() == turn || m.ID() == over) {
+				answers++
+			}
+		}
+	}
+}
+
+// A session that only an agent has is not opened while it is deleted, nor deleted while it is opened: it would be a session of
+// which the agent has nothing.
+func TestDelete_OfOneThatIsBeingOpened(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	const params = `{"sessionId":"theirs","cwd":"/w"}`
+	methods := []string{acp.MethodSessionDelete, acp.MethodSessionResume}
+	for i, first := range methods {
+		id := tc.request(first, params)
+		m := a.nextOf(t, first)
+		for _, method := range methods {
+			if e := tc.callErr(method, params); !strings.Contains(e.Message, "try again") {
+				t.Errorf("%s beside %s: %v", method, first, e)
+			}
+		}
+		if i == 0 {
+			a.refuse(m, "not now")
+		} else {
+			a.answer(m, `{}`)
+		}
+		if _, res := tc.until(id); (res.Err() != nil) != (i == 0) {
+			t.Errorf("%s: %s", first, res.Frame())
+		}
+	}
+}
+
+// An agent that comes to its end while it is asked to delete a session is started anew for it: what it keeps would be a session of
+// its own again.
+func TestDelete_MeetsACrash(t *testing.T) {
+	t.Parallel()
+	for _, dormant := range []bool{false, true} {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`, shared: make(chan sent, 64)}
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		s := tc.session()
+		if dormant {
+			a.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+		}
+		id := tc.request(acp.MethodSessionDelete, `{"sessionId":"`+s+`"}`)
+		a.nextOf(t, acp.MethodSessionDelete).to.crash(errCrash)
+		again := a.nextOf(t, acp.MethodSessionDelete)
+		if native := rawjson.MemberString(again.m.Params(), "sessionId"); native != "native-1" {
+			t.Errorf("it was asked to delete %q", native)
+		}
+		a.answer(again, `{}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("the delete: %s", res.Frame())
+		}
+	}
+}
+
+// A prompt that comes as the session's process is about to end is for the next one, unless that process was given it: the sessions of a
+// process learn of its end one after the other.
+func TestPrompt_MeetsTheEndOfASharedProcess(t *testing.T) {
+	t.Parallel()
+	var given sync.Map // the prompts that the first process was given
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch text := string(m.Params()); {
+		case m.Method() == acp.MethodSessionNew:
+			c.newSession(m)
+		case m.Method() == acp.MethodSessionLoad:
+			c.result(m, `{}`)
+		case strings.Contains(text, "crash"):
+			c.crash(errCrash)
+		case m.Method() == acp.MethodSessionPrompt && a.opened() == 1:
+			given.Store(text[strings.Index(text, "prompt "):], true)
+		case m.Method() == acp.MethodSessionPrompt:
+			c.result(m, `{"stopReason":"end_turn"}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	crasher := connect(t, r, `{}`)
+	doomed := crasher.session()
+	var people sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range 4 {
+		tc := connect(t, r, `{}`)
+		var sessions []string
+		for range 12 {
+			sessions = append(sessions, tc.session())
+		}
+		people.Go(func() {
+			<-begin
+			asked := map[acp.ID]string{}
+			for k, s := range sessions {
+				text := prompt(s, fmt.Sprintf("prompt %d-%d.", i, k))
+				asked[tc.request(acp.MethodSessionPrompt, text)] = text[strings.Index(text, "prompt "):]
+			}
+			for len(asked) > 0 {
+				m := <-tc.frames
+				if text, mine := asked[m.ID()]; mine && m.IsResponse() {
+					delete(asked, m.ID())
+					if _, taken := given.Load(text); m.Err() != nil && !taken {
+						t.Errorf("a prompt that nobody was given: %s", m.Frame())
+					}
+				}
+			}
+		})
+	}
+	id := crasher.request(acp.MethodSessionPrompt, prompt(doomed, "crash"))
+	close(begin)
+	crasher.until(id)
+	people.Wait()
+}
+
+// A prompt whose session is being opened by a process that comes to its end is for the next one: once.
+func TestPrompt_MeetsTheEndOfAStart(t *testing.T) {
+	t.Parallel()
+	_, g, tc, s := dormantSession(t)
+	for _, ends := range []int{1, 2} {
+		id := tc.request(acp.MethodSessionPrompt, prompt(s, "x"))
+		for range ends {
+			<-g.starting
+			before := g.opened()
+			g.let <- nil
+			awaitConn(t, g, before+1).next(t, acp.MethodSessionResume)
+			g.conn().crash(errCrash)
+		}
+		if ends == 1 {
+			<-g.starting
+			g.let <- nil
+			awaitConn(t, g, 3)
+			g.conn().result(g.conn().next(t, acp.MethodSessionResume), `{}`)
+			g.conn().result(g.conn().next(t, acp.MethodSessionPrompt), `{"stopReason":"end_turn"}`)
+		}
+		if _, res := tc.until(id); (res.Err() != nil) != (ends == 2) {
+			t.Errorf("%d processes have ended: %s", ends, res.Frame())
+		}
+		if ends == 1 {
+			g.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+		}
+	}
+}
