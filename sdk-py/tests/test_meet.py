@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import Gateway, Proxy, asynchronous
-from sandbox_agent import Retry, RpcError, SandboxAgent, Session
+from sandbox_agent import Retry, RpcError, SandboxAgent, Session, TurnInterruptedError
 
 QUICK = Retry(first=0.001, longest=0.02)
 SPOKEN = pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
@@ -91,6 +91,35 @@ async def test_the_end_of_a_turn_that_is_no_longer_kept_when_the_client_is_back(
             with pytest.raises(RpcError) as failed:
                 await turn
             assert failed.value.oldest_kept
+    finally:
+        own.stop()
+
+
+@SPOKEN
+@asynchronous
+async def test_a_turn_that_was_lost_with_its_gateway_and_another_clients_that_runs_when_the_client_is_back(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("slow")
+            async for update in turn:
+                if update["sessionUpdate"] == "agent_message_chunk":
+                    break
+            proxy.refusing = True
+            own.kill()
+            own.restart()
+            async with SandboxAgent(own.url, agent="mock") as other:
+                theirs = await other.resume_session(session.id)
+                following = theirs.prompt("permission")
+                async for _ in other.requests():
+                    break
+                proxy.refusing = False
+                with pytest.raises(TurnInterruptedError):
+                    await turn
+                await theirs.cancel()
+                await following
+                assert (await session.prompt("echo on")).text == "on"
     finally:
         own.stop()
 

@@ -449,7 +449,7 @@ class Prompts:
                     prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
-                begun, ended, seq, expired = await self._find(prompt, wire)
+                begun, ended, seq, over, expired = await self._find(prompt, wire)
                 backoff.reset()
                 if begun and self._version == 2:
                     prompt.message = begun
@@ -460,12 +460,12 @@ class Prompts:
                     after = self._host._after(prompt.session_id)
                     if ended is not None and (after is None or seq <= after):
                         return ended
-                    active = state in ("running", "waiting")  # then a prompt may wait, and is no event yet
+                    active = state in ("running", "waiting") and not over  # then a prompt may wait, and is no event yet
                     if begun is None and ended is None:
                         # Sent behind another prompt it could not be cancelled any more without that.
                         return {"result": {"stopReason": "cancelled"}} if not active and prompt.cancels and self._sent_behind(prompt) else None
                     if ended is None and not active:
-                        if received:
+                        if received or over:
                             raise expired or _interrupted()
                         received = True  # an earlier connection may have brought it just now
                         continue
@@ -494,9 +494,10 @@ class Prompts:
             raise RpcError(NOT_FOUND, f"the session {prompt.session_id} was deleted: how its turn ended is not told any more", None)
         return None
 
-    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, RpcError | None]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
+    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, bool, RpcError | None]:
+        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, whether the turn was lost with its gateway, as another one came behind it, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
         begun: int | None = None
+        over = False
         expired: RpcError | None = None
         after = prompt.start_after
         while True:
@@ -512,17 +513,19 @@ class Prompts:
                 after = event["seq"]
                 message: Any = event.get("message") or {}
                 params = message.get("params") or {}
-                if message.get("method") == "session/prompt" and meta_of(params).get("promptId") == prompt.id:
-                    begun = after
+                if message.get("method") == "session/prompt":
+                    own = meta_of(params).get("promptId") == prompt.id
+                    over = begun is not None and not own
+                    begun = after if own else begun
                 if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
-                    return begun, params, after, None
+                    return begun, params, after, False, None
             if page.get("hasMore"):
                 continue
             if expired is None or begun is not None:
-                return begun, None, after, None
+                return begun, None, after, over, None
             if not prompt.heard and prompt.response is None:
                 raise expired
-            return 0, None, after, expired  # it had begun before, and is one of those
+            return 0, None, after, False, expired  # it had begun before, and is one of those
 
 
 def began(ended: dict[str, Any]) -> bool:

@@ -441,14 +441,14 @@ export class Prompts {
           if (found.seq > wire.newest()) await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
           return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
         }
-        const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
+        const active = !found.over && (state === "running" || state === "waiting"); // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
         if (!found.received) return !active && prompt.cancels && this.#sentBehind(prompt) ? "cancelled" as const : "resend" as const;
         if (active) {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
-        if (received) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
+        if (received || found.over) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
         received = true; // an earlier connection may have brought it just now
         return "again" as const;
       })();
@@ -483,9 +483,10 @@ const eventOf = (message: unknown): number => Number(/^sa\.(\d+)$/.exec((message
 const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
-async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
+async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its turn was lost with its gateway: another one came behind it. */ over?: boolean; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
   let received = false;
   let begun = 0; // the event that it is
+  let over = false;
   let expired: unknown;
   for (let after = from; ; ) {
     let page: EventPage;
@@ -501,9 +502,13 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
-      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) {
-        received = true;
-        begun = event.seq;
+      if (message?.method === "session/prompt") {
+        const own = metaOf(message.params).promptId === id;
+        over = received && !own;
+        if (own) {
+          received = true;
+          begun = event.seq;
+        }
       }
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
@@ -511,7 +516,7 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
       }
     }
     if (page.hasMore) continue;
-    if (expired === undefined || received) return { received, begun, seq: 0 };
+    if (expired === undefined || received) return { received, begun, seq: 0, over };
     if (!heard && response === undefined) throw expired;
     return { received: true, begun, seq: 0, expired }; // it had begun before, and is one of those
   }

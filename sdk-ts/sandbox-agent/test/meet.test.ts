@@ -1,5 +1,5 @@
 // What a program loses, or is told wrongly, where two events meet: it opens a session that it has open, its connection breaks, others act meanwhile.
-import { AcpRpcError, SandboxAgentClient, type ProblemError, type Session } from "sandbox-agent";
+import { AcpRpcError, SandboxAgentClient, TurnInterruptedError, type ProblemError, type Session } from "sandbox-agent";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -121,6 +121,29 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       // That is the answer of HTTP, which has waited; elsewhere nobody knows how it ended, and nobody says that it was interrupted.
       const end = await turn.then(({ stopReason }) => stopReason, (error: unknown) => String((error as ProblemError).type));
       expect(["cancelled", "urn:sandbox-agent:error:events_expired"]).toContain(end);
+    }
+    await own.stop();
+  });
+
+  test("a turn that was lost with its gateway, and another client's that runs when the client is back", async () => {
+    const own = await Gateway.startWithBoth();
+    {
+      await using c = await cuttable(options, own);
+      const session = await c.client.newSession({ cwd: "/tmp" });
+      const turn = session.prompt("slow");
+      for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+      c.proxy.refusing = true;
+      await own.kill("SIGKILL");
+      await own.restart();
+      await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+      const theirs = await other.resumeSession({ sessionId: session.id });
+      const asked = new Promise<void>((resolve) => void other.onPermission(() => (resolve(), undefined)));
+      const next = theirs.prompt("permission");
+      await asked;
+      c.proxy.refusing = false;
+      await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
+      await next.cancel();
+      expect((await session.prompt("echo on")).text).toBe("on");
     }
     await own.stop();
   });
