@@ -162,6 +162,23 @@ async def test_the_end_of_an_own_turn_is_told_once(gateway: Gateway, version: An
 
 @SPOKEN
 @asynchronous
+async def test_of_modes_that_are_chosen_while_the_connection_breaks_the_last_one_counts(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        for turns in range(6):
+            chosen = [asyncio.ensure_future(session.set_mode("plan"))]
+            await asyncio.sleep(0)
+            proxy.cut()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            chosen += [asyncio.ensure_future(session.set_mode(mode)) for mode in ("code", "ask")]
+            await asyncio.gather(*chosen)
+            options = (await client.resume_session(session.id)).config_options
+            assert [option["currentValue"] for option in options if option["category"] == "mode"] == ["ask"]
+
+
+@SPOKEN
+@asynchronous
 async def test_a_session_that_is_loaded_while_the_client_connects_anew(gateway: Gateway, version: Any, agent: str) -> None:
     async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
         session = await client.new_session(cwd="/tmp")

@@ -58,6 +58,12 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
  */
 type Sight = "all" | "anew" | "left" | "deleted";
 
+/**
+ * Whether the gateway has the prompt. "open": it is still to be sent, or may have been lost with its connection. "unclear": the gateway could
+ * not be asked about that: a cancel goes out all the same, what else is behind it waits. "done": it is on its way, or is not to be sent any more.
+ */
+type Delivery = "open" | "unclear" | "done";
+
 /** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
 type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
 
@@ -74,10 +80,9 @@ interface Prompt {
   readonly turn: Turn<AcpVersion>;
   phase: Phase;
   sight: Sight;
-  onItsWay?: boolean; // or not to be sent any more; not while it may have been lost with its connection
-  unclear?: boolean; // the gateway could not be asked what became of it: a cancel goes out all the same, what else is behind it waits
-  sent?: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
-  onSent?: () => void;
+  delivery: Delivery;
+  delivered: Promise<void>; // resolves with the next change of that: who has waited looks again
+  changeDelivery: () => void;
   gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
@@ -101,10 +106,10 @@ interface Prompt {
  * gateway's own notification, which names the prompt, and by the session's state.
  */
 export class Prompts {
-  readonly #one: boolean;
+  readonly #answerEnds: boolean; // the turn, as in version 1
 
   constructor(private readonly version: AcpVersion) {
-    this.#one = version === 1;
+    this.#answerEnds = version === 1;
   }
 
   readonly #open = new Map<string, Prompt>();
@@ -119,13 +124,14 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
+      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
-    this.#unsent(prompt);
+    setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
     queue.push(prompt);
     this.#order.set(sessionId, queue);
-    void this.#run(prompt, wire, before).finally(() => this.#sent(prompt)).then(
+    void this.#run(prompt, wire, before).finally(() => setDelivery(prompt, "done")).then(
       (end) => this.#finish(prompt, () => prompt.turn.end(end)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
@@ -155,7 +161,7 @@ export class Prompts {
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#one && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+    if (this.#answerEnds && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -163,7 +169,7 @@ export class Prompts {
     else this.#others.delete(prompt.sessionId); // what is held was its own after all
     if (this.version === 2) prompt.response = result;
     this.#begin(prompt);
-    if (this.#one) this.#leaveOrder(prompt);
+    if (this.#answerEnds) this.#leaveOrder(prompt);
   }
 
   /** What is held is the turn's, if it begins with the prompt's message, where that is known. */
@@ -216,15 +222,15 @@ export class Prompts {
   #free(sessionId: string): void {
     this.#others.delete(sessionId);
     const next = this.#queue(sessionId)[0];
-    if (next && this.#one) next.held = [];
+    if (next && this.#answerEnds) next.held = [];
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">, seq: number): void {
-    if (this.#one && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+    if (this.#answerEnds && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
     if (!prompt?.gone || seq <= prompt.floor) return;
-    if (this.#one ? !this.#others.has(sessionId) : prompt.phase === "begun") {
-      prompt.heard = this.#one;
+    if (this.#answerEnds ? !this.#others.has(sessionId) : prompt.phase === "begun") {
+      prompt.heard = this.#answerEnds;
       return prompt.turn.push(update);
     }
     // The answer, which says that it has begun, comes right behind its own message.
@@ -265,7 +271,7 @@ export class Prompts {
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
-    if (this.#one || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
+    if (this.#answerEnds || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
     else prompt.ending = ended;
     return true;
   }
@@ -297,10 +303,10 @@ export class Prompts {
     this.#cancels.add(cancel);
     try {
       for (let later = false; ; later = true) {
-        await Promise.all(asked.map((p) => p.unclear || p.sent));
+        await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
         const send = await connected();
         if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
-        if (!asked.every((p) => p.onItsWay || p.unclear)) continue; // they went with a connection, and are sent again
+        if (asked.some((p) => p.delivery === "open")) continue; // they went with a connection, and are sent again
         for (const prompt of asked) {
           prompt.cancels++; // the connection may be lost before it is said to be sent
           prompt.repeat = connected;
@@ -321,8 +327,8 @@ export class Prompts {
   /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
   #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#queue(prompt.sessionId);
-    const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => !p.onItsWay);
-    if (older || prompt.gone) return older?.sent;
+    const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");
+    if (older || prompt.gone) return older?.delivered;
     for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
     return undefined;
   }
@@ -330,31 +336,12 @@ export class Prompts {
   /** Says what is waited for before something is sent that belongs behind the session's prompts of now, but not behind those that wait for others. */
   behind(sessionId: string): () => Promise<void> | undefined {
     const prompts = this.#queue(sessionId).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
-    return () => prompts.find((p) => !p.onItsWay)?.sent;
-  }
-
-  #unsent(prompt: Prompt): void {
-    prompt.onItsWay = prompt.unclear = false;
-    prompt.sent = new Promise((resolve) => (prompt.onSent = resolve));
-  }
-
-  #sent(prompt: Prompt): void {
-    prompt.onItsWay = true;
-    prompt.unclear = false;
-    prompt.onSent!();
-  }
-
-  /** Lets cancels go out. */
-  #unclear(prompt: Prompt): void {
-    const wake = prompt.onSent!;
-    this.#unsent(prompt);
-    prompt.unclear = true;
-    wake();
+    return () => prompts.find((p) => p.delivery !== "done")?.delivered;
   }
 
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
-    this.#sent(prompt);
+    setDelivery(prompt, "done");
     if (!prompt.lost || !prompt.cancels || this.#sentBehind(prompt)) return;
     const queue = this.#queue(prompt.sessionId);
     const behind = queue.indexOf(prompt) + 1;
@@ -382,12 +369,12 @@ export class Prompts {
     };
     for (;;) {
       const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
-        if (!this.#one && error instanceof AcpRpcError && error.code === cancelled) return undefined;
+        if (!this.#answerEnds && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
       if (sent === undefined) return stopped;
       if ("response" in sent) {
-        if (this.#one) return endOf(sent.response as PromptResponse);
+        if (this.#answerEnds) return endOf(sent.response as PromptResponse);
         const end = await Promise.race([this.#outcome(prompt), sent.lost]);
         if (end && end !== "again") return { ...endOf(settle(end)), response: prompt.response };
       }
@@ -395,7 +382,7 @@ export class Prompts {
       if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (found === "cancelled") return endOf({ stopReason: "cancelled" });
       if (found === "resend") continue;
-      if (this.#one) return endOf(settle(found));
+      if (this.#answerEnds) return endOf(settle(found));
       if (found.error?.code === cancelled && prompt.response === undefined) return stopped;
       return { ...endOf(settle(found)), response: prompt.response };
     }
@@ -415,7 +402,7 @@ export class Prompts {
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "resend" | "cancelled"> {
     prompt.lost = true;
-    this.#unsent(prompt);
+    setDelivery(prompt, "open");
     const patience = wire.patience();
     let failures = 0; // on this connection
     let received = false; // the session had it before the state was asked for, which then knows of it
@@ -424,19 +411,19 @@ export class Prompts {
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
         if (prompt.outcome || prompt.ending || prompt.found && prompt.sight !== "all") {
-          this.#sent(prompt);
+          setDelivery(prompt, "done");
           return this.#outcome(prompt);
         }
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt, wire);
-        if (found.begun && !this.#one) {
+        if (found.begun && !this.#answerEnds) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
         if (found.ended) {
           prompt.found = found.ended;
-          this.#sent(prompt);
+          setDelivery(prompt, "done");
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           if (found.seq > wire.newest()) await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
           return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
@@ -459,8 +446,8 @@ export class Prompts {
           throw error.status === 404 ? new AcpRpcError(notFound, error.message, error.problem) : error; // as ACP says it
         }
         if (!passes(error)) { // there may never be an answer, as behind a proxy that lets only WebSockets through
-          if (++failures >= maxFailures) this.#sent(prompt);
-          else if (!prompt.onItsWay && !prompt.unclear) this.#unclear(prompt);
+          if (++failures >= maxFailures) setDelivery(prompt, "done");
+          else if (prompt.delivery === "open") setDelivery(prompt, "unclear");
         }
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "again" as const)]);
@@ -468,12 +455,19 @@ export class Prompts {
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (verdict === "lost") {
         failures = 0;
-        prompt.unclear = false;
-        if (prompt.onItsWay) this.#unsent(prompt);
+        setDelivery(prompt, "open");
       }
       else if (verdict !== "again") return verdict;
     }
   }
+}
+
+/** Notes whether the gateway has the prompt, and wakes who waits for that. */
+function setDelivery(prompt: Prompt, delivery: Delivery): void {
+  const wake = prompt.changeDelivery;
+  prompt.delivery = delivery;
+  prompt.delivered = new Promise((resolve) => (prompt.changeDelivery = resolve));
+  wake();
 }
 
 /** The event of the session that a prompt's message is, NaN where it is none's or not known. */

@@ -215,6 +215,19 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect((await other.getSession(session.id)).state).toBe("ended");
   });
 
+  test("of titles that are given while the connection breaks the last one counts", async () => {
+    await using c = await cuttable(options);
+    const { id } = await c.client.newSession({ cwd: "/tmp" });
+    for (let turns = 0; turns < 12; turns++) {
+      const given = [c.client.setTitle(id, `${turns}, first`)];
+      c.proxy.cut();
+      for (let i = 0; i < turns; i++) await new Promise(setImmediate);
+      given.push(c.client.setTitle(id, `${turns}, second`), c.client.setTitle(id, `${turns}, third`));
+      await Promise.all(given);
+      expect((await c.client.getSession(id)).title).toBe(`${turns}, third`);
+    }
+  });
+
   test("the own turns are not told as those of others", async () => {
     await using c = await cuttable(options);
     const session = await c.client.newSession({ cwd: "/tmp" });
