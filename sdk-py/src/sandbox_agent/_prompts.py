@@ -52,6 +52,18 @@ class Host(Protocol):
         """How what was refused for a reason that goes away is asked again."""
 
 
+@dataclass(frozen=True)
+class _KnownEnd:
+    """The end of a turn other than by the answer to its prompt, and how it is known.
+
+    "found": in the session's events; what tells it may still be on its way. "announced": in version 2, where the state that ends the
+    turn may come behind it. "told": with all that came before it.
+    """
+
+    ended: dict[str, Any]
+    how: Literal["found", "announced", "told"]
+
+
 @dataclass(eq=False)
 class Prompt:
     id: str
@@ -71,16 +83,18 @@ class Prompt:
     response: dict[str, Any] | None = None  # of version 2
     message: int = 0  # of version 2: the event that it is, 0 while that is not known
     past: bool = False  # of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
-    ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
-    found: dict[str, Any] | None = None  # its end, in the session's events; what says so may be still on its way
-    outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase, sight or outcome
+    end: _KnownEnd | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase or sight, or for the end
 
     @property
-    def known(self) -> dict[str, Any] | None:
-        """The end of its turn, as far as it is known."""
-        return next((end for end in (self.outcome, self.ending, self.found) if end is not None), None)
+    def is_told(self) -> bool:
+        return self.end is not None and self.end.how == "told"
+
+    @property
+    def is_unannounced(self) -> bool:
+        """Whether its end is not known, or was only found."""
+        return self.end is None or self.end.how == "found"
 
 
 @dataclass(eq=False)
@@ -145,8 +159,8 @@ class Prompts:
             for prompt in queue:
                 if prompt.phase == "begun" or prompt is queue[0]:
                     prompt.idle = True
-                    if prompt.ending is not None:
-                        self._tell(prompt, prompt.ending)
+                    if prompt.end is not None and prompt.end.how == "announced":
+                        self._tell(prompt, prompt.end.ended)
 
     def ended(self, ended: dict[str, Any]) -> bool:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
@@ -160,8 +174,8 @@ class Prompts:
         # In version 2 the session's state may follow, unless the prompt never began.
         if self._version == 1 or prompt.idle or (("error" in ended or ended.get("began") is False) and prompt.phase != "begun"):
             self._tell(prompt, ended)
-        else:
-            prompt.ending = ended
+        elif not prompt.is_told:
+            prompt.end = _KnownEnd(ended, "announced")
         return True
 
     def fail_all(self, error: BaseException) -> None:
@@ -171,7 +185,7 @@ class Prompts:
     def fail_of(self, session_id: str, error: BaseException) -> None:
         """The session is not there any more: what is known of how a turn ended counts."""
         for prompt in list(self._order.get(session_id, [])):
-            if prompt.known is None:
+            if prompt.end is None:
                 self._finish(prompt, error)
         self._see(session_id, "deleted")
 
@@ -249,8 +263,8 @@ class Prompts:
         except (ConnectionLostError, NotConnectedError):
             pass  # the next connection does it
 
-    def _tell(self, prompt: Prompt, outcome: dict[str, Any]) -> None:
-        prompt.outcome = outcome
+    def _tell(self, prompt: Prompt, ended: dict[str, Any]) -> None:
+        prompt.end = _KnownEnd(ended, "told")
         self._leave(prompt)
         prompt.changed.set()
 
@@ -433,18 +447,18 @@ class Prompts:
                     await wire.closed.wait()  # with the next connection the gateway can be asked
                 except RpcError as e:
                     # What is refused without a reason need not be so for good.
-                    if prompt.outcome is not None or prompt.ending is not None or ((e.passes or _is_bare(e)) and await backoff.next()):
+                    if not prompt.is_unannounced or ((e.passes or _is_bare(e)) and await backoff.next()):
                         continue
-                    if prompt.found is None:
+                    if prompt.end is None:
                         raise
-                    return prompt.found
+                    return prompt.end.ended
             prompt.sent.clear()
             backoff.reset()
 
     async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
         received = False  # the session had it before the state was asked for, which then knows of it
         while True:
-            if prompt.outcome is None and prompt.ending is None and (prompt.found is None or prompt.sight == "all"):
+            if prompt.end is None or (prompt.end.how == "found" and prompt.sight == "all"):
                 if prompt.sight == "anew":
                     prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
@@ -455,8 +469,8 @@ class Prompts:
                     prompt.message = begun
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
-                prompt.found = ended
-                if prompt.outcome is None and prompt.ending is None:
+                if prompt.is_unannounced:
+                    prompt.end = None if ended is None else _KnownEnd(ended, "found")
                     after = self._host._after(prompt.session_id)
                     if ended is not None and (after is None or seq <= after):
                         return ended
@@ -479,15 +493,13 @@ class Prompts:
 
     async def _outcome(self, prompt: Prompt) -> dict[str, Any] | None:
         """The prompt's end, when it is told; None when it may not be, so that the gateway is to be asked."""
-        while prompt.outcome is None and prompt.phase != "over" and prompt.sight == "all":
+        while not prompt.is_told and prompt.phase != "over" and prompt.sight == "all":
             prompt.changed.clear()
             await prompt.changed.wait()
-        if prompt.outcome is not None:
-            return prompt.outcome
-        if prompt.phase == "over":
+        if prompt.phase == "over" and not prompt.is_told:
             raise _interrupted()  # the turn knows more: it has failed
-        if prompt.known is not None:
-            return prompt.known  # what comes behind it is history, or not told
+        if prompt.end is not None:
+            return prompt.end.ended  # where it is not told, what comes behind it is history, or is not told either
         if prompt.sight == "left":
             raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
         if prompt.sight == "deleted":

@@ -64,6 +64,15 @@ type Sight = "all" | "anew" | "left" | "deleted";
  */
 type Delivery = "open" | "unclear" | "done";
 
+/**
+ * The end of a turn other than by the answer to its prompt, and how it is known. "found": in the session's events; what tells it may still be on
+ * its way. "announced": in version 2, where the state that ends the turn may come behind it. "told": with all that came before it.
+ */
+interface KnownEnd {
+  readonly ended: TurnEnded;
+  readonly how: "found" | "announced" | "told";
+}
+
 /** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
 type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
 
@@ -93,11 +102,9 @@ interface Prompt {
   lost?: boolean; // its connection was: on another one its own words come as those of somebody else
   response?: unknown; // of version 2
   past?: boolean; // of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
-  ending?: TurnEnded; // told in version 2, where the state that ends the turn comes before it or behind it
   idle?: boolean; // the session's state was told to be so since the last message of a person
-  found?: TurnEnded; // its end, in the session's events; what says so may be still on its way
-  outcome?: TurnEnded; // told on a later connection than it was asked on, in version 2 always
-  tell: () => void; // wakes who waits for another phase, sight or outcome
+  end?: KnownEnd;
+  tell: () => void; // wakes who waits for another phase or sight, or for the end
 }
 
 /**
@@ -252,12 +259,12 @@ export class Prompts {
     for (const prompt of queue) {
       if (prompt.phase !== "begun" && prompt !== queue[0]) continue;
       prompt.idle = true;
-      if (prompt.ending) this.#told(prompt, prompt.ending);
+      if (prompt.end?.how === "announced") this.#told(prompt, prompt.end.ended);
     }
   }
 
-  #told(prompt: Prompt, outcome: TurnEnded): void {
-    prompt.outcome = outcome;
+  #told(prompt: Prompt, ended: TurnEnded): void {
+    prompt.end = { ended, how: "told" };
     this.#leaveOrder(prompt);
     prompt.tell();
   }
@@ -272,7 +279,7 @@ export class Prompts {
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
     if (this.#answerEnds || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
-    else prompt.ending = ended;
+    else if (prompt.end?.how !== "told") prompt.end = { ended, how: "announced" };
     return true;
   }
 
@@ -282,7 +289,7 @@ export class Prompts {
 
   /** The session is not there any more: what is known of how a turn ended counts. */
   failOf(sessionId: string, error: Error): void {
-    for (const prompt of this.#queue(sessionId)) if (!(prompt.outcome ?? prompt.ending ?? prompt.found)) this.#finish(prompt, () => prompt.turn.fail(error));
+    for (const prompt of this.#queue(sessionId)) if (!prompt.end) this.#finish(prompt, () => prompt.turn.fail(error));
     this.#see(sessionId, "deleted");
   }
 
@@ -390,10 +397,10 @@ export class Prompts {
 
   /** The prompt's end, when it is told, and "again" when it may not be; undefined when it ended otherwise. */
   async #outcome(prompt: Prompt): Promise<TurnEnded | "again" | undefined> {
-    while (!prompt.outcome && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
-    if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
-    const end = prompt.ending ?? prompt.found;
-    if (end) return end; // what comes behind it is history, or not told
+    const isTold = () => prompt.end?.how === "told";
+    while (!isTold() && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
+    if (prompt.phase === "over" && !isTold()) return undefined;
+    if (prompt.end) return prompt.end.ended; // where it is not told, what comes behind it is history, or is not told either
     if (prompt.sight === "left") throw new NotConnectedError(undefined, `detached from the session ${prompt.sessionId}: its end is not told`);
     if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: its end is not told`);
     return "again";
@@ -403,6 +410,7 @@ export class Prompts {
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "resend" | "cancelled"> {
     prompt.lost = true;
     setDelivery(prompt, "open");
+    const isUnannounced = () => prompt.end === undefined || prompt.end.how === "found";
     const patience = wire.patience();
     let failures = 0; // on this connection
     let received = false; // the session had it before the state was asked for, which then knows of it
@@ -410,7 +418,7 @@ export class Prompts {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
-        if (prompt.outcome || prompt.ending || prompt.found && prompt.sight !== "all") {
+        if (prompt.end && (prompt.end.how !== "found" || prompt.sight !== "all")) {
           setDelivery(prompt, "done");
           return this.#outcome(prompt);
         }
@@ -422,11 +430,11 @@ export class Prompts {
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
         if (found.ended) {
-          prompt.found = found.ended;
+          if (isUnannounced()) prompt.end = { ended: found.ended, how: "found" };
           setDelivery(prompt, "done");
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           if (found.seq > wire.newest()) await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
-          return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
+          return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && isUnannounced() ? found.ended : this.#outcome(prompt);
         }
         const active = !found.over && (state === "running" || state === "waiting"); // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
@@ -441,8 +449,8 @@ export class Prompts {
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        if (isFinal(error) && !prompt.outcome && !prompt.ending) {
-          if (prompt.found) return prompt.found;
+        if (isFinal(error) && isUnannounced()) {
+          if (prompt.end) return prompt.end.ended;
           throw error.status === 404 ? new AcpRpcError(notFound, error.message, error.problem) : error; // as ACP says it
         }
         if (!passes(error)) { // there may never be an answer, as behind a proxy that lets only WebSockets through
