@@ -267,7 +267,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       let info: SessionInfo | undefined;
       try {
         const result = await this.#reattach(connection, sessionId, a, async () => over((info = await this.#infoOf(connection, sessionId, a.params))?.state));
-        if (result === true) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
+        if (result === undefined) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
         this.#attachedTo(sessionId, metaOf(result));
         if (asked.length > 0) {
           const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
@@ -296,14 +296,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return connection.agent.request<SessionInfo>("_sandboxagent/session/get", withMeta({ sessionId }, { node: metaOf(params).node })).catch((error: unknown) => (passes(error) ? Promise.reject(error) : undefined));
   }
 
-  /** Attaches to a session right behind what came of it, or with the oldest event that is kept; true for one that `isOver`, which that would open again. */
+  /** Attaches to a session right behind what came of it, or with the oldest event that is kept. Undefined, and not attached, where the session `isOver`: that would open it again. */
   async #reattach(connection: Connection<V>, sessionId: string, a: Attached, isOver: () => Promise<boolean>): Promise<unknown> {
     for (;;) {
       const first = a.position.after + 1;
       if (a.opening !== undefined) a.opening = Infinity;
       const after = a.position.goOn(a.opening !== undefined); // before the newest, where that may have come in part
       try {
-        return await this.#patiently(async () => (await isOver()) || connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
+        return await this.#patiently(async () => ((await isOver()) ? undefined : connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after }))));
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;

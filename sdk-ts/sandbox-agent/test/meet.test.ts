@@ -143,6 +143,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       c.proxy.refusing = false;
       await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
       await next.cancel();
+      expect((await next).stopReason).toBe("cancelled");
       expect((await session.prompt("echo on")).text).toBe("on");
     }
     await own.stop();
