@@ -507,7 +507,7 @@ class Prompts:
         return None
 
     async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, bool, RpcError | None]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, whether the turn was lost with its gateway, as another one came behind it, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
+        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, whether the turn was lost with its gateway, as the next one or a prompt behind it says, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
         begun: int | None = None
         over = False
         expired: RpcError | None = None
@@ -529,8 +529,11 @@ class Prompts:
                     own = meta_of(params).get("promptId") == prompt.id
                     over = begun is not None and not own
                     begun = after if own else begun
-                if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
-                    return begun, params, after, False, None
+                if message.get("method") == TURN_ENDED:
+                    if params.get("promptId") == prompt.id:
+                        return begun, params, after, False, None
+                    # As a gateway says that does not know whose it was.
+                    over = over or (begun is not None and params.get("promptId") is None and began(params))
             if page.get("hasMore"):
                 continue
             if expired is None or begun is not None:

@@ -485,7 +485,7 @@ const eventOf = (message: unknown): number => Number(/^sa\.(\d+)$/.exec((message
 const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
-async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its turn was lost with its gateway: another one came behind it. */ over?: boolean; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
+async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its turn was lost with its gateway: the next one says that it is over, or another prompt came behind it. */ over?: boolean; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
   let received = false;
   let begun = 0; // the event that it is
   let over = false;
@@ -515,6 +515,7 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
         if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
+        over ||= received && ended.promptId === undefined && ended.began !== false; // as a gateway says that does not know whose it was
       }
     }
     if (page.hasMore) continue;
