@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import Gateway, Proxy, asynchronous
-from sandbox_agent import Retry, RpcError, SandboxAgent, Session
+from sandbox_agent import Retry, RpcError, SandboxAgent, Session, TurnInterruptedError
 
 QUICK = Retry(first=0.001, longest=0.02)
 SPOKEN = pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
@@ -96,6 +96,35 @@ async def test_the_end_of_a_turn_that_is_no_longer_kept_when_the_client_is_back(
 
 
 @SPOKEN
+@asynchronous
+async def test_a_turn_that_was_lost_with_its_gateway_and_another_clients_that_runs_when_the_client_is_back(version: Any, agent: str) -> None:
+    own = Gateway(["--no-token"])
+    try:
+        async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("slow")
+            async for update in turn:
+                if update["sessionUpdate"] == "agent_message_chunk":
+                    break
+            proxy.refusing = True
+            own.kill()
+            own.restart()
+            async with SandboxAgent(own.url, agent="mock") as other:
+                theirs = await other.resume_session(session.id)
+                following = theirs.prompt("permission")
+                async for _ in other.requests():
+                    break
+                proxy.refusing = False
+                with pytest.raises(TurnInterruptedError):
+                    await turn
+                await theirs.cancel()
+                await following
+                assert (await session.prompt("echo on")).text == "on"
+    finally:
+        own.stop()
+
+
+@SPOKEN
 @pytest.mark.parametrize("how, reason", [("delete", "deleted"), ("close", "closed"), ("terminate", "terminated")])
 @asynchronous
 async def test_another_client_ends_a_session_while_there_is_no_connection(gateway: Gateway, version: Any, agent: str, how: str, reason: str) -> None:
@@ -129,6 +158,23 @@ async def test_the_end_of_an_own_turn_is_told_once(gateway: Gateway, version: An
         await client.request("_sandboxagent/session/set_metadata", {"sessionId": session.id, "title": "behind all that is told"})
         await titled.wait()
         assert told == []
+
+
+@SPOKEN
+@asynchronous
+async def test_of_modes_that_are_chosen_while_the_connection_breaks_the_last_one_counts(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        for turns in range(6):
+            chosen = [asyncio.ensure_future(session.set_mode("plan"))]
+            await asyncio.sleep(0)
+            proxy.cut()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            chosen += [asyncio.ensure_future(session.set_mode(mode)) for mode in ("code", "ask")]
+            await asyncio.gather(*chosen)
+            options = (await client.resume_session(session.id)).config_options
+            assert [option["currentValue"] for option in options if option["category"] == "mode"] == ["ask"]
 
 
 @SPOKEN

@@ -52,6 +52,18 @@ class Host(Protocol):
         """How what was refused for a reason that goes away is asked again."""
 
 
+@dataclass(frozen=True)
+class _KnownEnd:
+    """The end of a turn other than by the answer to its prompt, and how it is known.
+
+    "found": in the session's events; what tells it may still be on its way. "announced": in version 2, where the state that ends the
+    turn may come behind it. "told": with all that came before it.
+    """
+
+    ended: dict[str, Any]
+    how: Literal["found", "announced", "told"]
+
+
 @dataclass(eq=False)
 class Prompt:
     id: str
@@ -71,16 +83,18 @@ class Prompt:
     response: dict[str, Any] | None = None  # of version 2
     message: int = 0  # of version 2: the event that it is, 0 while that is not known
     past: bool = False  # of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
-    ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
     idle: bool = False  # the session's state was told to be so since the last message of a person
-    found: dict[str, Any] | None = None  # its end, in the session's events; what says so may be still on its way
-    outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase, sight or outcome
+    end: _KnownEnd | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # wakes who waits for another phase or sight, or for the end
 
     @property
-    def known(self) -> dict[str, Any] | None:
-        """The end of its turn, as far as it is known."""
-        return next((end for end in (self.outcome, self.ending, self.found) if end is not None), None)
+    def is_told(self) -> bool:
+        return self.end is not None and self.end.how == "told"
+
+    @property
+    def is_unannounced(self) -> bool:
+        """Whether its end is not known, or was only found."""
+        return self.end is None or self.end.how == "found"
 
 
 @dataclass(eq=False)
@@ -145,8 +159,8 @@ class Prompts:
             for prompt in queue:
                 if prompt.phase == "begun" or prompt is queue[0]:
                     prompt.idle = True
-                    if prompt.ending is not None:
-                        self._tell(prompt, prompt.ending)
+                    if prompt.end is not None and prompt.end.how == "announced":
+                        self._tell(prompt, prompt.end.ended)
 
     def ended(self, ended: dict[str, Any]) -> bool:
         """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
@@ -160,8 +174,8 @@ class Prompts:
         # In version 2 the session's state may follow, unless the prompt never began.
         if self._version == 1 or prompt.idle or (("error" in ended or ended.get("began") is False) and prompt.phase != "begun"):
             self._tell(prompt, ended)
-        else:
-            prompt.ending = ended
+        elif not prompt.is_told:
+            prompt.end = _KnownEnd(ended, "announced")
         return True
 
     def fail_all(self, error: BaseException) -> None:
@@ -171,7 +185,7 @@ class Prompts:
     def fail_of(self, session_id: str, error: BaseException) -> None:
         """The session is not there any more: what is known of how a turn ended counts."""
         for prompt in list(self._order.get(session_id, [])):
-            if prompt.known is None:
+            if prompt.end is None:
                 self._finish(prompt, error)
         self._see(session_id, "deleted")
 
@@ -249,8 +263,8 @@ class Prompts:
         except (ConnectionLostError, NotConnectedError):
             pass  # the next connection does it
 
-    def _tell(self, prompt: Prompt, outcome: dict[str, Any]) -> None:
-        prompt.outcome = outcome
+    def _tell(self, prompt: Prompt, ended: dict[str, Any]) -> None:
+        prompt.end = _KnownEnd(ended, "told")
         self._leave(prompt)
         prompt.changed.set()
 
@@ -433,39 +447,39 @@ class Prompts:
                     await wire.closed.wait()  # with the next connection the gateway can be asked
                 except RpcError as e:
                     # What is refused without a reason need not be so for good.
-                    if prompt.outcome is not None or prompt.ending is not None or ((e.passes or _is_bare(e)) and await backoff.next()):
+                    if not prompt.is_unannounced or ((e.passes or _is_bare(e)) and await backoff.next()):
                         continue
-                    if prompt.found is None:
+                    if prompt.end is None:
                         raise
-                    return prompt.found
+                    return prompt.end.ended
             prompt.sent.clear()
             backoff.reset()
 
     async def _look(self, prompt: Prompt, wire: Wire, backoff: Backoff) -> dict[str, Any] | None:
         received = False  # the session had it before the state was asked for, which then knows of it
         while True:
-            if prompt.outcome is None and prompt.ending is None and (prompt.found is None or prompt.sight == "all"):
+            if prompt.end is None or (prompt.end.how == "found" and prompt.sight == "all"):
                 if prompt.sight == "anew":
                     prompt.sight = "all"
                 # The state first: a turn that ends behind it is told of.
                 state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
-                begun, ended, seq, expired = await self._find(prompt, wire)
+                begun, ended, seq, over, expired = await self._find(prompt, wire)
                 backoff.reset()
                 if begun and self._version == 2:
                     prompt.message = begun
                     self._begin(prompt, f"sa.{begun}")
                     prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
-                prompt.found = ended
-                if prompt.outcome is None and prompt.ending is None:
+                if prompt.is_unannounced:
+                    prompt.end = None if ended is None else _KnownEnd(ended, "found")
                     after = self._host._after(prompt.session_id)
                     if ended is not None and (after is None or seq <= after):
                         return ended
-                    active = state in ("running", "waiting")  # then a prompt may wait, and is no event yet
+                    active = state in ("running", "waiting") and not over  # then a prompt may wait, and is no event yet
                     if begun is None and ended is None:
                         # Sent behind another prompt it could not be cancelled any more without that.
                         return {"result": {"stopReason": "cancelled"}} if not active and prompt.cancels and self._sent_behind(prompt) else None
                     if ended is None and not active:
-                        if received:
+                        if received or over:
                             raise expired or _interrupted()
                         received = True  # an earlier connection may have brought it just now
                         continue
@@ -479,24 +493,23 @@ class Prompts:
 
     async def _outcome(self, prompt: Prompt) -> dict[str, Any] | None:
         """The prompt's end, when it is told; None when it may not be, so that the gateway is to be asked."""
-        while prompt.outcome is None and prompt.phase != "over" and prompt.sight == "all":
+        while not prompt.is_told and prompt.phase != "over" and prompt.sight == "all":
             prompt.changed.clear()
             await prompt.changed.wait()
-        if prompt.outcome is not None:
-            return prompt.outcome
-        if prompt.phase == "over":
+        if prompt.phase == "over" and not prompt.is_told:
             raise _interrupted()  # the turn knows more: it has failed
-        if prompt.known is not None:
-            return prompt.known  # what comes behind it is history, or not told
+        if prompt.end is not None:
+            return prompt.end.ended  # where it is not told, what comes behind it is history, or is not told either
         if prompt.sight == "left":
             raise NotConnectedError(f"the client was detached from the session {prompt.session_id}: how its turn ends is not told here")
         if prompt.sight == "deleted":
             raise RpcError(NOT_FOUND, f"the session {prompt.session_id} was deleted: how its turn ended is not told any more", None)
         return None
 
-    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, RpcError | None]:
-        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
+    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int, bool, RpcError | None]:
+        """Looks for the prompt, and its end, in the session's events: the event that it is, 0 when that is no longer kept, the end, the event of that, whether the turn was lost with its gateway, as the next one or a prompt behind it says, and why the end may be among those that are no longer kept. Fails when the prompt may be."""
         begun: int | None = None
+        over = False
         expired: RpcError | None = None
         after = prompt.start_after
         while True:
@@ -512,17 +525,22 @@ class Prompts:
                 after = event["seq"]
                 message: Any = event.get("message") or {}
                 params = message.get("params") or {}
-                if message.get("method") == "session/prompt" and meta_of(params).get("promptId") == prompt.id:
-                    begun = after
-                if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
-                    return begun, params, after, None
+                if message.get("method") == "session/prompt":
+                    own = meta_of(params).get("promptId") == prompt.id
+                    over = begun is not None and not own
+                    begun = after if own else begun
+                if message.get("method") == TURN_ENDED:
+                    if params.get("promptId") == prompt.id:
+                        return begun, params, after, False, None
+                    # As a gateway says that does not know whose it was.
+                    over = over or (begun is not None and params.get("promptId") is None and began(params))
             if page.get("hasMore"):
                 continue
             if expired is None or begun is not None:
-                return begun, None, after, None
+                return begun, None, after, over, None
             if not prompt.heard and prompt.response is None:
                 raise expired
-            return 0, None, after, expired  # it had begun before, and is one of those
+            return 0, None, after, False, expired  # it had begun before, and is one of those
 
 
 def began(ended: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from ._backoff import Backoff, Retry
 from ._position import Position
@@ -98,6 +99,7 @@ class SandboxAgent:
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, _Attached] = {}
         self._prompts = Prompts(acp_version, self)
+        self._settings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session, while something is set
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asks = Asks(self._spawn)
         self._updates: list[UpdateListener] = []
@@ -391,6 +393,12 @@ class SandboxAgent:
             except RpcError as e:
                 if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
                     raise
+
+    async def _set(self, method: str, params: dict[str, Any]) -> Any:
+        """Sets something of a session, behind what was set before: the last one counts, also where a connection breaks in between."""
+        lock = self._settings.setdefault(params["sessionId"], asyncio.Lock())
+        async with lock:
+            return await self._request(method, params, repeat=True)
 
     async def request(self, method: str, params: Any) -> Any:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""

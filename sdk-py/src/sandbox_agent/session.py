@@ -60,7 +60,7 @@ class Session:
         if self._client.acp_version == 2:
             await self.set_config_option(self._mode_option(), mode_id)
         else:
-            await self._client.request("session/set_mode", {"sessionId": self.id, "modeId": mode_id})
+            await self._client._set("session/set_mode", {"sessionId": self.id, "modeId": mode_id})
 
     def _mode_option(self) -> str:
         for option in self.config_options:
@@ -70,7 +70,7 @@ class Session:
 
     async def set_config_option(self, config_id: str, value: str) -> dict[str, Any]:
         kind = {"type": "id"} if self._client.acp_version == 2 else {}
-        result: dict[str, Any] = await self._client.request("session/set_config_option", {"sessionId": self.id, "configId": config_id, **kind, "value": value})
+        result: dict[str, Any] = await self._client._set("session/set_config_option", {"sessionId": self.id, "configId": config_id, **kind, "value": value})
         return result
 
     def on_update(self, listener: Callable[[SessionUpdate], None]) -> Callable[[], None]:

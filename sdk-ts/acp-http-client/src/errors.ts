@@ -41,6 +41,9 @@ export class ProblemError extends Error {
 /** How long the reason of a refusal is waited for. */
 const bodyMs = 10_000;
 
+/** Whether it is a web page, with which something before the server has answered, such as a proxy that wants a login: the server has heard of nothing. */
+export const isPage = (response: Response) => /^text\/html\b/i.test(response.headers.get("Content-Type") ?? "");
+
 function problemOf(status: number, statusText: string, text: string): Problem {
   try {
     const doc: unknown = JSON.parse(text);

@@ -1,6 +1,6 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff, follow, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
-import { ProblemError, reasonOf, type LossReason } from "./errors.js";
+import { isPage, ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 import { EventDecoder } from "./sse.js";
@@ -83,7 +83,7 @@ export class EventFeed {
         if (again) headers["Last-Event-ID"] = this.#lastText;
         const response = await ctx.fetch(ctx.url, { method: "GET", headers, signal: attempt.signal, cache: "no-store", redirect: "manual" });
         if (!response.ok) throw await ProblemError.from(response);
-        if (response.body === null) throw new TypeError("the event stream has no body");
+        if (response.body === null || isPage(response)) throw new TypeError("the answer is no event stream");
         refused = false;
         again = true;
         this.#mark(false);

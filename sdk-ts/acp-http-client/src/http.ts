@@ -1,6 +1,6 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
 import { Backoff, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
-import { ProblemError, reasonOf } from "./errors.js";
+import { isPage, ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
 import { deletedSession, Link, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -247,6 +247,7 @@ export class HttpLink extends Link {
         const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
         const refusal = await this.#send(headers, body, async (response) => {
           if (!response.ok) return { error: await ProblemError.from(response), after: response.headers.get("Retry-After") };
+          if (isPage(response)) throw new CutOff("the answer is a web page");
           if (this.#inline && isRequest) await this.#answer(response);
           else await response.body?.cancel();
           return undefined;

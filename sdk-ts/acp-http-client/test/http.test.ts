@@ -1,3 +1,5 @@
+import { createServer, request } from "node:http";
+import type { AddressInfo } from "node:net";
 import { methods, type ClientCapabilities } from "@agentclientprotocol/sdk";
 import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
@@ -170,6 +172,36 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
     expect(questions).toBe(turns);
     await c.stream.close();
     await proxy.stop();
+  });
+
+  test("a web page that something before the server answers with is no answer", async () => {
+    let pages = 0; // that are still answered with
+    const front = createServer((req, res) => {
+      if (pages > 0) {
+        pages--;
+        req.resume();
+        return void res.writeHead(200, { "Content-Type": "text/html; charset=utf-8" }).end("<title>Log in</title>");
+      }
+      const { method, headers, url } = req;
+      const back = request({ port: gateway.port, method, headers, path: url }, (answer) => {
+        res.writeHead(answer.statusCode!, answer.headers).flushHeaders();
+        answer.pipe(res);
+      });
+      for (const broken of [back, res]) broken.on("error", () => {});
+      res.on("close", () => back.destroy());
+      req.pipe(back);
+    });
+    await new Promise<void>((resolve) => front.listen(0, "127.0.0.1", resolve));
+    const c = await connect(`http://127.0.0.1:${(front.address() as AddressInfo).port}/v2/rpc`, { ...options, retry: { firstDelayMs: 1, maxDelayMs: 20, giveUpAfterMs: 1000 } });
+    const session = await c.newSession();
+    pages = 2;
+    expect(await c.prompt(session, "echo on")).toBe("end_turn");
+    pages = Infinity;
+    front.closeAllConnections();
+    await c.stream.closed;
+    expect(c.stream.error).toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
+    front.close();
+    front.closeAllConnections();
   });
 
   test("a network that stays away ends the connection, and says what was open", async () => {

@@ -84,6 +84,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     [PROGRESS]: new Listeners<InstallProgress>(),
   };
   readonly #states = new Listeners<ConnectionState>();
+  readonly #settings = new Map<string, Promise<unknown>>(); // by session: settles when all that was set so far is answered
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
   #live: Connection<V> | undefined;
@@ -266,7 +267,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       let info: SessionInfo | undefined;
       try {
         const result = await this.#reattach(connection, sessionId, a, async () => over((info = await this.#infoOf(connection, sessionId, a.params))?.state));
-        if (result === true) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
+        if (result === undefined) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
         this.#attachedTo(sessionId, metaOf(result));
         if (asked.length > 0) {
           const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
@@ -295,14 +296,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return connection.agent.request<SessionInfo>("_sandboxagent/session/get", withMeta({ sessionId }, { node: metaOf(params).node })).catch((error: unknown) => (passes(error) ? Promise.reject(error) : undefined));
   }
 
-  /** Attaches to a session right behind what came of it, or with the oldest event that is kept; true for one that `isOver`, which that would open again. */
+  /** Attaches to a session right behind what came of it, or with the oldest event that is kept. Undefined, and not attached, where the session `isOver`: that would open it again. */
   async #reattach(connection: Connection<V>, sessionId: string, a: Attached, isOver: () => Promise<boolean>): Promise<unknown> {
     for (;;) {
       const first = a.position.after + 1;
       if (a.opening !== undefined) a.opening = Infinity;
       const after = a.position.goOn(a.opening !== undefined); // before the newest, where that may have come in part
       try {
-        return await this.#patiently(async () => (await isOver()) || connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after })));
+        return await this.#patiently(async () => ((await isOver()) ? undefined : connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after }))));
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
@@ -607,12 +608,26 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Chooses a mode. In version 2 modes are the values of an option, whose id is `configId`. */
   async setSessionMode(sessionId: string, modeId: string, options?: RequestOptions, configId = "mode"): Promise<void> {
-    if (this.acpVersion === 2) await this.#request("session/set_config_option", { sessionId, configId, type: "id", value: modeId }, true, options);
-    else await this.#request("session/set_mode", { sessionId, modeId }, true, options);
+    if (this.acpVersion === 2) await this.#set("session/set_config_option", { sessionId, configId, type: "id", value: modeId }, options);
+    else await this.#set("session/set_mode", { sessionId, modeId }, options);
   }
 
   setSessionConfigOption(params: Acp<V, "SetSessionConfigOptionRequest">, options?: RequestOptions): Promise<Acp<V, "SetSessionConfigOptionResponse">> {
-    return this.#request("session/set_config_option", params, true, options);
+    return this.#set("session/set_config_option", { ...params }, options);
+  }
+
+  /** Sets something of a session, behind what was set before: the last one counts, also where a connection breaks in between. */
+  #set<T>(method: string, params: { sessionId: string } & Record<string, unknown>, options: RequestOptions = {}): Promise<T> {
+    const { sessionId } = params;
+    const before = this.#settings.get(sessionId);
+    const mine = (async () => {
+      if (before) await abortable(before, options.signal);
+      return this.#request<T>(method, params, true, options);
+    })();
+    const all = Promise.allSettled([before, mine]);
+    this.#settings.set(sessionId, all);
+    void all.then(() => this.#settings.get(sessionId) === all && this.#settings.delete(sessionId));
+    return mine;
   }
 
   authenticate(params: Acp<V, "AuthenticateRequest">, options?: RequestOptions): Promise<Acp<V, "AuthenticateResponse">> {
@@ -630,12 +645,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   async setMetadata(sessionId: string, metadata: Record<string, unknown>, options?: RequestOptions): Promise<void> {
-    await this.#request("_sandboxagent/session/set_metadata", { sessionId, metadata }, true, options);
+    await this.#set("_sandboxagent/session/set_metadata", { sessionId, metadata }, options);
   }
 
   /** Gives a session a title, which its agent's own do not replace. Empty is the agent's own again. */
   async setTitle(sessionId: string, title: string, options?: RequestOptions): Promise<void> {
-    await this.#request("_sandboxagent/session/set_metadata", { sessionId, title }, true, options);
+    await this.#set("_sandboxagent/session/set_metadata", { sessionId, title }, options);
   }
 
   getSession(sessionId: string, options?: RequestOptions): ReturnType<Api["session"]> {

@@ -58,6 +58,21 @@ type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
  */
 type Sight = "all" | "anew" | "left" | "deleted";
 
+/**
+ * Whether the gateway has the prompt. "open": it is still to be sent, or may have been lost with its connection. "unclear": the gateway could
+ * not be asked about that: a cancel goes out all the same, what else is behind it waits. "done": it is on its way, or is not to be sent any more.
+ */
+type Delivery = "open" | "unclear" | "done";
+
+/**
+ * The end of a turn other than by the answer to its prompt, and how it is known. "found": in the session's events; what tells it may still be on
+ * its way. "announced": in version 2, where the state that ends the turn may come behind it. "told": with all that came before it.
+ */
+interface KnownEnd {
+  readonly ended: TurnEnded;
+  readonly how: "found" | "announced" | "told";
+}
+
 /** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
 type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
 
@@ -74,10 +89,9 @@ interface Prompt {
   readonly turn: Turn<AcpVersion>;
   phase: Phase;
   sight: Sight;
-  onItsWay?: boolean; // or not to be sent any more; not while it may have been lost with its connection
-  unclear?: boolean; // the gateway could not be asked what became of it: a cancel goes out all the same, what else is behind it waits
-  sent?: Promise<void>; // resolves when it is on its way, or unclear: who has waited looks again
-  onSent?: () => void;
+  delivery: Delivery;
+  delivered: Promise<void>; // resolves with the next change of that: who has waited looks again
+  changeDelivery: () => void;
   gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
@@ -88,11 +102,9 @@ interface Prompt {
   lost?: boolean; // its connection was: on another one its own words come as those of somebody else
   response?: unknown; // of version 2
   past?: boolean; // of version 2: a later prompt's message came, and with it the end of what is the turn's; how it ended may be history
-  ending?: TurnEnded; // told in version 2, where the state that ends the turn comes before it or behind it
   idle?: boolean; // the session's state was told to be so since the last message of a person
-  found?: TurnEnded; // its end, in the session's events; what says so may be still on its way
-  outcome?: TurnEnded; // told on a later connection than it was asked on, in version 2 always
-  tell: () => void; // wakes who waits for another phase, sight or outcome
+  end?: KnownEnd;
+  tell: () => void; // wakes who waits for another phase or sight, or for the end
 }
 
 /**
@@ -101,10 +113,10 @@ interface Prompt {
  * gateway's own notification, which names the prompt, and by the session's state.
  */
 export class Prompts {
-  readonly #one: boolean;
+  readonly #answerEnds: boolean; // the turn, as in version 1
 
   constructor(private readonly version: AcpVersion) {
-    this.#one = version === 1;
+    this.#answerEnds = version === 1;
   }
 
   readonly #open = new Map<string, Prompt>();
@@ -119,13 +131,14 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
-      phase: before ? "waits" : "sent", sight: "all", from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
+      phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
+      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
-    this.#unsent(prompt);
+    setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
     queue.push(prompt);
     this.#order.set(sessionId, queue);
-    void this.#run(prompt, wire, before).finally(() => this.#sent(prompt)).then(
+    void this.#run(prompt, wire, before).finally(() => setDelivery(prompt, "done")).then(
       (end) => this.#finish(prompt, () => prompt.turn.end(end)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
@@ -155,7 +168,7 @@ export class Prompts {
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#one && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+    if (this.#answerEnds && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -163,7 +176,7 @@ export class Prompts {
     else this.#others.delete(prompt.sessionId); // what is held was its own after all
     if (this.version === 2) prompt.response = result;
     this.#begin(prompt);
-    if (this.#one) this.#leaveOrder(prompt);
+    if (this.#answerEnds) this.#leaveOrder(prompt);
   }
 
   /** What is held is the turn's, if it begins with the prompt's message, where that is known. */
@@ -216,15 +229,15 @@ export class Prompts {
   #free(sessionId: string): void {
     this.#others.delete(sessionId);
     const next = this.#queue(sessionId)[0];
-    if (next && this.#one) next.held = [];
+    if (next && this.#answerEnds) next.held = [];
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
   #give(sessionId: string, prompt: Prompt | undefined, update: Acp<AcpVersion, "SessionUpdate">, seq: number): void {
-    if (this.#one && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
+    if (this.#answerEnds && update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true && !prompt?.lost) this.#others.add(sessionId);
     if (!prompt?.gone || seq <= prompt.floor) return;
-    if (this.#one ? !this.#others.has(sessionId) : prompt.phase === "begun") {
-      prompt.heard = this.#one;
+    if (this.#answerEnds ? !this.#others.has(sessionId) : prompt.phase === "begun") {
+      prompt.heard = this.#answerEnds;
       return prompt.turn.push(update);
     }
     // The answer, which says that it has begun, comes right behind its own message.
@@ -246,12 +259,12 @@ export class Prompts {
     for (const prompt of queue) {
       if (prompt.phase !== "begun" && prompt !== queue[0]) continue;
       prompt.idle = true;
-      if (prompt.ending) this.#told(prompt, prompt.ending);
+      if (prompt.end?.how === "announced") this.#told(prompt, prompt.end.ended);
     }
   }
 
-  #told(prompt: Prompt, outcome: TurnEnded): void {
-    prompt.outcome = outcome;
+  #told(prompt: Prompt, ended: TurnEnded): void {
+    prompt.end = { ended, how: "told" };
     this.#leaveOrder(prompt);
     prompt.tell();
   }
@@ -265,8 +278,8 @@ export class Prompts {
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
-    if (this.#one || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
-    else prompt.ending = ended;
+    if (this.#answerEnds || prompt.idle || (ended.began === false || ended.error) && prompt.phase !== "begun") this.#told(prompt, ended);
+    else if (prompt.end?.how !== "told") prompt.end = { ended, how: "announced" };
     return true;
   }
 
@@ -276,7 +289,7 @@ export class Prompts {
 
   /** The session is not there any more: what is known of how a turn ended counts. */
   failOf(sessionId: string, error: Error): void {
-    for (const prompt of this.#queue(sessionId)) if (!(prompt.outcome ?? prompt.ending ?? prompt.found)) this.#finish(prompt, () => prompt.turn.fail(error));
+    for (const prompt of this.#queue(sessionId)) if (!prompt.end) this.#finish(prompt, () => prompt.turn.fail(error));
     this.#see(sessionId, "deleted");
   }
 
@@ -297,10 +310,10 @@ export class Prompts {
     this.#cancels.add(cancel);
     try {
       for (let later = false; ; later = true) {
-        await Promise.all(asked.map((p) => p.unclear || p.sent));
+        await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
         const send = await connected();
         if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
-        if (!asked.every((p) => p.onItsWay || p.unclear)) continue; // they went with a connection, and are sent again
+        if (asked.some((p) => p.delivery === "open")) continue; // they went with a connection, and are sent again
         for (const prompt of asked) {
           prompt.cancels++; // the connection may be lost before it is said to be sent
           prompt.repeat = connected;
@@ -321,8 +334,8 @@ export class Prompts {
   /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
   #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#queue(prompt.sessionId);
-    const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => !p.onItsWay);
-    if (older || prompt.gone) return older?.sent;
+    const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");
+    if (older || prompt.gone) return older?.delivered;
     for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
     return undefined;
   }
@@ -330,31 +343,12 @@ export class Prompts {
   /** Says what is waited for before something is sent that belongs behind the session's prompts of now, but not behind those that wait for others. */
   behind(sessionId: string): () => Promise<void> | undefined {
     const prompts = this.#queue(sessionId).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
-    return () => prompts.find((p) => !p.onItsWay)?.sent;
-  }
-
-  #unsent(prompt: Prompt): void {
-    prompt.onItsWay = prompt.unclear = false;
-    prompt.sent = new Promise((resolve) => (prompt.onSent = resolve));
-  }
-
-  #sent(prompt: Prompt): void {
-    prompt.onItsWay = true;
-    prompt.unclear = false;
-    prompt.onSent!();
-  }
-
-  /** Lets cancels go out. */
-  #unclear(prompt: Prompt): void {
-    const wake = prompt.onSent!;
-    this.#unsent(prompt);
-    prompt.unclear = true;
-    wake();
+    return () => prompts.find((p) => p.delivery !== "done")?.delivered;
   }
 
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
-    this.#sent(prompt);
+    setDelivery(prompt, "done");
     if (!prompt.lost || !prompt.cancels || this.#sentBehind(prompt)) return;
     const queue = this.#queue(prompt.sessionId);
     const behind = queue.indexOf(prompt) + 1;
@@ -382,12 +376,12 @@ export class Prompts {
     };
     for (;;) {
       const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
-        if (!this.#one && error instanceof AcpRpcError && error.code === cancelled) return undefined;
+        if (!this.#answerEnds && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
       if (sent === undefined) return stopped;
       if ("response" in sent) {
-        if (this.#one) return endOf(sent.response as PromptResponse);
+        if (this.#answerEnds) return endOf(sent.response as PromptResponse);
         const end = await Promise.race([this.#outcome(prompt), sent.lost]);
         if (end && end !== "again") return { ...endOf(settle(end)), response: prompt.response };
       }
@@ -395,7 +389,7 @@ export class Prompts {
       if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (found === "cancelled") return endOf({ stopReason: "cancelled" });
       if (found === "resend") continue;
-      if (this.#one) return endOf(settle(found));
+      if (this.#answerEnds) return endOf(settle(found));
       if (found.error?.code === cancelled && prompt.response === undefined) return stopped;
       return { ...endOf(settle(found)), response: prompt.response };
     }
@@ -403,10 +397,10 @@ export class Prompts {
 
   /** The prompt's end, when it is told, and "again" when it may not be; undefined when it ended otherwise. */
   async #outcome(prompt: Prompt): Promise<TurnEnded | "again" | undefined> {
-    while (!prompt.outcome && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
-    if (prompt.outcome || prompt.phase === "over") return prompt.outcome;
-    const end = prompt.ending ?? prompt.found;
-    if (end) return end; // what comes behind it is history, or not told
+    const isTold = () => prompt.end?.how === "told";
+    while (!isTold() && prompt.phase !== "over" && prompt.sight === "all") await new Promise<void>((resolve) => (prompt.tell = resolve));
+    if (prompt.phase === "over" && !isTold()) return undefined;
+    if (prompt.end) return prompt.end.ended; // where it is not told, what comes behind it is history, or is not told either
     if (prompt.sight === "left") throw new NotConnectedError(undefined, `detached from the session ${prompt.sessionId}: its end is not told`);
     if (prompt.sight === "deleted") throw new AcpRpcError(notFound, `the session ${prompt.sessionId} was deleted: its end is not told`);
     return "again";
@@ -415,7 +409,8 @@ export class Prompts {
   /** Finds out, on a later connection or when the session was opened anew, what became of the prompt. */
   async #afterLoss(prompt: Prompt, wire: Wire): Promise<TurnEnded | "resend" | "cancelled"> {
     prompt.lost = true;
-    this.#unsent(prompt);
+    setDelivery(prompt, "open");
+    const isUnannounced = () => prompt.end === undefined || prompt.end.how === "found";
     const patience = wire.patience();
     let failures = 0; // on this connection
     let received = false; // the session had it before the state was asked for, which then knows of it
@@ -423,44 +418,44 @@ export class Prompts {
       await wire.connected();
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
-        if (prompt.outcome || prompt.ending || prompt.found && prompt.sight !== "all") {
-          this.#sent(prompt);
+        if (prompt.end && (prompt.end.how !== "found" || prompt.sight !== "all")) {
+          setDelivery(prompt, "done");
           return this.#outcome(prompt);
         }
         if (prompt.sight === "anew") prompt.sight = "all";
         const state = await wire.state();
         const found = await findPrompt(prompt, wire);
-        if (found.begun && !this.#one) {
+        if (found.begun && !this.#answerEnds) {
           this.#begin(prompt, `sa.${found.begun}`);
           prompt.response ??= { messageId: `sa.${found.begun}` };
         }
         if (found.ended) {
-          prompt.found = found.ended;
-          this.#sent(prompt);
+          if (isUnannounced()) prompt.end = { ended: found.ended, how: "found" };
+          setDelivery(prompt, "done");
           // What the stream has not brought yet it will bring, behind the turn's updates, unless it is history by then.
           if (found.seq > wire.newest()) await Promise.race([this.#outcome(prompt), wire.reached(found.seq)]);
-          return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && !prompt.outcome && !prompt.ending ? found.ended : this.#outcome(prompt);
+          return found.seq <= Math.max(wire.after() ?? Infinity, wire.newest()) && isUnannounced() ? found.ended : this.#outcome(prompt);
         }
-        const active = state === "running" || state === "waiting"; // then a prompt may wait, and is no event yet
+        const active = !found.over && (state === "running" || state === "waiting"); // then a prompt may wait, and is no event yet
         // Sent behind another prompt it could not be cancelled any more without that.
         if (!found.received) return !active && prompt.cancels && this.#sentBehind(prompt) ? "cancelled" as const : "resend" as const;
         if (active) {
           this.#found(prompt);
           return this.#outcome(prompt);
         }
-        if (received) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
+        if (received || found.over) throw found.expired ?? new TurnInterruptedError(prompt.sessionId);
         received = true; // an earlier connection may have brought it just now
         return "again" as const;
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
         if (error instanceof TurnInterruptedError || prompt.phase === "over") throw error;
-        if (isFinal(error) && !prompt.outcome && !prompt.ending) {
-          if (prompt.found) return prompt.found;
+        if (isFinal(error) && isUnannounced()) {
+          if (prompt.end) return prompt.end.ended;
           throw error.status === 404 ? new AcpRpcError(notFound, error.message, error.problem) : error; // as ACP says it
         }
         if (!passes(error)) { // there may never be an answer, as behind a proxy that lets only WebSockets through
-          if (++failures >= maxFailures) this.#sent(prompt);
-          else if (!prompt.onItsWay && !prompt.unclear) this.#unclear(prompt);
+          if (++failures >= maxFailures) setDelivery(prompt, "done");
+          else if (prompt.delivery === "open") setDelivery(prompt, "unclear");
         }
         // The gateway could not be asked, which is no reason to wait for ever: it may not have the prompt.
         return Promise.race([this.#outcome(prompt), lost.then(() => "lost" as const), patience.next().then(() => "again" as const)]);
@@ -468,12 +463,19 @@ export class Prompts {
       if (verdict === undefined) throw new TurnInterruptedError(prompt.sessionId);
       if (verdict === "lost") {
         failures = 0;
-        prompt.unclear = false;
-        if (prompt.onItsWay) this.#unsent(prompt);
+        setDelivery(prompt, "open");
       }
       else if (verdict !== "again") return verdict;
     }
   }
+}
+
+/** Notes whether the gateway has the prompt, and wakes who waits for that. */
+function setDelivery(prompt: Prompt, delivery: Delivery): void {
+  const wake = prompt.changeDelivery;
+  prompt.delivery = delivery;
+  prompt.delivered = new Promise((resolve) => (prompt.changeDelivery = resolve));
+  wake();
 }
 
 /** The event of the session that a prompt's message is, NaN where it is none's or not known. */
@@ -483,9 +485,10 @@ const eventOf = (message: unknown): number => Number(/^sa\.(\d+)$/.exec((message
 const maxFailures = 8;
 
 /** Looks for the prompt, and its end, in the session's events. Fails when it may be among those that are no longer kept. */
-async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
+async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number; /** Its turn was lost with its gateway: the next one says that it is over, or another prompt came behind it. */ over?: boolean; /** Its end may be among the events that are no longer kept. */ expired?: unknown }> {
   let received = false;
   let begun = 0; // the event that it is
+  let over = false;
   let expired: unknown;
   for (let after = from; ; ) {
     let page: EventPage;
@@ -501,17 +504,22 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
-      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) {
-        received = true;
-        begun = event.seq;
+      if (message?.method === "session/prompt") {
+        const own = metaOf(message.params).promptId === id;
+        over = received && !own;
+        if (own) {
+          received = true;
+          begun = event.seq;
+        }
       }
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
         if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
+        over ||= received && ended.promptId === undefined && ended.began !== false; // as a gateway says that does not know whose it was
       }
     }
     if (page.hasMore) continue;
-    if (expired === undefined || received) return { received, begun, seq: 0 };
+    if (expired === undefined || received) return { received, begun, seq: 0, over };
     if (!heard && response === undefined) throw expired;
     return { received: true, begun, seq: 0, expired }; // it had begun before, and is one of those
   }

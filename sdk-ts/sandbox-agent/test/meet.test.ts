@@ -1,5 +1,5 @@
 // What a program loses, or is told wrongly, where two events meet: it opens a session that it has open, its connection breaks, others act meanwhile.
-import { AcpRpcError, SandboxAgentClient, type ProblemError, type Session } from "sandbox-agent";
+import { AcpRpcError, SandboxAgentClient, TurnInterruptedError, type ProblemError, type Session } from "sandbox-agent";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -125,6 +125,30 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     await own.stop();
   });
 
+  test("a turn that was lost with its gateway, and another client's that runs when the client is back", async () => {
+    const own = await Gateway.startWithBoth();
+    {
+      await using c = await cuttable(options, own);
+      const session = await c.client.newSession({ cwd: "/tmp" });
+      const turn = session.prompt("slow");
+      for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+      c.proxy.refusing = true;
+      await own.kill("SIGKILL");
+      await own.restart();
+      await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
+      const theirs = await other.resumeSession({ sessionId: session.id });
+      const asked = new Promise<void>((resolve) => void other.onPermission(() => (resolve(), undefined)));
+      const next = theirs.prompt("permission");
+      await asked;
+      c.proxy.refusing = false;
+      await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
+      await next.cancel();
+      expect((await next).stopReason).toBe("cancelled");
+      expect((await session.prompt("echo on")).text).toBe("on");
+    }
+    await own.stop();
+  });
+
   test.each(["delete", "close", "terminate"] as const)("another client's %s while there is no connection", async (how) => {
     await using c = await cuttable(options);
     await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
@@ -190,6 +214,19 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     });
     for (const end of await Promise.all(turns)) expect(end).toBeInstanceOf(AcpRpcError);
     expect((await other.getSession(session.id)).state).toBe("ended");
+  });
+
+  test("of titles that are given while the connection breaks the last one counts", async () => {
+    await using c = await cuttable(options);
+    const { id } = await c.client.newSession({ cwd: "/tmp" });
+    for (let turns = 0; turns < 12; turns++) {
+      const given = [c.client.setTitle(id, `${turns}, first`)];
+      c.proxy.cut();
+      for (let i = 0; i < turns; i++) await new Promise(setImmediate);
+      given.push(c.client.setTitle(id, `${turns}, second`), c.client.setTitle(id, `${turns}, third`));
+      await Promise.all(given);
+      expect((await c.client.getSession(id)).title).toBe(`${turns}, third`);
+    }
   });
 
   test("the own turns are not told as those of others", async () => {

@@ -1,12 +1,12 @@
 // Whose turn an update is of, and what ends a prompt, when others have prompts in the session too.
 import { Backoff } from "acp-http-client";
 import { expect, test } from "vitest";
-import { NotConnectedError, ProblemError } from "../src/errors.js";
+import { NotConnectedError, ProblemError, TurnInterruptedError } from "../src/errors.js";
 import { Prompts } from "../src/prompts.js";
 import type { Turn } from "../src/turn.js";
 
 /** The prompts of a client of version 1 or 2 in one session, and what came of the one that it sends. */
-function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<void> = async () => {}) {
+function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<unknown[] | void> = async () => {}) {
   const prompts = new Prompts(version);
   let answer!: (result: unknown) => void;
   let lose!: () => void;
@@ -29,7 +29,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<void
       return Promise.race([answered, lost.then(() => ({ lost: true }) as const)]);
     },
     state: async () => "running",
-    events: async () => (await events(), { events: [{ seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } }], hasMore: false } as never),
+    events: async () => ({ events: [{ seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } }, ...((await events()) ?? [])], hasMore: false } as never),
   });
   const said = (text: string) => prompts.update("s", { sessionUpdate: "agent_message_chunk", content: { type: "text", text } });
   const begins = () => prompts.update("s", { sessionUpdate: "user_message_chunk", content: { type: "text", text: "theirs" }, _meta: { "sandboxagent.dev": { prompt: true } } });
@@ -77,6 +77,14 @@ test.each(([1, 2] as const).flatMap((version) => (["detached", "deleted"] as con
   await new Promise((resolve) => setImmediate(resolve)); // what was found is taken
   prompts[what]("s");
   await ended;
+});
+
+test.each([1, 2] as const)("version %i: a turn whose end names no prompt was lost with its gateway, though the session works: another one is about to begin", async (version) => {
+  const ended = { method: "_sandboxagent/session/turn_ended", params: { sessionId: "s", error: { code: -32603, message: "the gateway was ended" }, began: true } };
+  const { send, lose } = client(version, false, async () => [{ seq: 2, message: ended }]);
+  const turn = send();
+  lose();
+  await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
 });
 
 test("version 2: nor one that has begun", async () => {
