@@ -154,6 +154,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	go func() { served <- shown.Serve(srv, ln) }()
 	announce(cfg, ln.Addr(), log, std.err)
 	defer cmdline.GiveBack()()
+	defer cmdline.FitProcessors()()
 
 	ended, err := cmdline.Await(ctx, served, signals, log)
 	defer ended()

@@ -206,6 +206,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	}
 	defer cmdline.NoticeSleep()()
 	defer cmdline.GiveBack()()
+	defer cmdline.FitProcessors()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
 	temp := "" // of a hub without a folder of its own
 	if cfg.nats == "" {

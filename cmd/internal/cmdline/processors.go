@@ -1,0 +1,146 @@
+package cmdline
+
+import (
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	lookAtOne = 50 * time.Millisecond  // between two looks whether one processor is too few
+	lookAtAll = 250 * time.Millisecond // and whether one would do
+	idleFor   = time.Second            // until all are used again, for what comes next
+	nothing   = 0.001                  // of a processor's time: who takes less does nothing
+	fits      = 0.7                    // who takes less has room on one
+	tooMuch   = 0.9                    // who takes more has not
+	tooLong   = 200 * time.Microsecond
+	holdFirst = 2 * time.Second // all processors are kept when one was too few
+	holdMost  = time.Minute     // and when that is so time and again
+)
+
+// FitProcessors has the Go runtime use one processor while one is enough for what the program does, until end is
+// called. With more, a goroutine that wakes another one wakes a processor, too. Who sets GOMAXPROCS keeps it.
+func FitProcessors() (end func()) {
+	if runtime.GOMAXPROCS(0) == 1 || os.Getenv("GOMAXPROCS") != "" || used() == 0 {
+		return func() {}
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		var f fit
+		w := newWaits()
+		f.look(time.Now(), used(), 0)
+		look := time.NewTimer(lookAtAll)
+		defer look.Stop()
+		for {
+			select {
+			case now := <-look.C:
+				was := f.one
+				look.Reset(f.look(now, used(), w.mean()))
+				setProcessors(was, f.one)
+			case <-stop:
+				setProcessors(f.one, false)
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
+}
+
+func setProcessors(was, one bool) {
+	switch {
+	case one && !was:
+		runtime.GOMAXPROCS(1)
+	case was && !one:
+		runtime.SetDefaultGOMAXPROCS() // as many as the machine, or the container, has now
+	}
+}
+
+// fit knows whether one processor is enough. When there is nothing to do it is all of them again: what comes next may
+// be much, and until it comes nobody has to look for it.
+type fit struct {
+	one   bool
+	since time.Time     // it is one, or all
+	until time.Time     // all are kept
+	hold  time.Duration // how long they are kept, after one was too few the last time
+
+	seen moment // at the last look
+	busy moment // when it was last found that there is something to do
+}
+
+// moment is how much of the processors was used until then.
+type moment struct {
+	at   time.Time
+	used time.Duration
+}
+
+// share is how much of one processor's time was used in between.
+func (m moment) share(next moment) float64 {
+	return float64(next.used-m.used) / float64(max(next.at.Sub(m.at), 1))
+}
+
+// look decides, when so much of the processors was used in all and goroutines waited so long for one, and says
+// when to look again.
+func (f *fit) look(now time.Time, used, wait time.Duration) time.Duration {
+	next := moment{now, used}
+	share := f.seen.share(next)
+	f.seen = next
+	if f.one {
+		switch idle := next.at.Sub(f.busy.at) >= idleFor && f.busy.share(next) < nothing; {
+		case share >= tooMuch || wait >= tooLong:
+			if now.Sub(f.since) > 2*f.hold {
+				f.hold = 0 // it was enough for a while
+			}
+			f.hold = min(max(2*f.hold, holdFirst), holdMost)
+			f.one, f.since, f.until = false, now, now.Add(f.hold)
+		case idle:
+			f.one, f.since = false, now
+		case next.at.Sub(f.busy.at) >= idleFor:
+			f.busy = next
+		}
+	} else if share >= nothing && share < fits && wait < tooLong && !now.Before(f.until) {
+		f.one, f.since, f.busy = true, now, next
+	}
+	if f.one {
+		return lookAtOne
+	}
+	return lookAtAll
+}
+
+// waits are how long goroutines wait for a processor: the runtime notes some of them.
+type waits struct {
+	sample []metrics.Sample
+	counts []uint64 // until the last mean
+}
+
+const fewWaits = 4 // which tell nothing
+
+func newWaits() *waits {
+	w := &waits{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+	w.counts = append(w.counts, w.read().Counts...)
+	return w
+}
+
+func (w *waits) read() *metrics.Float64Histogram {
+	metrics.Read(w.sample)
+	return w.sample[0].Value.Float64Histogram()
+}
+
+// mean returns the mean since the last one that was known, and 0 while too few are noted.
+func (w *waits) mean() time.Duration {
+	h := w.read()
+	n, seconds := uint64(0), 0.0
+	for i, count := range h.Counts {
+		n += count - w.counts[i]
+		seconds += float64(count-w.counts[i]) * max(h.Buckets[i], 0) // the first begins below all
+	}
+	if n < fewWaits {
+		return 0
+	}
+	copy(w.counts, h.Counts)
+	return time.Duration(seconds / float64(n) * float64(time.Second))
+}
