@@ -1,8 +1,8 @@
 package runtime
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -100,18 +100,19 @@ func (c *Client) setMetadata(q *viewer.Request, m *acp.Message, s *session.Sessi
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.title must be a text; an empty one is the agent's own title"))
 		return
 	}
-	own, name := bytes.Clone(meta), rawjson.MemberString(m.Params(), "title")
 	went := s.Went()
-	c.r.tasks.Go(func() {
-		var err error
-		if noted {
-			err = s.SetMetadata(own)
-		}
-		if err == nil && named {
-			err = s.SetTitle(name)
-		}
-		finish(q)(went, err)
-	})
+	answer := func(err error) { finish(q)(went, s.Unwritten(err)) }
+	if !noted {
+		s.Rename(rawjson.MemberString(m.Params(), "title"), answer)
+		return
+	}
+	if !named {
+		s.SetMetadata(meta, answer)
+		return
+	}
+	var unkept error
+	s.SetMetadata(meta, func(err error) { unkept = err })
+	s.Rename(rawjson.MemberString(m.Params(), "title"), func(err error) { answer(errors.Join(unkept, err)) }) // told behind the other
 }
 
 func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -198,6 +199,27 @@ func TestNewSession_TitleHolds(t *testing.T) {
 	before, _ := tc.until(id)
 	if info, _ := r.Session(named); info.Title != "better" || len(before) != 1 {
 		t.Errorf("renamed to %q, told %d times", info.Title, len(before))
+	}
+}
+
+// What a client sets without waiting for the answers is set in that order.
+func TestSetMetadata_TheLastOneCounts(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	var ids []acp.ID
+	for n := range 60 {
+		member := []string{fmt.Sprintf(`"title":"title %d"`, n), fmt.Sprintf(`"metadata":{"n":%d}`, n)}[n%2]
+		ids = append(ids, tc.request("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`",`+member+`}`))
+	}
+	for _, id := range ids { // answered in that order, too
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Fatal(res.Err())
+		}
+	}
+	if info, err := r.Session(s); err != nil || info.Title != "title 58" || string(info.Metadata) != `{"n":59}` {
+		t.Errorf("%q, %s, %v", info.Title, info.Metadata, err)
 	}
 }
 

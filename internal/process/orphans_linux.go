@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -106,17 +107,27 @@ func forget(pid int) {
 // until none is found, and reaps those that became our children. It returns when
 // they hold nothing any more: until then their files, locks and ports are taken.
 func killMarked(mark string) {
-	for range 20 {
+	var before []int // on their way to their end when it began: those that begin later are not waited for
+	for round := range 20 {
 		pids, ending := marked(mark)
-		if len(pids)+len(ending) == 0 {
-			return
+		if round == 0 {
+			before = ending
 		}
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		for _, pid := range append(pids, ending...) {
+		for _, pid := range pids {
 			awaitEnd(pid)
 		}
+		if len(pids) == 0 {
+			break
+		}
+	}
+	for n := 0; len(before) > 0 && n < endLooks; n++ {
+		if n > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		before = slices.DeleteFunc(before, hasEnded)
 	}
 }
 
@@ -129,26 +140,26 @@ func folderID(path string) string {
 	return fmt.Sprintf("%x:%x", st.Dev, st.Ino)
 }
 
+const endLooks = 300 // at who is about to end, a millisecond apart: a gigabyte of memory takes most of it
+
 // awaitEnd waits briefly for the end of a process that was killed, and reaps it if it is
 // an orphan that became our child.
 func awaitEnd(pid int) {
 	children.Lock()
 	ours := children.pids[pid] // its own waiter reaps it
 	children.Unlock()
-	for range 50 {
-		if !ours {
-			if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
-				return
-			} else if err == nil {
-				time.Sleep(time.Millisecond)
-				continue
-			}
-		}
-		if f := stat(pid, nil); f == nil || ended(f) {
-			return
-		}
+	for n := 0; n < endLooks && !hasEnded(pid); n++ {
 		time.Sleep(time.Millisecond) // the end of somebody else's child cannot be waited for
 	}
+	if !ours {
+		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	}
+}
+
+// hasEnded reports whether a process holds nothing any more, or is gone.
+func hasEnded(pid int) bool {
+	f := stat(pid, nil)
+	return f == nil || ended(f)
 }
 
 // marked returns the live processes whose environment holds mark, and those that are on

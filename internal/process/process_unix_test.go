@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -178,31 +177,6 @@ func TestStop_EndsDescendantsInOtherSessions(t *testing.T) {
 	p.Stop(DefaultLadder)
 	if alive(pid) {
 		t.Errorf("process %d is left", pid)
-	}
-}
-
-// What a process and its children held is free when it is done: who starts the next one
-// finds no lock and no port taken.
-func TestDone_NothingIsHeld(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	lock, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lock.Close() }()
-	t.Setenv("TEST_LOCK", path)
-	for range 5 {
-		p, out := start(t, "heirs")
-		if _, err := out.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		p.Stop(Ladder{})
-		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-			t.Fatalf("a child holds its lock after the end: %v", err)
-		}
-		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

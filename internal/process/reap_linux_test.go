@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -96,6 +97,31 @@ func TestStopGuard_Suspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	StopGuard()
+}
+
+// What a process and its children held is free when it is done: who starts the next one
+// finds no lock and no port taken.
+func TestDone_NothingIsHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	lock, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	t.Setenv("TEST_LOCK", path)
+	for range 5 {
+		p, out := start(t, "heirs")
+		if _, err := out.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		p.Stop(Ladder{})
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			t.Fatalf("a child holds its lock after the end: %v", err)
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A process that has no environment is not taken for one that is about to end, and is not waited for.

@@ -228,7 +228,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			return func(rec *record) { rec.Setup = was }
 		})
 		if err != nil {
-			return nil, s.unwritten(err)
+			return nil, s.Unwritten(err)
 		}
 	}
 	if c.title != "" {
@@ -305,7 +305,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if !serves {
 		s.mu.Unlock()
 		_ = s.save()
-		return nil, s.unwritten(<-kept)
+		return nil, s.Unwritten(<-kept)
 	}
 	opened := make(chan error, 1)
 	s.handleLocked(event{kind: changed, req: &waiter{
@@ -377,7 +377,7 @@ func (rec *record) noteTitle(title string) {
 func (s *Session) SetTitle(title string) error {
 	told := make(chan error, 1)
 	s.Rename(title, func(err error) { told <- err })
-	return s.unwritten(<-told)
+	return s.Unwritten(<-told)
 }
 
 // tell shows an update of the gateway's own to everybody, now and later.

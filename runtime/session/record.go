@@ -242,8 +242,8 @@ func (s *Session) save() error {
 	return err
 }
 
-// unwritten is an error of save for clients, nil for none.
-func (s *Session) unwritten(err error) error {
+// Unwritten is an error of save for clients, nil for none.
+func (s *Session) Unwritten(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -290,12 +290,12 @@ func (s *Session) change(change func(rec *record)) {
 	_ = s.save()
 }
 
-// SetMetadata keeps what a client wants to be kept of the session.
-func (s *Session) SetMetadata(raw json.RawMessage) error {
-	raw = bytes.Clone(raw)
-	return s.unwritten(s.edit(func(rec *record) func(*record) {
-		was := rec.Metadata
-		rec.Metadata = raw
-		return func(rec *record) { rec.Metadata = was }
-	}))
+// SetMetadata keeps what a client wants to be kept of the session, and tells who called when it is on the disk. It does not wait.
+func (s *Session) SetMetadata(raw json.RawMessage, told func(err error)) {
+	s.mu.Lock()
+	was := s.rec.Metadata
+	s.rec.Metadata = bytes.Clone(raw)
+	s.editedLocked(edit{undo: func(rec *record) { rec.Metadata = was }, told: told})
+	s.mu.Unlock()
+	s.saveSoon()
 }

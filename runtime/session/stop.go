@@ -121,7 +121,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 
 // persist writes down what is known of the session.
 func (s *Session) persist(durably bool) error {
-	err := s.unwritten(s.noteEnd())
+	err := s.Unwritten(s.noteEnd())
 	l := s.openedLog()
 	switch {
 	case l == nil: // nobody has opened it: it has nothing new

@@ -16,7 +16,7 @@ type Feed struct {
 	session Session // nil for the connection's own log
 	log     *journal.Log
 	replay  uint64 // entries up to here are history; set before it is shared
-	since   uint64 // responses up to here were an earlier feed's; set before it is shared
+	since   uint64 // responses up to here are not this feed's to give; set before it is shared
 	stateAt uint64 // where a client of version 2 is told the session's state; set before it is shared
 
 	carrier atomic.Pointer[Stream] // nil without a stream; set with client.mu held
@@ -131,13 +131,11 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 		return true // nobody is told any more
 	}
 	old := c.feedLocked(s)
-	f.since = f.log.Appended()
-	if old != nil && f.log.Held() {
-		f.since = f.log.Last() // those behind it nobody was given
-	}
 	if old == nil {
+		f.since = f.log.Appended()
 		c.feeds = append(c.feeds, f)
 	} else {
+		f.since = max(old.since, old.pos) // those behind it the new one gives in their places
 		old.unwatch()
 		c.feeds[slices.Index(c.feeds, old)] = f
 	}
@@ -145,7 +143,7 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 	c.mu.Unlock()
 	if old != nil {
 		s.Leave(old)
-		c.deliverResponses(old, f.since)
+		c.deliverResponses(old, after) // but those that it begins behind
 	}
 	return true
 }

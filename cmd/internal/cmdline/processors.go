@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"time"
 )
 
@@ -11,7 +12,7 @@ const (
 	lookAtOne = 50 * time.Millisecond  // between two looks whether one processor is too few
 	lookAtAll = 250 * time.Millisecond // and whether one would do
 	idleFor   = time.Second            // until all are used again, for what comes next
-	nothing   = 0.001                  // of a processor's time: who takes less does nothing
+	nothing   = 0.002                  // of a processor's time: who takes less does nothing
 	fits      = 0.7                    // who takes less has room on one
 	tooMuch   = 0.9                    // who takes more has not
 	tooLong   = 200 * time.Microsecond
@@ -28,22 +29,7 @@ func FitProcessors() (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		var f fit
-		w := newWaits()
-		f.look(time.Now(), used(), 0)
-		look := time.NewTimer(lookAtAll)
-		defer look.Stop()
-		for {
-			select {
-			case now := <-look.C:
-				was := f.one
-				look.Reset(f.look(now, used(), w.mean()))
-				setProcessors(was, f.one)
-			case <-stop:
-				setProcessors(f.one, false)
-				return
-			}
-		}
+		fitProcessors(stop, used, new(waits).mean, useProcessors)
 	}()
 	return func() {
 		close(stop)
@@ -51,17 +37,36 @@ func FitProcessors() (end func()) {
 	}
 }
 
-func setProcessors(was, one bool) {
-	switch {
-	case one && !was:
+func useProcessors(one bool) {
+	if one {
 		runtime.GOMAXPROCS(1)
-	case was && !one:
+	} else {
 		runtime.SetDefaultGOMAXPROCS() // as many as the machine, or the container, has now
 	}
 }
 
+// fitProcessors calls set whenever one processor is enough, or is not any more; at the end it is not.
+func fitProcessors(stop <-chan struct{}, used, wait func() time.Duration, set func(one bool)) {
+	var f fit
+	f.look(time.Now(), used(), wait())
+	look := time.NewTimer(lookAtAll)
+	defer look.Stop()
+	for going := true; going; {
+		was := f.one
+		select {
+		case <-look.C:
+			look.Reset(f.look(time.Now(), used(), wait())) // not the time at which it was to look
+		case <-stop:
+			f.one, going = false, false
+		}
+		if f.one != was {
+			set(f.one)
+		}
+	}
+}
+
 // fit knows whether one processor is enough. When there is nothing to do it is all of them again: what comes next may
-// be much, and until it comes nobody has to look for it.
+// be much.
 type fit struct {
 	one   bool
 	since time.Time     // it is one, or all
@@ -90,16 +95,16 @@ func (f *fit) look(now time.Time, used, wait time.Duration) time.Duration {
 	share := f.seen.share(next)
 	f.seen = next
 	if f.one {
-		switch idle := next.at.Sub(f.busy.at) >= idleFor && f.busy.share(next) < nothing; {
+		switch long := now.Sub(f.busy.at) >= idleFor; {
 		case share >= tooMuch || wait >= tooLong:
 			if now.Sub(f.since) > 2*f.hold {
 				f.hold = 0 // it was enough for a while
 			}
 			f.hold = min(max(2*f.hold, holdFirst), holdMost)
 			f.one, f.since, f.until = false, now, now.Add(f.hold)
-		case idle:
+		case long && f.busy.share(next) < nothing:
 			f.one, f.since = false, now
-		case next.at.Sub(f.busy.at) >= idleFor:
+		case long:
 			f.busy = next
 		}
 	} else if share >= nothing && share < fits && wait < tooLong && !now.Before(f.until) {
@@ -111,36 +116,33 @@ func (f *fit) look(now time.Time, used, wait time.Duration) time.Duration {
 	return lookAtAll
 }
 
-// waits are how long goroutines wait for a processor: the runtime notes some of them.
+// waits are how long goroutines wait for a processor: the runtime notes one in eight.
 type waits struct {
 	sample []metrics.Sample
-	counts []uint64 // until the last mean
+	counts []uint64 // at the last look
 }
 
-const fewWaits = 4 // which tell nothing
+// fewWaits tell nothing: with so few, it is the time that was used which tells.
+const fewWaits = 4
 
-func newWaits() *waits {
-	w := &waits{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
-	w.counts = append(w.counts, w.read().Counts...)
-	return w
-}
-
-func (w *waits) read() *metrics.Float64Histogram {
-	metrics.Read(w.sample)
-	return w.sample[0].Value.Float64Histogram()
-}
-
-// mean returns the mean since the last one that was known, and 0 while too few are noted.
+// mean returns the mean since it was last called.
 func (w *waits) mean() time.Duration {
-	h := w.read()
+	if w.sample == nil {
+		w.sample = []metrics.Sample{{Name: "/sched/latencies:seconds"}}
+	}
+	metrics.Read(w.sample)
+	h := w.sample[0].Value.Float64Histogram()
+	if w.counts == nil {
+		w.counts = slices.Clone(h.Counts)
+	}
 	n, seconds := uint64(0), 0.0
 	for i, count := range h.Counts {
 		n += count - w.counts[i]
 		seconds += float64(count-w.counts[i]) * max(h.Buckets[i], 0) // the first begins below all
 	}
+	copy(w.counts, h.Counts)
 	if n < fewWaits {
 		return 0
 	}
-	copy(w.counts, h.Counts)
 	return time.Duration(seconds / float64(n) * float64(time.Second))
 }

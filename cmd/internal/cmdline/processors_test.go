@@ -2,8 +2,10 @@ package cmdline
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -55,7 +57,7 @@ func TestFit(t *testing.T) {
 // Goroutines that wait for each other are seen to wait when there is one processor for them.
 func TestWaits(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	w := newWaits()
+	var w waits
 	if got := w.mean(); got != 0 {
 		t.Errorf("nobody waited, and did so for %v", got)
 	}
@@ -79,10 +81,50 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestFitProcessors_EndsWithAll(t *testing.T) {
+// What is used between two looks is one number for each, in order; the last one goes on.
+func TestFitProcessors(t *testing.T) {
+	for name, c := range map[string]struct {
+		shares []float64 // of a processor, in each 50 milliseconds
+		want   []bool    // what is set; at the end it is all
+	}{
+		"idle":         {[]float64{0}, nil},
+		"busy":         {[]float64{2}, nil},
+		"some":         {[]float64{0.1}, []bool{true, false}},
+		"much at once": {append(slices.Repeat([]float64{0.1}, 20), 2), []bool{true, false}},
+		"a pause":      {append(slices.Repeat([]float64{0.1}, 20), 0), []bool{true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun, stop := time.Now(), make(chan struct{})
+				used := func() (sum time.Duration) {
+					for n := range int(time.Since(begun) / lookAtOne) {
+						sum += time.Duration(c.shares[min(n, len(c.shares)-1)] * float64(lookAtOne))
+					}
+					return sum
+				}
+				var got []bool
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					fitProcessors(stop, used, func() time.Duration { return 0 }, func(one bool) { got = append(got, one) })
+				}()
+				time.Sleep(10 * time.Second)
+				close(stop)
+				<-ended
+				if !slices.Equal(got, c.want) {
+					t.Errorf("set to one: %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestUseProcessors(t *testing.T) {
 	was := runtime.GOMAXPROCS(0)
-	FitProcessors()()
-	if now := runtime.GOMAXPROCS(0); now != was {
-		t.Errorf("%d processors, want %d", now, was)
+	useProcessors(true)
+	one := runtime.GOMAXPROCS(0)
+	useProcessors(false)
+	if all := runtime.GOMAXPROCS(0); one != 1 || all != was {
+		t.Errorf("%d and %d processors, want 1 and %d", one, all, was)
 	}
 }
