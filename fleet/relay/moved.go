@@ -229,13 +229,14 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 }
 
 // passed returns the event behind which a session goes on at another node, to which the events up
-// to last went. A client may have been given more of them, which were lost. Of the end of a turn it may have been given the
-// state alone: then all of that comes again.
+// to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
+// state alone, with the newest event: then all of that comes again.
 func (s *session) passed(last uint64) uint64 {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	s.seen, s.told, s.idle, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.ended, last)
-	if s.seen > 0 && s.idle == s.seen && s.ended < s.seen {
+	again := s.seen <= last && s.idle == s.seen && s.idle > s.begun && s.begun > s.ended
+	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
+	if again {
 		return s.seen - 1
 	}
 	return s.seen
