@@ -355,7 +355,8 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be
-// sent it again when it comes back: it is left. Lost says that the session went on without it, and knows nothing of a turn that went on there.
+// sent it again when it comes back: it is left. Lost says that the session went on without it, and knows nothing of what goes on there, also when
+// it is back: what it still answers comes too late.
 func (l *line) forsake(s *session, lost bool) {
 	c := l.c
 	c.mu.Lock()
@@ -363,7 +364,7 @@ func (l *line) forsake(s *session, lost bool) {
 	var asks []int64
 	away := l.away.Load() || l.ended
 	for id, open := range l.calls {
-		if away && open.session == s.id {
+		if open.session == s.id && (away || lost && !open.own) {
 			calls = append(calls, open)
 			delete(l.calls, id)
 		}
@@ -391,7 +392,7 @@ func (l *line) forsake(s *session, lost bool) {
 	}
 	switch {
 	case ended:
-	case len(calls) > 0:
+	case away && len(calls) > 0:
 		l.end(errors.New("it was away, and a session of it went to another node"))
 	default:
 		m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
