@@ -53,6 +53,16 @@ func TestTurn_OfVersionTwo(t *testing.T) {
 			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"ended"}`)
 			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[{"seq":5,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"cancelled"}}}}],"hasMore":false}`)
 		}, []string{online, "s is idle cancelled", "mine ended "}},
+		"it begins anew, and another one runs": {func(w *world, _ *editor) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.answers(two.takes("session/resume"), `{}`)
+			two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"running"}`)
+			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[
+				{"seq":2,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},
+				{"seq":3,"message":{"method":"session/prompt","params":{}}}],"hasMore":false}`)
+		}, []string{online, ended, "mine ended internal", "s is running"}},
 		"another node has it": {func(w *world, _ *editor) {
 			w.g.Owned(went("a", "b", 2, 1))
 			w.dialed("b").resumed()
