@@ -148,7 +148,8 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
 		return false
 	case problem.Conflict:
-		if w.h.moves(s) { // another hub, which may end meanwhile
+		// Another hub does it, which may end, or has ended since that was found: the next look decides.
+		if o := w.h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Moving != nil && (o.Moving.Hub != w.h.o.Store.Hub() || w.h.underWay(o.Moving)) {
 			return true
 		}
 	default:

@@ -327,7 +327,11 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 			return Moved{}, m.giveUp(ctx, err)
 		}
 		if got.Session.Edits != here.Edits { // somebody may have closed it since it was looked at, and it would be opened there
-			if now, err := from.Session(ctx, here.ID); err == nil && now.State == runtime.StateClosed && here.State != runtime.StateClosed {
+			switch now, err := from.Session(ctx, here.ID); {
+			case isNotFound(err): // the node says so again when it is to let go of it
+			case err != nil: // it may have been closed
+				return Moved{}, m.refused(ctx, to, during(err, "ask %s what has changed", m.from))
+			case now.State == runtime.StateClosed && here.State != runtime.StateClosed:
 				return Moved{}, m.refused(ctx, to, problem.New(problem.Conflict, "it was closed as the move began: move it again"))
 			}
 		}

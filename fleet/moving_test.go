@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -218,10 +219,12 @@ func TestMove_EditedMeanwhile(t *testing.T) {
 // Who closes a session at a hub that has not heard yet that another one moves it finds it closed: whether its node is asked before it gives
 // the session, while it does, or behind that.
 func TestMove_ClosedElsewhere(t *testing.T) {
+	given := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/export") }
 	for when, is := range map[string]func(*http.Request) bool{
-		"before it is given":    func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/export") },
-		"as the node lets go":   func(r *http.Request) bool { return r.URL.Query().Has("movedTo") },
-		"as the other takes it": nil,
+		"before it is given":                     given,
+		"before it is given, and the look fails": given,
+		"as the node lets go":                    func(r *http.Request) bool { return r.URL.Query().Has("movedTo") },
+		"as the other takes it":                  nil,
 	} {
 		t.Run(when, func(t *testing.T) {
 			h, source := startCopier(t), &meddler{box: newBox(t)}
@@ -246,9 +249,14 @@ func TestMove_ClosedElsewhere(t *testing.T) {
 					return false
 				})
 			} else {
-				source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+				var fails atomic.Bool
+				source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
 					if is(r) {
 						closes()
+						fails.Store(strings.HasSuffix(when, "fails"))
+					} else if fails.Load() && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/sessions/"+s) {
+						problem.Write(w, problem.New(problem.Conflict, "it cannot say"))
+						return true
 					}
 					return false
 				})

@@ -187,7 +187,7 @@ func (c *Conn) next() (outgoing, bool) {
 				r.frame = c.withOwedLocked(r)
 				out.m = r.frame
 			}
-			if s := c.sessions[r.session]; s != nil && r.from >= s.after {
+			if s := c.sessions[r.session]; s != nil && r.from >= s.after && !c.attachesBeforeLocked(r) {
 				r.replay = replayExpects
 			}
 			r.sent = true

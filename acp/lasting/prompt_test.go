@@ -109,7 +109,8 @@ func TestPrompt_IsFoundAgain(t *testing.T) {
 		want  string   // what the client is given in the end, "" for nothing
 	}{
 		{"never arrived", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, others, false)}, []int{15}, true, ""},
-		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{15}, false, ""},
+		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, others+","+came, false)}, []int{15}, false, ""},
+		{"was interrupted, and another one runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`},
 		{"waits for an answer", 0, `{"state":"waiting"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, ""},
 		{"was interrupted", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`},
 		{"ended, and the client has all", 22, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+others+","+ended, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},

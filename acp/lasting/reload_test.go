@@ -108,6 +108,32 @@ func TestConn_LoadsAFirstTime_WhileTheSessionGoesOn(t *testing.T) {
 	})
 }
 
+// So does a connection that breaks before the history has begun: all of it is asked for again.
+func TestConn_LoadsAFirstTime_WhileTheSessionGoesOn_AndTheConnectionBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pair{t: t, one: newWire(), two: newWire()}
+		p.c = New(Options{Dial: dials(p.one, p.two)})
+		defer func() { _ = p.c.Close() }()
+		begin(t, p.c, p.one)
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.sends(reload)
+		p.one.takes(t, acp.MethodSessionLoad)
+		p.one.says(update, 5)
+		p.got(update, 5)
+		p.breaks()
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+		p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":3,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}],"hasMore":false}`)
+		if load := p.two.takes(t, acp.MethodSessionLoad); after(load) != 0 {
+			t.Errorf("it is loaded again by %s", load.Frame())
+		}
+		for _, seq := range []int{1, 2, 5, 6} {
+			p.two.says(update, seq)
+			p.got(update, seq)
+		}
+	})
+}
+
 // The connection breaks with a prompt and, behind it, a request to open the session under way. The prompt alone would attach to what the
 // session says from then on: what was said meanwhile comes before.
 func TestConn_OpensBehindAPrompt_AndTheConnectionBreaks(t *testing.T) {

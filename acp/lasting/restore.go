@@ -361,6 +361,17 @@ func (r *request) replays() bool {
 	return r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume && given && string(from) != "null"
 }
 
+// attachesBeforeLocked reports whether something is open that was asked of the request's session before: it attaches to the session as
+// well, and what is said from then on comes before a replay.
+func (c *Conn) attachesBeforeLocked(r *request) bool {
+	for _, q := range c.requests {
+		if q.session == r.session && q.n < r.n && q.sent {
+			return true
+		}
+	}
+	return false
+}
+
 // repeatable are the methods that may be carried out twice. A session that is
 // made twice is left alone by the second client, and ends by itself.
 var repeatable = map[string]bool{

@@ -89,9 +89,13 @@ type promptFound struct {
 	ended  uint64 // the event that end is
 	said   uint64 // the newest event before that of which clients are told, 0 for none
 	active bool   // the session works, or waits for an answer
+	over   bool   // that is another turn: the prompt's own was lost with its gateway
 
 	expired *acp.Error // says that the prompt may be among the events that are no longer kept; nil when they all are
 }
+
+// goesOn reports whether the turn of the prompt does, or the prompt waits for one that does.
+func (f promptFound) goesOn() bool { return f.end == nil && f.active && !f.over }
 
 // findPrompt asks what became of a prompt, or of the turn behind an event when it is not known whose. It fails when the prompt may be
 // among the events that are no longer kept, unless it is known to have begun.
@@ -123,12 +127,17 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 			params, _ := rawjson.Member(e, "message", "params")
 			switch method := rawjson.MemberString(e, "message", "method"); {
 			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == t.name:
-				f.begun = after
+				f.begun, f.over = after, false
+			case method == acp.MethodSessionPrompt: // a session has one turn at a time
+				f.over = f.begun > 0
 			case method == acp.MethodSessionUpdate && rawjson.MemberString(e, "direction") != "gateway": // else it repeats a prompt
 				f.said = after
 			case method == methodTurnEnded && (t.name == "" && acp.TurnBegan(params) || t.name != "" && rawjson.MemberString(params, "promptId") == t.name):
 				f.end, f.ended = params, after
 				return f, nil, nil
+			case method == methodTurnEnded: // a gateway names no prompt that knows no more whose turn it was
+				_, named := rawjson.Member(params, "promptId")
+				f.over = f.over || f.begun > 0 && !named && acp.TurnBegan(params)
 			}
 		}
 		more = rawjson.MemberBool(page, "hasMore")
@@ -247,10 +256,10 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		}
 	case f.begun == 0:
 		return c.again(live, r, r.frame)
-	case !f.active: // else its end will be told
+	case !f.goesOn(): // else its end will be told
 		c.answer(acp.NewError(r.id, errAnew))
 	}
-	return f.end == nil && f.active, nil
+	return f.goesOn(), nil
 }
 
 // hasBegun answers a prompt of version 2 whose turn was found, and tells how that ended unless the
@@ -307,14 +316,23 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 		c.settle(id, f)
 	}
 	c.order.Unlock()
-	last.note(id, t.n, t.cancel && f.end == nil && f.active)
+	last.note(id, t.n, t.cancel && f.goesOn())
 	return nil
 }
 
 // settle ends the turn in a session if the gateway does not go on with it and has not
 // told how it ended. The caller holds order.
 func (c *Conn) settle(id string, f promptFound) {
-	if f.end == nil && !f.active {
-		c.giveAll(c.Interrupt(id, errAnew))
+	if f.end != nil || f.goesOn() {
+		return
 	}
+	out := c.Interrupt(id, errAnew)
+	if len(out) > 0 && f.active { // another turn goes on, and the client may have been told so before
+		out = append(out, acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", id).
+			Raw("update", rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "running").End()).End()))
+		c.mu.Lock()
+		c.showsLocked(&out[len(out)-1])
+		c.mu.Unlock()
+	}
+	c.giveAll(out)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"hash/maphash"
 	"strconv"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -145,6 +146,16 @@ func (f *Frames) update(session, update []byte) {
 
 // MessageID returns the id of the message that begins with the entry.
 func MessageID(seq uint64) string { return ownIDs + strconv.FormatUint(seq, 10) }
+
+// EventOf returns the event of which MessageID is the id, 0 for another id.
+func EventOf(id string) uint64 {
+	own, is := strings.CutPrefix(id, ownIDs)
+	seq, err := strconv.ParseUint(own, 10, 64)
+	if !is || err != nil {
+		return 0
+	}
+	return seq
+}
 
 const ownIDs = "sa."
 

@@ -41,6 +41,7 @@ type Client struct {
 	agent    string      // that the connection names, "" for none
 	hello    acp.Message // what nodes are sent as initialize
 	notices  bool        // the client knows notifications of the gateway's own
+	turns    bool        // it wants to know how turns end
 	watch    bool        // it only looks
 	asked    bool        // something other than initialize
 	lines    map[string]*line
@@ -74,7 +75,7 @@ func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
 	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
 	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
 	read, drives := viewer.ReadCapabilities(caps), c.token.Scope.Allows(store.ScopeDrive)
-	c.notices, c.watch = read.WantsNotices(), read.Watch || !drives
+	c.notices, c.turns, c.watch = read.WantsNotices(), read.WantsTurns(), read.Watch || !drives
 	if !drives { // no agent is to be started, or installed, for who may only read
 		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey, "agent")
 		c.agent = ""
@@ -567,6 +568,9 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 					failed(err)
 				}
 				return
+			}
+			if m.Method() == acp.MethodSessionPrompt {
+				s.begins(res.Result())
 			}
 			q.Forward(s, res)
 		})

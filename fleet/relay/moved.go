@@ -229,13 +229,14 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 }
 
 // passed returns the event behind which a session goes on at another node, to which the events up
-// to last went. A client may have been given more of them, which were lost. Of the end of a turn it may have been given the
-// state alone: then all of that comes again.
+// to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
+// state alone, with the newest event: then all of that comes again.
 func (s *session) passed(last uint64) uint64 {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	s.seen, s.told, s.idle, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.ended, last)
-	if s.seen > 0 && s.idle == s.seen && s.ended < s.seen {
+	again := s.seen <= last && s.idle == s.seen && s.idle > s.begun && s.begun > s.ended
+	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
+	if again {
 		return s.seen - 1
 	}
 	return s.seen
@@ -354,7 +355,8 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be
-// sent it again when it comes back: it is left. Lost says that the session went on without it, and knows nothing of a turn that went on there.
+// sent it again when it comes back: it is left. Lost says that the session went on without it, and knows nothing of what goes on there, also when
+// it is back: what it still answers comes too late.
 func (l *line) forsake(s *session, lost bool) {
 	c := l.c
 	c.mu.Lock()
@@ -362,7 +364,7 @@ func (l *line) forsake(s *session, lost bool) {
 	var asks []int64
 	away := l.away.Load() || l.ended
 	for id, open := range l.calls {
-		if away && open.session == s.id {
+		if open.session == s.id && (away || lost && !open.own) {
 			calls = append(calls, open)
 			delete(l.calls, id)
 		}
@@ -390,7 +392,7 @@ func (l *line) forsake(s *session, lost bool) {
 	}
 	switch {
 	case ended:
-	case len(calls) > 0:
+	case away && len(calls) > 0:
 		l.end(errors.New("it was away, and a session of it went to another node"))
 	default:
 		m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())

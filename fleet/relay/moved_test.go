@@ -375,6 +375,28 @@ func TestMoved_NodeIsAway(t *testing.T) {
 	})
 }
 
+// The node was lost, and is back before the connection follows the session. Its turn there can go on without end, for nobody answers what it asks:
+// the prompt is answered, and what that node says of it later is nothing.
+func TestMoved_NodeIsBackBeforeItIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		prompt := a.takes("session/prompt")
+		a.says(`{"jsonrpc":"2.0","id":9,"method":"session/request_permission","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"seq":3}}}}`)
+		wants(t, e, "asked 1")
+		w.g.Owned(went("a", "b", 2, 1))
+		a.takes("_sandboxagent/session/detach")
+		w.dialed("b").resumed()
+		if got := e.got(); !slices.Contains(got, "1 node_offline") {
+			t.Errorf("the prompt was answered %q", got)
+		}
+		a.answers(prompt, `{"stopReason":"cancelled"}`)
+		wants(t, e)
+	})
+}
+
 // The request to move is the hub's own.
 func TestMoved_ByRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -62,7 +62,8 @@ type session struct {
 	shown    uint64     // newest that was put on its way by its number since the client asked to open the session
 	told     uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
 	idle     uint64     // in version 2: the newest event with whose state a turn ended
-	ended    uint64     // in version 2: the newest of which the gateway's own notification has told that a turn ended
+	begun    uint64     // in version 2: the newest prompt of a client that wants to know how turns end, which was answered
+	ended    uint64     // the newest of which it was told then that a turn ended
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
@@ -120,6 +121,19 @@ func (s *session) saw(result json.RawMessage) {
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))
 }
 
+// begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event.
+func (s *session) begins(result json.RawMessage) {
+	s.c.mu.Lock()
+	wants := s.c.turns
+	s.c.mu.Unlock()
+	if !wants {
+		return // how it ends is told with the state alone
+	}
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	s.begun = max(s.begun, version.EventOf(rawjson.MemberString(result, "messageId")))
+}
+
 // seqIn returns a number of an event, 0 for none.
 func seqIn(b []byte, path ...string) uint64 {
 	raw, _ := rawjson.Member(b, path...)
@@ -141,7 +155,9 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
 	switch {
 	case m.Method() == methodTurnEnded && s.c.two:
-		s.ended = max(s.ended, seq)
+		if acp.TurnBegan(m.Params()) { // the hub's own has no number
+			s.ended = max(s.ended, seq, s.begun)
+		}
 	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
 		return // who asked was answered
 	case string(m.UpdateKind()) == "state_update":

@@ -53,6 +53,16 @@ func TestTurn_OfVersionTwo(t *testing.T) {
 			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"ended"}`)
 			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[{"seq":5,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"cancelled"}}}}],"hasMore":false}`)
 		}, []string{online, "s is idle cancelled", "mine ended "}},
+		"it begins anew, and another one runs": {func(w *world, _ *editor) {
+			w.set("a", true)
+			two := w.dialed("a")
+			two.answers(two.takes("session/resume"), `{}`)
+			two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+			two.answers(two.takes("_sandboxagent/session/get"), `{"state":"running"}`)
+			two.answers(two.takes("_sandboxagent/session/events"), `{"events":[
+				{"seq":2,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},
+				{"seq":3,"message":{"method":"session/prompt","params":{}}}],"hasMore":false}`)
+		}, []string{online, ended, "mine ended internal", "s is running"}},
 		"another node has it": {func(w *world, _ *editor) {
 			w.g.Owned(went("a", "b", 2, 1))
 			w.dialed("b").resumed()
@@ -199,6 +209,53 @@ func TestTurn_OfVersionTwo_EndsAsTheSessionMoves(t *testing.T) {
 				}
 				wants(t, e, tt.want...)
 				b.answers(m, `{}`)
+			})
+		})
+	}
+}
+
+// What a client was given whole does not come again as its session moves: where it is told how turns end by the state alone, where it
+// watches the turn of a client of version 1, and where it was given more than the copy has with which the session goes on.
+func TestTurn_OfVersionTwo_ComesOnce(t *testing.T) {
+	const (
+		state = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":%q%s},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`
+		ended = `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{},"_meta":{"sandboxagent.dev":{"seq":4}}}}`
+		plain = `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{"_meta":{"sandboxagent.dev":{"notices":true}}}}`
+	)
+	for name, tt := range map[string]struct {
+		hello      string
+		own, whole bool // the turn is the client's; all of its end was given
+		last, lost uint64
+		after      uint64
+	}{
+		"by the state alone":        {plain, true, true, 4, 0, 4},
+		"it watches":                {helloTwo, false, false, 4, 0, 4},
+		"a part of it was lost":     {helloTwo, true, false, 3, 1, 3},
+		"all of it was lost":        {helloTwo, true, true, 3, 1, 3},
+		"by the state, and is lost": {plain, true, true, 3, 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.two = true
+				e := w.connect(tt.hello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				if tt.own {
+					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
+					a.answers(a.takes("session/prompt"), `{"messageId":"sa.2"}`)
+				}
+				a.says(state, "running", "", 2)
+				a.says(`%s`, update("s", 3, "chunk"))
+				a.says(state, "idle", `,"stopReason":"end_turn"`, 4)
+				if tt.whole {
+					a.says(ended)
+				}
+				e.got()
+				w.g.Owned(went("a", "b", tt.last, tt.lost))
+				m := w.dialed("b").takes("session/resume")
+				if after := seqIn(m.Meta(), acp.MetaKey, "after"); after != tt.after {
+					t.Errorf("it goes on behind event %d, want %d", after, tt.after)
+				}
 			})
 		})
 	}
