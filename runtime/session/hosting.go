@@ -27,11 +27,11 @@ const (
 // errGivenUp is why a start ended that nobody waits for any more.
 var errGivenUp = errors.New("the session was closed while its agent started")
 
-// Request calls run with the process that serves the session, a dormant one is given a
-// process first. run is called on this goroutine or on another one and may wait for
-// the agent; fail is called in its place when there is no process.
-func (s *Session) Request(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
-	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
+// Request gives the process that serves the session what ask returns; a dormant one is given a process first. ask does
+// not wait, and takes no lock of the session. fail is called with its error, or why there is no process. While the agent is
+// slow to read it may wait, until ctx ends: that is the client's.
+func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(p *agents.Process, native string) (agents.Request, error), fail func(err error)) {
+	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, ask: ask, fail: fail}})
 }
 
 // startLocked begins to give the session a process.
