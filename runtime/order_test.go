@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -268,5 +269,29 @@ func TestRequests_WaitForAnAgentThatDoesNotRead(t *testing.T) {
 		close(reads)
 		a.conn().crash(errCrash)
 		tc.until(turn)
+	})
+}
+
+// What an agent keeps of a session that is to be deleted, whose every process ends when it is asked, comes back by its native id: the
+// session is not told as deleted.
+func TestDelete_MeetsACrashEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var well atomic.Bool
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch {
+			case m.Method() == acp.MethodSessionNew:
+				c.newSession(m)
+			case m.Method() == acp.MethodSessionDelete && !well.Load():
+				c.crash(errCrash)
+			case m.IsRequest():
+				c.result(m, `{}`)
+			}
+		}
+		tc := connect(t, openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"}), "")
+		params := `{"sessionId":"` + tc.session() + `"}`
+		tc.callErr(acp.MethodSessionDelete, params)
+		well.Store(true)
+		tc.call(acp.MethodSessionDelete, params)
 	})
 }

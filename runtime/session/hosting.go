@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // agentBound is how long an agent may take to close or delete a session, startBound how
@@ -497,6 +498,9 @@ func (s *Session) deleteDormant() (last error) {
 		last = s.deleteAt(ctx, p, rec.AgentSessionID)
 		ended = endedUnder(p, last)
 		p.Release()
+	}
+	if ended { // what it keeps is kept back
+		return viewer.ErrorOf(last)
 	}
 	return last
 }
