@@ -229,6 +229,46 @@ func TestStart_MeetsTheEndOfItsProcess(t *testing.T) {
 	}
 }
 
+// A process that ends while it is told what was chosen in the session has refused nothing: the next one is told.
+func TestStart_MeetsTheEndOfItsProcessAsItIsToldOfTheMode(t *testing.T) {
+	t.Parallel()
+	const modes = `"modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan","description":"Analyze only, do not modify files or execute commands"}]}`
+	for _, how := range []string{"", `,"_meta":{"sandboxagent.dev":{"permissionMode":"readonly"}}`} {
+		a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch n := a.opened(); {
+			case m.Method() == acp.MethodSessionNew:
+				c.result(m, `{"sessionId":"native-1",`+modes+`}`)
+			case m.Method() == acp.MethodSessionResume:
+				c.result(m, `{`+modes+`}`)
+			case m.Method() == acp.MethodSessionSetMode && n == 2:
+				c.crash(errCrash)
+			case m.Method() == acp.MethodSessionPrompt && n < 3:
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "process %d", n))
+			case m.Method() == acp.MethodSessionPrompt:
+				c.result(m, `{"stopReason":"end_turn"}`)
+			case m.IsRequest():
+				c.result(m, `{}`)
+			}
+		}
+		r := newRuntime(t, t.TempDir(), a)
+		tc := connect(t, r, "")
+		s := rawjson.MemberString([]byte(tc.call(acp.MethodSessionNew, `{"cwd":"/tmp","mcpServers":[]`+how+`}`)), "sessionId")
+		tc.call(acp.MethodSessionSetMode, `{"sessionId":"`+s+`","modeId":"plan"}`)
+		a.conn().crash(errCrash)
+		waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
+		before, res := tc.until(tc.request(acp.MethodSessionPrompt, prompt(s, "x")))
+		if res.Err() != nil {
+			t.Errorf("%q: %s", how, res.Frame())
+		}
+		for _, m := range before {
+			if strings.Contains(string(m.Frame()), "refuses") {
+				t.Errorf("%q: clients are told %s", how, m.Frame())
+			}
+		}
+	}
+}
+
 // An agent that does not read holds up no client: what has waited for its process and was given to it is answered in time, and
 // what comes behind that is part of the history.
 func TestRequests_WaitForAnAgentThatDoesNotRead(t *testing.T) {

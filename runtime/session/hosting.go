@@ -307,6 +307,14 @@ func unopened(p *agents.Process, err error) error {
 	return err
 }
 
+// endedAt is [unopened] for what is asked behind the opening, nil while the process lives.
+func endedAt(p *agents.Process) error {
+	if p.Alive() {
+		return nil
+	}
+	return &agents.UntakenError{Cause: p.Cause()}
+}
+
 // startFresh has the agent create a new session under the gateway's old one.
 func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (_ *link, err error) {
 	p, err := s.process(ctx, n, a, rec)
