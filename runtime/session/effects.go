@@ -201,8 +201,10 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case watchStop:
 		awake.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
 	case reachGoal:
+		s.awaitToolsLocked(x)
 		s.reachGoalLocked(eff, x)
 	case tellStopped:
+		s.awaitToolsLocked(x)
 		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
 	case reopen:
 		s.rec.Closed, s.rec.Arriving, s.unsaved, x.save = false, false, true, true
@@ -219,13 +221,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 				s.endTools() // first: a call that has not begun yet leaves nothing
 				s.tools, s.endTools = nil, nil
 			}
-			stops := s.m.life > stopping // with this event
-			x.slow = x.slow || stops
-			x.then(func() {
-				if wait := h.End(s.id); stops { // who is told that it has stopped may use its folder
-					wait()
-				}
-			})
+			x.then(func() { h.End(s.id) })
 		}
 	}
 }
