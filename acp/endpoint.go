@@ -72,7 +72,7 @@ type endpoint struct {
 
 	mu      sync.Mutex
 	running map[ID]*running          // the client's requests
-	setting map[string]chan struct{} // by session: closed when the newest request that sets something there was handled
+	setting map[string]chan struct{} // by session: closed when the newest request of those in order there was handled, a prompt when it has begun
 	calls   map[ID]chan<- Message    // our own; each has room for the answer
 }
 
@@ -123,12 +123,12 @@ func (e *endpoint) read(ctx context.Context) error {
 // sets are the methods that set something of a session: what is asked for last counts.
 var sets = map[string]bool{MethodSessionSetMode: true, MethodSessionSetConfigOption: true, MethodSessionSetModel: true, MethodSessionSetTitle: true}
 
-// inOrder returns what waits until what was to be set before in the session of a request is, or the request is cancelled, and what
-// is to be called when the request is answered. A prompt begins with what was set before it.
+// inOrder returns what waits until what was asked before in the session of a request is set, or has begun, or the request is
+// cancelled, and what is to be called when the request is answered, of a prompt when it is given to the agent. A prompt begins
+// with what was set before it, and not with what is set behind it.
 func (e *endpoint) inOrder(m *Message) (wait func(context.Context) error, over func()) {
-	none := func() {}
 	if !sets[m.Method()] && m.Method() != MethodSessionPrompt {
-		return func(context.Context) error { return nil }, none
+		return func(context.Context) error { return nil }, func() {}
 	}
 	id, done := m.Session(), make(chan struct{})
 	e.mu.Lock()
@@ -146,9 +146,6 @@ func (e *endpoint) inOrder(m *Message) (wait func(context.Context) error, over f
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}
-	if m.Method() == MethodSessionPrompt {
-		return wait, none
 	}
 	e.setting[id] = done
 	return wait, func() {
@@ -189,9 +186,13 @@ func (e *endpoint) start(ctx context.Context, m Message) {
 	}
 	wait, over := e.inOrder(&m)
 	e.work.Go(func() {
-		defer over()
-		var result any
 		err := wait(ctx)
+		if r.turn == nil {
+			defer over()
+		} else { // in a moment: the agent keeps it until the turn ends
+			e.work.Go(over)
+		}
+		var result any
 		if err == nil {
 			result, err = e.call(ctx, m.Method(), m.Params())
 		}

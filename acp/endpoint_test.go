@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -357,6 +358,51 @@ func TestServeAgent_PromptBehindWhatIsSet(t *testing.T) {
 	if want := map[string]bool{`{"jsonrpc":"2.0","id":1,"result":{}}`: true, `{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn"}}`: true}; !cmp.Equal(want, answers) {
 		t.Errorf("the answers are %v", answers)
 	}
+}
+
+// What is set behind a prompt comes behind its begin, and does not wait for the end of its turn.
+func TestServeAgent_WhatIsSetBehindAPrompt(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1)) // who is let go first comes first
+	began, goesOn, ends := make(chan string, 8), make(chan struct{}), make(chan struct{})
+	a := &fakeAgent{prompt: func(context.Context, acp.Peer, *schema.PromptRequest) (*schema.PromptResponse, error) {
+		began <- "prompt"
+		<-ends
+		return &schema.PromptResponse{StopReason: schema.StopReasonEndTurn}, nil
+	}}
+	a.ext = func(_ context.Context, _ string, params json.RawMessage) (any, error) {
+		title := rawjson.MemberString(params, "title")
+		began <- title
+		if title == "before" {
+			<-goesOn
+		}
+		return nil, nil
+	}
+	w := serve(t, a)
+	goOn, end := sync.OnceFunc(func() { close(goesOn) }), sync.OnceFunc(func() { close(ends) })
+	t.Cleanup(func() { goOn(); end() })
+	w.send(`{"jsonrpc":"2.0","id":1,"method":"session/set_title","params":{"sessionId":"s","title":"before"}}`)
+	w.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+	w.send(`{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":1}}`)
+	if _, err := w.out.ReadString('\n'); err != nil { // the prompt waits
+		t.Fatal(err)
+	}
+	w.send(`{"jsonrpc":"2.0","id":3,"method":"session/set_title","params":{"sessionId":"s","title":"behind"}}`)
+	w.send(`{"jsonrpc":"2.0","id":4,"method":"session/set_title","params":{"sessionId":"other","title":"other"}}`)
+	w.want(`{"jsonrpc":"2.0","id":4,"result":{}}`) // the others were read
+	goOn()
+	w.want(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	var got []string
+	for range 4 {
+		if one := <-began; one != "other" {
+			got = append(got, one)
+		}
+	}
+	if diff := cmp.Diff([]string{"before", "prompt", "behind"}, got); diff != "" {
+		t.Errorf("what began (-want +got):\n%s", diff)
+	}
+	w.want(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+	end()
+	w.want(`{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}`)
 }
 
 func TestServeAgent_ContextEnds(t *testing.T) {

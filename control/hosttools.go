@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -34,11 +36,16 @@ type HostTools struct {
 	files     *fs.Service
 	processes *process.Service
 
-	ending sync.WaitGroup // terminals that are being ended
-
 	mu        sync.Mutex
 	closed    bool
 	terminals map[string]map[string]*toolTerminal // by session and id; at most toolTerminals of a session
+	work      map[string]*toolWork                // by session: what goes on and comes to its end by itself
+}
+
+// toolWork is the calls of a session, and its terminals that are being ended.
+type toolWork struct {
+	n    int
+	over chan struct{} // closed with the last
 }
 
 type toolTerminal struct {
@@ -50,7 +57,25 @@ var _ runtime.HostTools = (*HostTools)(nil)
 
 // NewHostTools returns the tools of a file service and of processes.
 func NewHostTools(files *fs.Service, processes *process.Service) *HostTools {
-	return &HostTools{files: files, processes: processes, terminals: map[string]map[string]*toolTerminal{}}
+	return &HostTools{files: files, processes: processes, terminals: map[string]map[string]*toolTerminal{}, work: map[string]*toolWork{}}
+}
+
+// beginLocked notes something that goes on for a session, and returns what is called when it is over.
+func (h *HostTools) beginLocked(session string) (over func()) {
+	w := h.work[session]
+	if w == nil {
+		w = &toolWork{over: make(chan struct{})}
+		h.work[session] = w
+	}
+	w.n++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if w.n--; w.n == 0 {
+			delete(h.work, session)
+			close(w.over)
+		}
+	}
 }
 
 // toolParams are the parameters of all methods.
@@ -72,6 +97,13 @@ type toolParams struct {
 
 // Call implements runtime.HostTools.
 func (h *HostTools) Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error) {
+	h.mu.Lock()
+	if ctx.Err() != nil { // nobody waits for what begins now
+		h.mu.Unlock()
+		return nil, context.Cause(ctx)
+	}
+	defer h.beginLocked(session)()
+	h.mu.Unlock()
 	var p toolParams
 	if err := json.Unmarshal(params, &p); err != nil {
 		return nil, problem.Wrap(problem.InvalidRequest, problem.InJSON(err), "the params of %s cannot be read", method)
@@ -295,21 +327,32 @@ func (t *toolTerminal) exit() schema.WaitForTerminalExitResponse {
 }
 
 // End implements runtime.HostTools.
-func (h *HostTools) End(session string) (wait func()) {
+func (h *HostTools) End(session string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var ending sync.WaitGroup
 	for _, t := range h.terminals[session] {
 		if !h.closed {
-			ending.Add(1)
-			h.ending.Go(func() {
-				defer ending.Done()
+			over := h.beginLocked(session)
+			go func() {
+				defer over()
 				h.processes.Delete(t.p)
-			})
+			}()
 		}
 	}
 	delete(h.terminals, session)
-	return ending.Wait
+}
+
+// Wait implements runtime.HostTools.
+func (h *HostTools) Wait(ctx context.Context, session string) {
+	h.mu.Lock()
+	w := h.work[session]
+	h.mu.Unlock()
+	if w != nil {
+		select {
+		case <-w.over:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Close waits for terminals that are being ended. The others end with the
@@ -317,6 +360,9 @@ func (h *HostTools) End(session string) (wait func()) {
 func (h *HostTools) Close() {
 	h.mu.Lock()
 	h.closed = true
+	work := slices.Collect(maps.Values(h.work))
 	h.mu.Unlock()
-	h.ending.Wait()
+	for _, w := range work {
+		<-w.over
+	}
 }

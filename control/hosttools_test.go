@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -149,23 +150,23 @@ func TestHostTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.End("s")
+	h.Wait(t.Context(), "s")
 	select {
 	case <-left.p.Done():
-	case <-time.After(time.Minute):
+	default:
 		t.Error("it outlives its session")
 	}
 	refused(problem.NotFound, "s", acp.MethodTerminalOutput, id)
 }
 
-// started is a context that ends when a program was started, as that of a session which is closed meanwhile.
-type started struct {
+// endsWhen is a context that ends when over says so, as that of a session which is closed meanwhile.
+type endsWhen struct {
 	context.Context
-	all    *process.Service
-	before uint64
+	over func() bool
 }
 
-func (s started) Err() error {
-	if s.all.Census().Started > s.before {
+func (c endsWhen) Err() error {
+	if c.over() {
 		return context.Canceled
 	}
 	return nil
@@ -182,10 +183,46 @@ func TestHostTools_CancelledInALongLine(t *testing.T) {
 	if err := os.Truncate(dir+"/f", 1<<40); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	asked := 0
+	ctx := endsWhen{t.Context(), func() bool { asked++; return asked > 100 }}
 	if _, err := h.Call(ctx, "s", dir, acp.MethodFSReadTextFile, json.RawMessage(`{"path":"f","line":2}`)); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Who waits for the end of a session's terminals waits for one that its agent has released, too: it is forgotten, and still ends.
+func TestHostTools_WaitsForWhatWasReleased(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	h := NewHostTools(o.Files, o.Processes)
+	t.Cleanup(h.Close)
+	result, err := h.Call(t.Context(), "s", dir, acp.MethodTerminalCreate, json.RawMessage(`{"command":"trap '' TERM; sleep 1000"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := string(result.(schema.CreateTerminalResponse).TerminalID)
+	left, err := h.terminal("s", id, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := make(chan error, 1)
+	go func() {
+		_, err := h.Call(t.Context(), "s", dir, acp.MethodTerminalRelease, json.RawMessage(`{"terminalId":"`+id+`"}`))
+		released <- err
+	}()
+	for known := true; known; { // it is forgotten first
+		_, err := h.terminal("s", id, false)
+		known = err == nil
+		goruntime.Gosched()
+	}
+	h.End("s")
+	h.Wait(t.Context(), "s")
+	select {
+	case <-left.p.Done():
+	default:
+		t.Error("it outlives its session")
+	}
+	if err := <-released; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -193,7 +230,7 @@ func TestHostTools_EndedWhileATerminalStarts(t *testing.T) {
 	o, dir := withProcesses(t, Options{})
 	h := NewHostTools(o.Files, o.Processes)
 	sleep := json.RawMessage(`{"command":"sleep 1000"}`)
-	if r, err := h.Call(started{t.Context(), o.Processes, 0}, "s", dir, acp.MethodTerminalCreate, sleep); err == nil {
+	if r, err := h.Call(endsWhen{t.Context(), func() bool { return o.Processes.Census().Started > 0 }}, "s", dir, acp.MethodTerminalCreate, sleep); err == nil {
 		t.Errorf("a session that is closed has %+v", r)
 	}
 	h.Close()

@@ -42,13 +42,20 @@ func (h *hostTools) Call(ctx context.Context, session, cwd, method string, param
 	return nil, problem.New(problem.NotSupported, "no %s", method)
 }
 
-func (h *hostTools) End(session string) (wait func()) {
+func (h *hostTools) End(session string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = append(h.ended, session)
-	return func() {
-		if h.hold != nil {
-			<-h.hold
+}
+
+func (h *hostTools) Wait(ctx context.Context, session string) {
+	h.mu.Lock()
+	ended := slices.Contains(h.ended, session)
+	h.mu.Unlock()
+	if ended && h.hold != nil {
+		select {
+		case <-h.hold:
+		case <-ctx.Done():
 		}
 	}
 }
@@ -151,17 +158,27 @@ func TestHostTools_TheSessionIsClosed(t *testing.T) {
 	}
 }
 
-// Who is told that a session has stopped finds nothing of what its agent has left running, which ends in its own time.
+// Who is told that a session has stopped finds nothing of what its agent has left running, which ends in its own time: also
+// where the agent has ended before, and for who comes second.
 func TestHostTools_AStopWaitsForWhatWasLeft(t *testing.T) {
-	for _, how := range []string{acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/terminate"} {
+	for n, how := range []string{
+		acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/terminate",
+		acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/terminate",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &hostTools{hold: make(chan struct{})}
-			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake", HostTools: h})
+			a := &fakeAgent{id: "fake"}
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", HostTools: h})
 			if err != nil {
 				t.Fatal(err)
 			}
 			tc := connect(t, r, "{}")
-			id := tc.request(how, `{"sessionId":"`+tc.session()+`"}`)
+			s := tc.session()
+			if n >= 3 {
+				a.conn().crash(errCrash)
+				synctest.Wait()
+			}
+			id := tc.request(how, `{"sessionId":"`+s+`"}`)
 			synctest.Wait()
 			for len(tc.frames) > 0 {
 				if m := tc.next(); m.ID() == id {

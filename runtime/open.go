@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -251,37 +252,39 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	if _, given := rawjson.Member(own.Meta(), acp.MetaKey, "credentials"); given {
 		n.Credentials = asks.Credentials
 	}
-	make := func(p *agents.Process, native string) {
+	make := func(p *agents.Process, native string) (agents.Request, error) {
 		if !p.Capabilities().Fork {
-			fail(acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID()))
-			return
+			return agents.Request{}, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID())
 		}
-		upTo := s.Log().Saved()
+		upTo := s.Log().Appended()
 		if s.Held() { // the fork begins with what nobody may be shown yet
 			n.Setup = rawjson.SetMember(n.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
 		}
 		asked, _ := rawjson.Member(n.Setup, "_meta")
 		shown, created := shownTo(p, &own), p.Creating()
-		c.call(ctx, q, p, &shown, native, func(res *acp.Message, err error) {
+		return c.forAgent(q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
 				c.r.sessions.Unreserve(n.ID)
 				relay(q, s, p, res, err)
 				return
 			}
-			c.created(q, p, res.Result(), asked, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
-		})
+			c.created(q, p, res.Result(), asked, n, func(fork *session.Session) {
+				s.Flush()
+				fork.Inherit(s, min(upTo, s.Log().Saved()), c.Number())
+			})
+		}), nil
 	}
 	s.Record(c.Number(), withoutValues(m))
 	about := s.About()
 	forkAt := func(a *agents.Agent) {
 		if a == nil {
-			s.Request(q.Context(), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
 			return
 		}
 		needs, of := n.Needs(c.needs, a), s.Needs(c.needs, a)
 		if needs.Same(&of) {
-			s.Request(q.Context(), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
 			return
 		}
 		// One of the two has its process alone, or the fork asks for another one.
@@ -292,7 +295,12 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 				return
 			}
 			defer p.Release()
-			make(p, about.AgentSessionID)
+			ask, err := make(p, about.AgentSessionID)
+			if err != nil {
+				fail(err)
+				return
+			}
+			p.Call(c.r.within(q), ask)
 		})
 	}
 	if a := c.r.agents.Local(about.Agent); a != nil {
@@ -400,7 +408,7 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 	}
 	own := m.Clone()
 	s.Renewed(q.Context(), c.needs,
-		func(*agents.Process, string) { c.attachNow(q, &own, s, missing, false) },
+		func() { c.attachNow(q, &own, s, missing, false) },
 		func(err error) {
 			c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
 			c.attachNow(q, &own, s, missing, true)

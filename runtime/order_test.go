@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -188,32 +191,147 @@ func TestPrompt_MeetsTheEndOfASharedProcess(t *testing.T) {
 	people.Wait()
 }
 
-// A prompt whose session is being opened by a process that comes to its end is for the next one: once.
-func TestPrompt_MeetsTheEndOfAStart(t *testing.T) {
+// What is asked of a session that is being opened by a process that comes to its end is for the next one: once.
+func TestStart_MeetsTheEndOfItsProcess(t *testing.T) {
 	t.Parallel()
-	_, g, tc, s := dormantSession(t)
-	for _, ends := range []int{1, 2} {
-		id := tc.request(acp.MethodSessionPrompt, prompt(s, "x"))
-		for range ends {
-			<-g.starting
-			before := g.opened()
-			g.let <- nil
-			awaitConn(t, g, before+1).next(t, acp.MethodSessionResume)
-			g.conn().crash(errCrash)
-		}
-		if ends == 1 {
-			<-g.starting
-			g.let <- nil
-			awaitConn(t, g, 3)
-			g.conn().result(g.conn().next(t, acp.MethodSessionResume), `{}`)
-			g.conn().result(g.conn().next(t, acp.MethodSessionPrompt), `{"stopReason":"end_turn"}`)
-		}
-		if _, res := tc.until(id); (res.Err() != nil) != (ends == 2) {
-			t.Errorf("%d processes have ended: %s", ends, res.Frame())
-		}
-		if ends == 1 {
-			g.conn().crash(errCrash)
-			tc.nextOf("_sandboxagent/session/ended")
+	for _, ask := range []func(s string) (method, params string){
+		func(s string) (string, string) { return acp.MethodSessionPrompt, prompt(s, "x") },
+		func(s string) (string, string) {
+			return acp.MethodSessionSetMode, `{"sessionId":"` + s + `","modeId":"x"}`
+		},
+	} {
+		_, g, tc, s := dormantSession(t)
+		method, params := ask(s)
+		for _, ends := range []int{1, 2} {
+			id := tc.request(method, params)
+			for range ends {
+				<-g.starting
+				before := g.opened()
+				g.let <- nil
+				awaitConn(t, g, before+1).next(t, acp.MethodSessionResume)
+				g.conn().crash(errCrash)
+			}
+			if ends == 1 {
+				<-g.starting
+				g.let <- nil
+				awaitConn(t, g, 3)
+				g.conn().result(g.conn().next(t, acp.MethodSessionResume), `{}`)
+				g.conn().result(g.conn().next(t, method), `{"stopReason":"end_turn"}`)
+			}
+			if _, res := tc.until(id); (res.Err() != nil) != (ends == 2) {
+				t.Errorf("%s: %d processes have ended: %s", method, ends, res.Frame())
+			}
+			if ends == 1 {
+				g.conn().crash(errCrash)
+				tc.nextOf("_sandboxagent/session/ended")
+			}
 		}
 	}
+}
+
+// A process that ends while it is told what was chosen in the session has refused nothing: the next one is told.
+func TestStart_MeetsTheEndOfItsProcessAsItIsToldOfTheMode(t *testing.T) {
+	t.Parallel()
+	const modes = `"modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan","description":"Analyze only, do not modify files or execute commands"}]}`
+	for _, how := range []string{"", `,"_meta":{"sandboxagent.dev":{"permissionMode":"readonly"}}`} {
+		a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch n := a.opened(); {
+			case m.Method() == acp.MethodSessionNew:
+				c.result(m, `{"sessionId":"native-1",`+modes+`}`)
+			case m.Method() == acp.MethodSessionResume:
+				c.result(m, `{`+modes+`}`)
+			case m.Method() == acp.MethodSessionSetMode && n == 2:
+				c.crash(errCrash)
+			case m.Method() == acp.MethodSessionPrompt && n < 3:
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "process %d", n))
+			case m.Method() == acp.MethodSessionPrompt:
+				c.result(m, `{"stopReason":"end_turn"}`)
+			case m.IsRequest():
+				c.result(m, `{}`)
+			}
+		}
+		r := newRuntime(t, t.TempDir(), a)
+		tc := connect(t, r, "")
+		s := rawjson.MemberString([]byte(tc.call(acp.MethodSessionNew, `{"cwd":"/tmp","mcpServers":[]`+how+`}`)), "sessionId")
+		tc.call(acp.MethodSessionSetMode, `{"sessionId":"`+s+`","modeId":"plan"}`)
+		a.conn().crash(errCrash)
+		waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
+		before, res := tc.until(tc.request(acp.MethodSessionPrompt, prompt(s, "x")))
+		if res.Err() != nil {
+			t.Errorf("%q: %s", how, res.Frame())
+		}
+		for _, m := range before {
+			if strings.Contains(string(m.Frame()), "refuses") {
+				t.Errorf("%q: clients are told %s", how, m.Frame())
+			}
+		}
+	}
+}
+
+// An agent that does not read holds up no client: what has waited for its process and was given to it is answered in time, and
+// what comes behind that is part of the history.
+func TestRequests_WaitForAnAgentThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := make(chan struct{})
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+		opening := make(chan acp.Message, 1)
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch m.Method() {
+			case acp.MethodSessionNew:
+				c.newSession(m)
+			case acp.MethodSessionResume:
+				opening <- m
+			case acp.MethodSessionSetMode:
+				<-reads
+			}
+		}
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 20 * time.Second})
+		tc, other := connect(t, r, ""), connect(t, r, "")
+		s := tc.session()
+		other.call(acp.MethodSessionResume, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+		a.conn().crash(errCrash)
+		synctest.Wait()
+		set := func() acp.ID { return tc.request(acp.MethodSessionSetMode, `{"sessionId":"`+s+`","modeId":"x"}`) }
+		ids := []acp.ID{set()}
+		turn := tc.request(acp.MethodSessionPrompt, prompt(s, "said"))
+		ids = append(ids, set())
+		m := <-opening
+		a.conn().result(m, `{}`)
+		for _, id := range ids {
+			if _, res := tc.until(id); res.Err() == nil || !strings.Contains(string(res.Err().Data), `"status":504`) {
+				t.Errorf("a request that is not read: %s", res.Frame())
+			}
+		}
+		for m := other.next(); texts([]acp.Message{m}) != "user:said"; m = other.next() {
+			continue
+		}
+		close(reads)
+		a.conn().crash(errCrash)
+		tc.until(turn)
+	})
+}
+
+// What an agent keeps of a session that is to be deleted, whose every process ends when it is asked, comes back by its native id: the
+// session is not told as deleted.
+func TestDelete_MeetsACrashEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var well atomic.Bool
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch {
+			case m.Method() == acp.MethodSessionNew:
+				c.newSession(m)
+			case m.Method() == acp.MethodSessionDelete && !well.Load():
+				c.crash(errCrash)
+			case m.IsRequest():
+				c.result(m, `{}`)
+			}
+		}
+		tc := connect(t, openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"}), "")
+		params := `{"sessionId":"` + tc.session() + `"}`
+		tc.callErr(acp.MethodSessionDelete, params)
+		well.Store(true)
+		tc.call(acp.MethodSessionDelete, params)
+	})
 }

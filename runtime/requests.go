@@ -313,12 +313,17 @@ func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process,
 	if ctx.Err() != nil { // its client is gone, the request goes on
 		ctx = c.r.within(q)
 	}
-	p.Call(ctx, c.r.o.RequestTimeout, func(id acp.ID) acp.Message {
+	p.Call(ctx, c.forAgent(q, p, m, session, done))
+}
+
+// forAgent is the client's request as call sends it.
+func (c *Client) forAgent(q *viewer.Request, p *agents.Process, m *acp.Message, session string, done func(res *acp.Message, err error)) agents.Request {
+	return agents.Request{Timeout: c.r.o.RequestTimeout, Done: done, Build: func(id acp.ID) acp.Message {
 		q.OnWithdraw(func(ctx context.Context) {
 			_ = p.Send(ctx, acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
 		})
 		return m.Rewritten(id, session)
-	}, done)
+	}}
 }
 
 // relay answers with what the agent said, or why it said nothing.
@@ -341,15 +346,15 @@ func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Messag
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
-	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
-		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
+	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
+		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) {
 			answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
 			if taken == nil || err != nil || res.Err() != nil {
 				answer(res, err)
 			} else {
 				taken(res, answer)
 			}
-		})
+		}), nil
 	}, func(err error) { q.Fail(s, err) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -94,14 +95,14 @@ func (c *Client) cancelPart(ctx context.Context, q *viewer.Request, m *acp.Messa
 	}
 	child := s.ID() != m.Session()
 	own := m.Clone()
-	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
+	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
 		switch {
 		case child && version.SaidByTwo(p.Initialized()):
 			native = "" // the agent knows it by the id that its client does
 		case child && native == "":
 			native = s.ID() // the agent knows no child
 		}
-		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) { relay(q, nil, p, res, err) })
+		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { relay(q, nil, p, res, err) }), nil
 	}, func(err error) { q.Fail(nil, err) })
 }
 

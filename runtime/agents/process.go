@@ -411,16 +411,22 @@ func (p *Process) fail(id int64, err error) {
 	}
 }
 
-// Call sends a request, and waits for room if the agent is slow to read. build makes
-// the message with the id it is given. done is called exactly once, also when the
-// process is ending already; timeout 0 means no limit.
-func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64) {
-	id, err := p.expect(timeout, &pending{done: done})
+// Request is what an agent is asked, and what is done with the answer.
+type Request struct {
+	Timeout time.Duration                     // 0 means no limit
+	Build   func(id acp.ID) acp.Message       // makes the message with the id it is given
+	Done    func(res *acp.Message, err error) // is called exactly once, and must not wait
+}
+
+// Call sends a request, and waits for room if the agent is slow to read. Done is called also when the process
+// is ending already.
+func (p *Process) Call(ctx context.Context, r Request) (id int64) {
+	id, err := p.expect(r.Timeout, &pending{done: r.Done})
 	if err != nil {
-		done(nil, err)
+		r.Done(nil, err)
 		return 0
 	}
-	if err := p.Send(ctx, build(acp.IntID(id))); err != nil {
+	if err := p.Send(ctx, r.Build(acp.IntID(id))); err != nil {
 		p.fail(id, err)
 	}
 	return id
@@ -441,17 +447,23 @@ func (p *Process) Drop(id int64) {
 // agent has certainly not seen the prompt. The error is that one, of a process that is
 // ending already; done is not called then.
 func (p *Process) Prompt(session string, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64, err error) {
-	id, err = p.post(build, &pending{done: done, prompts: session, queued: true})
+	id, err = p.post(Request{Build: build}, &pending{done: done, prompts: session, queued: true})
 	if err != nil {
 		return 0, &UntakenError{err}
 	}
 	return id, nil
 }
 
-// post queues a request; Flush has it written. The error is why the process is ending.
-func (p *Process) post(build func(id acp.ID) acp.Message, k *pending) (id int64, err error) {
-	if id, err = p.expect(0, k); err == nil {
-		p.outbox.put(outgoing{m: build(acp.IntID(id)), id: id})
+// Post queues a request; Flush has it written. It does not wait, so that its caller bounds how many there are. The error is why
+// the process is ending; Done is not called then.
+func (p *Process) Post(r Request) error {
+	_, err := p.post(r, &pending{done: r.Done})
+	return err
+}
+
+func (p *Process) post(r Request, k *pending) (id int64, err error) {
+	if id, err = p.expect(r.Timeout, k); err == nil {
+		p.outbox.put(outgoing{m: r.Build(acp.IntID(id)), id: id})
 	}
 	return id, err
 }
@@ -477,7 +489,7 @@ func (p *Process) queued(id int64, queued bool) {
 
 // Tell is a request whose answer nobody waits for.
 func (p *Process) Tell(method string, params []byte) {
-	id, err := p.post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, &pending{done: func(*acp.Message, error) {}})
+	id, err := p.post(Request{Build: func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }}, &pending{done: func(*acp.Message, error) {}})
 	if err == nil {
 		p.Drop(id)
 		p.outbox.signal()
@@ -507,9 +519,9 @@ func (p *Process) ask(ctx context.Context, method string, params []byte, then fu
 		err    error
 	}
 	ch := make(chan answer, 1)
-	id = p.Call(ctx, 0,
-		func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) },
-		func(res *acp.Message, err error) {
+	id = p.Call(ctx, Request{
+		Build: func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) },
+		Done: func(res *acp.Message, err error) {
 			a := answer{err: err}
 			if err == nil {
 				if e := res.Err(); e != nil {
@@ -520,7 +532,8 @@ func (p *Process) ask(ctx context.Context, method string, params []byte, then fu
 			}
 			then(a.result, a.err)
 			ch <- a
-		})
+		},
+	})
 	select {
 	case a := <-ch:
 		return 0, a.result, a.err

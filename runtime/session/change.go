@@ -309,7 +309,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	}
 	opened := make(chan error, 1)
 	s.handleLocked(event{kind: changed, req: &waiter{
-		needs: n, ctx: ctx, run: func(*agents.Process, string) { opened <- nil }, fail: func(err error) { opened <- err },
+		needs: n, ctx: ctx, ready: func() { opened <- nil }, fail: func(err error) { opened <- err },
 	}})
 	var err error
 	select {

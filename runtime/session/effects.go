@@ -19,11 +19,13 @@ const stopBound = 5 * time.Second
 // waiter is a request of a client that needs the session's process.
 type waiter struct {
 	needs agents.Needs
-	ctx   context.Context
-	run   func(p *agents.Process, native string) // may wait for the agent
+	ctx   context.Context // of the client
+	ask   func(p *agents.Process, native string) (agents.Request, error)
+	ready func() // in place of ask, for who only wants the session to have the process
 	fail  func(err error)
 
-	behind *turn // that went on when the request came; nil for none
+	place  uint64 // in the order of what was asked
+	missed bool   // a process has ended that was to be given it
 }
 
 // action is one thing to be done.
@@ -47,7 +49,6 @@ const (
 	release                     // the agent is told to close the session, or to delete it
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
-	tellPassed                  // passed comes when the requests before are run
 	watchStop                   // overdue comes if the turn takes too long to end
 	reachGoal                   // what follows from the goal outside the machine
 	tellStopped                 // who asked for the stop is told
@@ -194,17 +195,16 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case release:
 		x.then(func() { s.set.o.Tasks.Go(func() { s.release(eff.link, eff.goal) }) })
 	case runRequest:
-		x.slow = x.slow || e.kind != requested
-		x.then(func() { eff.req.run(eff.link.p, eff.link.nativeID()) })
-	case tellPassed:
-		x.then(func() { s.handle(event{kind: passed, link: eff.link}) })
+		s.runLocked(eff.req, eff.link, e.kind == requested, x)
 	case refuseRequest:
 		x.then(func() { eff.req.fail(eff.err) })
 	case watchStop:
 		awake.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
 	case reachGoal:
+		s.awaitToolsLocked(x)
 		s.reachGoalLocked(eff, x)
 	case tellStopped:
+		s.awaitToolsLocked(x)
 		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
 	case reopen:
 		s.rec.Closed, s.rec.Arriving, s.unsaved, x.save = false, false, true, true
@@ -221,14 +221,39 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 				s.endTools() // first: a call that has not begun yet leaves nothing
 				s.tools, s.endTools = nil, nil
 			}
-			stops := s.m.life > stopping // with this event
-			x.slow = x.slow || stops
-			x.then(func() {
-				if wait := h.End(s.id); stops { // who is told that it has stopped may use its folder
-					wait()
-				}
-			})
+			x.then(func() { h.End(s.id) })
 		}
+	}
+}
+
+// runLocked gives a request to the process. One that comes now may wait until the agent reads; those that have
+// waited are queued in their order, as prompts are.
+func (s *Session) runLocked(w *waiter, l *link, now bool, x *after) {
+	switch {
+	case w.ready != nil:
+		x.slow = true
+		x.then(w.ready)
+	case now:
+		x.then(func() {
+			r, err := w.ask(l.p, l.nativeID())
+			if err != nil {
+				w.fail(err)
+				return
+			}
+			ctx := w.ctx
+			if ctx.Err() != nil { // its client is gone, the request goes on
+				ctx = observe.Within(s.set.o.Life, ctx)
+			}
+			l.p.Call(ctx, r)
+		})
+	default:
+		r, err := w.ask(l.p, l.nativeID())
+		if err != nil {
+			x.then(func() { w.fail(err) })
+		} else if err = l.p.Post(r); err != nil {
+			x.then(func() { r.Done(nil, err) })
+		}
+		x.queued(l.p)
 	}
 }
 

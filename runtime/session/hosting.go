@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // agentBound is how long an agent may take to close or delete a session, startBound how
@@ -27,11 +28,11 @@ const (
 // errGivenUp is why a start ended that nobody waits for any more.
 var errGivenUp = errors.New("the session was closed while its agent started")
 
-// Request calls run with the process that serves the session, a dormant one is given a
-// process first. run is called on this goroutine or on another one and may wait for
-// the agent; fail is called in its place when there is no process.
-func (s *Session) Request(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
-	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
+// Request gives the process that serves the session what ask returns; a dormant one is given a process first. ask does
+// not wait, and takes no lock of the session. fail is called with its error, or why there is no process. While the agent is
+// slow to read it may wait, until ctx ends: that is the client's.
+func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(p *agents.Process, native string) (agents.Request, error), fail func(err error)) {
+	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, ask: ask, fail: fail}})
 }
 
 // startLocked begins to give the session a process.
@@ -306,6 +307,14 @@ func unopened(p *agents.Process, err error) error {
 	return err
 }
 
+// endedAt is [unopened] for what is asked behind the opening, nil while the process lives.
+func endedAt(p *agents.Process) error {
+	if p.Alive() {
+		return nil
+	}
+	return &agents.UntakenError{Cause: p.Cause()}
+}
+
 // startFresh has the agent create a new session under the gateway's old one.
 func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (_ *link, err error) {
 	p, err := s.process(ctx, n, a, rec)
@@ -497,6 +506,9 @@ func (s *Session) deleteDormant() (last error) {
 		last = s.deleteAt(ctx, p, rec.AgentSessionID)
 		ended = endedUnder(p, last)
 		p.Release()
+	}
+	if ended { // what it keeps is kept back
+		return viewer.ErrorOf(last)
 	}
 	return last
 }

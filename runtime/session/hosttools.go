@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -20,9 +22,29 @@ type HostTools interface {
 	// agent does not want it any more, or does not work for the session any more: what was begun must be ended then.
 	// What it returns is encoded as the result; its errors are problems. params are valid until it returns.
 	Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error)
-	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait:
-	// what it returns waits until nothing of it is left, which is bounded.
-	End(session string) (wait func())
+	// End ends what an agent has left running for a session, whose calls' contexts have ended. It does not wait.
+	End(session string)
+	// Wait waits until nothing is left of that, and of those calls, or ctx ends.
+	Wait(ctx context.Context, session string)
+}
+
+// toolBound is how long who stops a session waits for what its agent has left running: longer than the most that programs are
+// given to end.
+const toolBound = 90 * time.Second
+
+// awaitToolsLocked has what is done next wait until nothing is left of what the agent has had the host do: who is told that
+// the session has stopped may use its folder.
+func (s *Session) awaitToolsLocked(x *after) {
+	h := s.set.o.HostTools
+	if h == nil {
+		return
+	}
+	x.slow = true
+	x.then(func() {
+		ctx, cancel := awake.WithTimeoutCause(s.set.o.Life, toolBound, context.DeadlineExceeded)
+		defer cancel()
+		h.Wait(ctx, s.id)
+	})
 }
 
 // isTool reports whether a method is one that the host can answer.

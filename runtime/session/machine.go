@@ -46,16 +46,13 @@ import (
 //	          stale: idle, it is released first
 //	repeated  answered as the prompt that it    the same         the same
 //	          repeats, which has its name
-//	request   run, or waits for a process, or   refused          refused
-//	          behind those that have waited
+//	request   run, or waits for a process       refused          refused
 //	cancel    queue and waiting turn over;      the same         -
 //	          running: the agent is told, what
 //	          it asks people is answered
 //	bound     link is the one being opened      the same         -
 //	started   turn and requests go on;          releasing        -
 //	          lost meanwhile: as untaken
-//	passed    what came behind the requests     the same         -
-//	          that have waited goes on
 //	failed    turn and requests get the error;  dormant; done    -
 //	          untaken: they wait once more
 //	answered  turn over, the next begun; untaken  turn over; on  -
@@ -130,7 +127,6 @@ const (
 	bound
 	started
 	startFailed
-	passed
 	answered
 	lost
 	stopped
@@ -149,7 +145,7 @@ type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
 	req     *waiter      // requested, changed
-	link    *link        // bound, started, passed, lost, released
+	link    *link        // bound, started, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
 	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why it is not deleted
@@ -181,7 +177,7 @@ type machine struct {
 	queue   []*turn    // at most maxQueued
 	named   []*named   // prompts whose repetition is noticed, oldest first; at most maxNamed
 	waiters []*waiter  // requests that wait for a process; at most maxQueued
-	passing *link      // those that have waited are on their way to it: who comes behind them must not overtake them
+	asked   uint64     // counts prompts and requests
 	stops   []stopDone // who waits for the goal
 	copies  []*copying // closed, or stopping to be: nobody else has stopped it
 	down    bool       // the gateway ends
@@ -223,23 +219,14 @@ func (m *machine) on(e event) []effect {
 		switch {
 		case m.hosting != starting || m.attempt != e.attempt:
 		case m.link != e.link: // it was lost in the last moment
-			m.loseStart(e.err)
+			m.failStart(e.err, true)
 		default:
 			m.hosting, m.working = serving, false
 			m.proceed()
 		}
 	case startFailed:
-		switch {
-		case m.hosting != starting || m.attempt != e.attempt:
-		case untaken(e.err):
-			m.loseStart(e.err)
-		default:
-			m.failStart(e.err)
-		}
-	case passed:
-		if m.passing == e.link {
-			m.passing = nil
-			m.proceed()
+		if m.hosting == starting && m.attempt == e.attempt {
+			m.failStart(e.err, untaken(e.err))
 		}
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
@@ -276,7 +263,7 @@ func (m *machine) on(e event) []effect {
 		}
 	case changed:
 		if m.refusal() == nil && m.hosting == serving && !m.busy() {
-			m.waiters = append(m.waiters, e.req)
+			m.wait(e.req)
 			m.release()
 		} else {
 			m.request(e.req)
@@ -331,6 +318,8 @@ func (m *machine) refusal() error {
 }
 
 func (m *machine) prompt(t *turn) {
+	m.asked++
+	t.place = m.asked
 	err := m.refusal()
 	if n := m.before(t); n != nil {
 		if t.same = n; n.sum != t.named.sum {
@@ -381,9 +370,6 @@ func (m *machine) record(t *turn) {
 func (m *machine) serve() {
 	switch t := m.turn; {
 	case m.hosting == serving && t != nil && t.phase == waiting:
-		if m.passing == m.link {
-			return
-		}
 		m.record(t)
 		t.phase = running
 		m.do(effect{do: givePrompt, turn: t, link: m.link})
@@ -409,26 +395,28 @@ func (m *machine) start(e effect) {
 	m.do(e)
 }
 
-// failStart ends what waits for a process with the reason why there is none.
-func (m *machine) failStart(err error) {
+// failStart ends what waits for a process with the reason why there is none. Where the process has come to its end that was to
+// open the session, all that waits may do so for another one, once.
+func (m *machine) failStart(err error, ended bool) {
 	m.unlink("the agent did not open the session")
 	m.hosting = dormant
-	m.failWaiters(err)
-	if t := m.turn; t != nil {
+	again := func(missed *bool) bool {
+		first := ended && !*missed && m.refusal() == nil
+		*missed = true
+		return first
+	}
+	waiters := m.waiters
+	m.waiters = nil
+	for _, w := range waiters {
+		if again(&w.missed) {
+			m.waiters = append(m.waiters, w)
+		} else {
+			m.do(effect{do: refuseRequest, req: w, err: err})
+		}
+	}
+	if t := m.turn; t != nil && !again(&t.missed) {
 		m.end(t, nil, err)
 	}
-	m.proceed()
-}
-
-// loseStart is the end of a process that was to open the session: the turn, and what waits beside it, wait for another one, once.
-func (m *machine) loseStart(err error) {
-	t := m.turn
-	if t == nil || t.missed || m.refusal() != nil {
-		m.failStart(err)
-		return
-	}
-	m.unlink("the agent did not open the session")
-	t.missed, m.hosting = true, dormant
 	m.proceed()
 }
 
@@ -436,17 +424,22 @@ func (m *machine) request(w *waiter) {
 	switch err := m.refusal(); {
 	case err != nil:
 		m.do(effect{do: refuseRequest, req: w, err: err})
-	case m.hosting == serving && m.passing != m.link:
+	case m.hosting == serving:
 		m.do(effect{do: runRequest, req: w, link: m.link})
 	case len(m.waiters) >= maxQueued:
 		m.do(effect{do: refuseRequest, req: w, err: acp.Errorf(acp.CodeInternal, "%d requests wait for the session's agent already", maxQueued)})
 	default:
-		w.behind = m.turn
-		m.waiters = append(m.waiters, w)
+		m.wait(w)
 		if m.hosting == dormant {
 			m.start(effect{do: startProcess, req: w})
 		}
 	}
+}
+
+func (m *machine) wait(w *waiter) {
+	m.asked++
+	w.place = m.asked
+	m.waiters = append(m.waiters, w)
 }
 
 func (m *machine) failWaiters(err error) {
@@ -657,23 +650,16 @@ func (m *machine) proceed() {
 }
 
 // pass has the process given the requests that have waited for it, but those that came behind a prompt it has not
-// been given yet. What comes meanwhile waits until they are passed on: what is asked in one order is done in that order.
+// been given yet: what is asked in one order is done in that order.
 func (m *machine) pass() {
-	if m.hosting != serving || m.passing == m.link {
-		return
-	}
-	ready := slices.IndexFunc(m.waiters, func(w *waiter) bool { return w.behind != nil && w.behind == m.turn && m.turn.phase == waiting })
-	if ready < 0 {
-		ready = len(m.waiters)
-	}
-	if ready == 0 {
-		return
-	}
-	for _, w := range m.waiters[:ready] {
+	for m.hosting == serving && len(m.waiters) > 0 {
+		w := m.waiters[0]
+		if t := m.turn; t != nil && t.phase == waiting && t.place < w.place {
+			return
+		}
+		m.waiters = m.waiters[1:]
 		m.do(effect{do: runRequest, req: w, link: m.link})
 	}
-	m.waiters, m.passing = slices.Clone(m.waiters[ready:]), m.link
-	m.do(effect{do: tellPassed, link: m.link})
 }
 
 func (m *machine) proceedStop() {

@@ -14,7 +14,7 @@ import (
 // actionNames are the actions as the table below names them, in the order of their values.
 var actionNames = []string{
 	"record", "give", "take back", "tell cancel", "tell withdrawn", "end", "join", "answer people", "answer all", "fail calls", "note loss",
-	"start", "give up start", "retire process", "release", "run", "refuse", "tell passed", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work",
+	"start", "give up start", "retire process", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work",
 }
 
 // said is an effect as the table names it.
@@ -171,17 +171,17 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound, crash, started, bound, crash", "started", "record, end: given up, idle told", "open, dormant"},
 		{"prompt", "failed", "record, end: given up, idle told", "open, dormant"},
 		{"prompt, bound", "failed", "answer all, end host work, fail calls: the agent did not open the session, record, end: given up, idle told", "open, dormant"},
-		{"request, bound", "started", "run, tell passed, idle told", "open, serving"},
-		{"request, bound, started", "request", "", "open, serving, 1 wait"},
-		{"request, bound, started, request", "passed", "run, tell passed, idle told", "open, serving"},
-		{"request, prompt, request, bound", "started", "run, tell passed", "open, serving, turn waiting, 1 wait"},
-		{"request, prompt, request, bound, started", "passed", "record, give, run, tell passed", "open, serving, turn running"},
-		{"request, bound, started, prompt", "cancel", "record, end as cancelled, idle told", "open, serving"},
-		{"request, bound, started, prompt", "crash", "answer all, end host work, fail calls: the agent's process ended, note loss, start for the turn", "open, starting, turn waiting"},
+		{"request, bound", "started", "run, idle told", "open, serving"},
+		{"request, prompt, request, bound", "started", "run, record, give, run", "open, serving, turn running"},
+		{"prompt, prompt, request, bound", "started", "record, give, run", "open, serving, turn running, 1 queued"},
+		{"prompt, prompt, request, cancel the turn, bound", "started", "record, give, run", "open, serving, turn running"},
 		{"prompt, request", "failed untaken", "start for the turn", "open, starting, turn waiting, 1 wait"},
 		{"prompt, bound", "failed untaken", "answer all, end host work, fail calls: the agent did not open the session, start for the turn", "open, starting, turn waiting"},
 		{"prompt, failed untaken", "failed untaken", "record, end: given up, idle told", "open, dormant"},
-		{"request", "failed untaken", "refuse: given up, idle told", "open, dormant"},
+		{"request", "failed untaken", "start for a request, idle told", "open, starting, 1 wait"},
+		{"request, failed untaken", "failed untaken", "refuse: given up, idle told", "open, dormant"},
+		{"request, failed untaken, prompt, request", "failed untaken", "refuse: given up, start for the turn", "open, starting, turn waiting, 1 wait"},
+		{"request, shutdown", "failed untaken", "idle told", "open, dormant"},
 		{"prompt, close", "failed untaken", "goal closed, stopped, idle told", "closed, dormant"},
 		{"request, bound", "failed", "answer all, end host work, fail calls: the agent did not open the session, refuse: given up, idle told", "open, dormant"},
 		{"prompt, prompt, request", "failed", "refuse: given up, record, end: given up, start for the turn", "open, starting, turn waiting"},

@@ -24,7 +24,6 @@ type world struct {
 	leaves  bool    // a release is in progress
 	begun   bool    // a start is in progress
 	given   bool    // that start was given up
-	passing *link   // requests that have waited are on their way to it
 	fault   string
 	copies  []*copying // under way
 	behind  []event    // come when the one in hand was dealt with
@@ -84,11 +83,6 @@ var moves = []struct {
 		}
 		w.begun = false
 		return w.on(event{kind: startFailed, attempt: w.m.attempt, err: errGivenUp})
-	}},
-	{"passed", func(w *world) bool {
-		l := w.passing
-		w.passing = nil
-		return l != nil && w.on(event{kind: passed, link: l})
 	}},
 	{"failed untaken", func(w *world) bool {
 		if !w.begun {
@@ -224,7 +218,7 @@ func (w *world) on(e event) bool {
 			if !w.recorded[eff.turn] {
 				w.fault = "a prompt was given that nobody can read"
 			}
-			if w.passing == eff.link {
+			if len(w.waiters) > 0 && w.waiters[0].place < eff.turn.place {
 				w.fault = "a prompt has overtaken a request"
 			}
 			if n := eff.turn.named; n != nil && w.m.named[0] != n {
@@ -234,15 +228,13 @@ func (w *world) on(e event) bool {
 			if eff.link == nil || !drop(&w.waiters, eff.req) {
 				w.fault = "a request was run twice or without a process"
 			}
-			if w.passing == eff.link {
-				w.fault = "a request has overtaken another one"
+			if eff.req.place > 0 && len(w.turns) > 0 && !w.recorded[w.turns[0]] && w.turns[0].place < eff.req.place {
+				w.fault = "a request has overtaken a prompt"
 			}
 		case refuseRequest:
 			if !drop(&w.waiters, eff.req) {
 				w.fault = "a request was refused twice"
 			}
-		case tellPassed:
-			w.passing = eff.link
 		case tellCancel, tellWithdrawn:
 			if eff.link == nil {
 				w.fault = "nobody was told"
@@ -326,9 +318,6 @@ func drop[T comparable](list *[]T, one T) bool {
 	return false
 }
 
-// passing reports whether requests that have waited are on their way to the process.
-func passing(m *machine) bool { return m.hosting == serving && m.passing == m.link }
-
 // check says what is wrong with the state.
 func (m *machine) check() error {
 	switch {
@@ -348,9 +337,9 @@ func (m *machine) check() error {
 		return errors.New("a prompt waits for no other")
 	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
 		return errors.New("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing && !passing(m):
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
 		return errors.New("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing && !passing(m):
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
 		return errors.New("the turn is none")
@@ -380,8 +369,6 @@ func (w *world) check() error {
 		return fmt.Errorf("%d prompts are not answered, the session knows %d", len(w.turns), asked)
 	case len(m.waiters) != len(w.waiters):
 		return fmt.Errorf("%d requests are not answered, the session knows %d", len(w.waiters), len(m.waiters))
-	case passing(m) && w.passing != m.link:
-		return errors.New("what waits for requests that are passed on is told of nothing")
 	case len(m.stops) != w.stops:
 		return fmt.Errorf("%d wait for the end, the session knows %d", w.stops, len(m.stops))
 	case (m.hosting == starting) != w.begun:
@@ -400,7 +387,7 @@ func (w *world) finish() error {
 		moved := false
 		for _, mv := range moves {
 			switch mv.name {
-			case "failed", "released", "answered", "gone", "passed":
+			case "failed", "released", "answered", "gone":
 				moved = mv.do(w) || moved
 			}
 			if err := w.check(); err != nil {
@@ -427,7 +414,14 @@ func (w *world) key() string {
 	if t != nil {
 		p, missed = t.phase, t.missed
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, passing(m) && m.life == open, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
+	waits, ahead := 0, false // as long as they wait; which comes first
+	if len(m.waiters) > 0 {
+		waits, ahead = 1, t != nil && m.waiters[0].place < t.place
+		if m.waiters[0].missed {
+			waits = 2
+		}
+	}
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

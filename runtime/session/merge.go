@@ -203,8 +203,8 @@ func (s *Session) recorded() adapters.Recorded {
 	return a.Recorded(rec.needs(agents.Needs{}, a), rec.AgentSessionID)
 }
 
-// Renewed calls run as Request does, with a process that has opened the session anew: one
-// that serves it and does nothing is given back first.
-func (s *Session) Renewed(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
-	s.handle(event{kind: changed, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
+// Renewed calls ready when a process has opened the session anew: one that serves it and does nothing is given back
+// first. fail is called in its place when there is none.
+func (s *Session) Renewed(ctx context.Context, n agents.Needs, ready func(), fail func(err error)) {
+	s.handle(event{kind: changed, req: &waiter{needs: n, ctx: ctx, ready: ready, fail: fail}})
 }

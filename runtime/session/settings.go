@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -270,16 +271,23 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	}
 	if reads && mode == "" && chosen[modeOption] == nil {
 		// Nobody has chosen another mode, and the agent's is not known any more.
-		if err := unheld(wish, s.permit(ctx, l, wish)); err != nil {
+		reason := s.permit(ctx, l, wish)
+		if err := cmp.Or(endedAt(l.p), unheld(wish, reason)); reason != "" && err != nil {
 			return err
 		}
 	}
 	var missing []Unsupported
 	var broken error
 	tell := func(field, value, method string, params json.RawMessage) (taken bool) {
+		if broken != nil {
+			return false
+		}
 		res, err := l.p.Ask(ctx, method, params)
 		if err != nil {
 			s.logger().Warn("agent did not take a choice again", "method", method, "err", err)
+			if broken = endedAt(l.p); broken != nil {
+				return false
+			}
 			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
 			missing = append(missing, Unsupported{field, reason})
 			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })

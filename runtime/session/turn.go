@@ -29,6 +29,7 @@ type turn struct {
 	needs     agents.Needs      // of the connection it came by
 	prompt    acp.Message       // as the client sent it; dropped when the agent has shown something
 	held      int               // bytes of the memory for prompts
+	place     uint64            // in the order of what was asked
 	named     *named            // nil if its client gave it no name
 	same      *named            // the prompt that this one repeats, nil if none
 	phase     phase
