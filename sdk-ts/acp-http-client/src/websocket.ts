@@ -110,7 +110,7 @@ export class WebSocketLink extends Link {
             refused = true;
             continue;
           }
-          if (error.status < 300) return this.lose("closed", `the server answers, and opens no WebSocket: ${error.message}`, error);
+          if (error.status < 300) return this.lose("closed", error.message, error);
           this.end(error);
           return;
         }
