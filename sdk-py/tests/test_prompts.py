@@ -27,6 +27,7 @@ class Gateway:
         self.asked: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
         self.name = ""
         self.states: list[str] = []  # that are told first, before it is said to run
+        self.kept: dict[str, Any] | None = None  # the message of event 5, where those before it are no longer kept
 
     async def _connected(self) -> Any:
         return self
@@ -50,6 +51,10 @@ class Gateway:
     async def request(self, method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
         if method == "_sandboxagent/session/get":
             return {"state": self.states.pop(0) if self.states else "running"}
+        if method == "_sandboxagent/session/events" and self.kept is not None:
+            if params["after"] < 4:
+                raise RpcError(-32603, "no longer kept", {"type": "urn:sandbox-agent:error:events_expired", "oldestSeq": 5})
+            return {"events": [{"seq": 5, "message": self.kept}]}
         if method == "_sandboxagent/session/events":
             return {"events": [{"seq": 1, "message": {"method": "session/prompt", "params": {"_meta": {"sandboxagent.dev": {"promptId": self.name}}}}}]}
         self.name = params["_meta"]["sandboxagent.dev"]["promptId"]
@@ -117,6 +122,28 @@ async def test_a_prompt_that_an_earlier_connection_brings_while_the_gateway_is_a
     if version == 2:
         g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
     assert (await turn).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("behind", [
+    {"method": "session/prompt", "params": {}},
+    {"method": "_sandboxagent/session/turn_ended", "params": {"sessionId": "s", "error": {"code": -32603, "message": "the gateway was ended"}, "began": True}},
+])
+@pytest.mark.parametrize("version", [1, 2])
+@asynchronous
+async def test_a_turn_whose_beginning_is_no_longer_kept_is_over_when_another_one_or_an_end_is_behind_it(version: AcpVersion, behind: dict[str, Any]) -> None:
+    g = Gateway(version)
+    g.kept = behind
+    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    await g.sent()
+    if version == 1:
+        g.said("mine")
+        _, asked = await g.asked.get()
+        asked.set_exception(ConnectionLostError("it was lost"))
+    else:
+        await g.answer({"messageId": "sa.1"})
+        g.closed.set()
+    with pytest.raises(RpcError, match="no longer kept"):
+        await asyncio.wait_for(_result(turn), 5)
 
 
 @pytest.mark.parametrize("what", ["detached", "deleted"])

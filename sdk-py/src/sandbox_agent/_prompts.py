@@ -193,10 +193,10 @@ class Prompts:
         """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
         await self._send(self._cancel(session_id, self._order.get(session_id, [])))
 
-    def behind(self, session_id: str) -> Callable[[], asyncio.Event | None]:
+    def behind(self, session_id: str) -> Callable[..., asyncio.Event | None]:
         """Says what is waited for before something is sent that belongs behind the session's prompts of now."""
         prompts = list(self._order.get(session_id, []))
-        return lambda: next((prompt.sent for prompt in prompts if not prompt.sent.is_set()), None)
+        return lambda *_: next((prompt.sent for prompt in prompts if not prompt.sent.is_set()), None)
 
     def _cancel(self, session_id: str, prompts: list[Prompt]) -> _Cancel:
         cancel = _Cancel(session_id, list(prompts))
@@ -520,6 +520,8 @@ class Prompts:
                 if oldest is None or oldest <= after + 1:
                     raise
                 expired, after = e, oldest - 1
+                if begun is None and (prompt.heard or prompt.response is not None):
+                    begun = 0  # it had begun before, and is one of those
                 continue
             for event in page["events"]:
                 after = event["seq"]
@@ -536,11 +538,9 @@ class Prompts:
                     over = over or (begun is not None and params.get("promptId") is None and began(params))
             if page.get("hasMore"):
                 continue
-            if expired is None or begun is not None:
-                return begun, None, after, over, None
-            if not prompt.heard and prompt.response is None:
+            if expired is not None and begun is None:
                 raise expired
-            return 0, None, after, False, expired  # it had begun before, and is one of those
+            return begun, None, after, over, None if begun else expired
 
 
 def began(ended: dict[str, Any]) -> bool:

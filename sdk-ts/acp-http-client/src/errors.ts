@@ -41,7 +41,7 @@ export class ProblemError extends Error {
 /** How long the reason of a refusal is waited for. */
 const bodyMs = 10_000;
 
-/** Whether it is a web page, with which something before the server has answered, such as a proxy that wants a login: the server has heard of nothing. */
+/** Whether it says that it is a web page, with which something before the server has answered, such as a proxy that wants a login. Some servers say so of all that they answer. */
 export const isPage = (response: Response) => /^text\/html\b/i.test(response.headers.get("Content-Type") ?? "");
 
 function problemOf(status: number, statusText: string, text: string): Problem {
@@ -82,7 +82,7 @@ export type LossReason =
   | "unreachable"
   /** The function that is asked for the headers failed, or they are none that can be sent. */
   | "headers"
-  /** The server ended a connection that cannot be taken up again, such as a WebSocket. */
+  /** The server ended a connection that cannot be taken up again, such as a WebSocket, or something before it answered with a web page. */
   | "closed"
   /** The server broke the protocol. */
   | "protocol";

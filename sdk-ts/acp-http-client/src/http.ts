@@ -86,6 +86,7 @@ export class HttpLink extends Link {
         });
         const answer = parseMessage(text);
         const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
+        if (answer === undefined && isPage(response)) return this.lose("closed", "the answer to initialize is no JSON object but a web page: is there a proxy that wants a login?");
         if (answer === undefined || id === null) {
           this.lose("protocol", answer === undefined ? "the answer to initialize is no JSON object" : "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
           return;
@@ -247,8 +248,8 @@ export class HttpLink extends Link {
         const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
         const refusal = await this.#send(headers, body, async (response) => {
           if (!response.ok) return { error: await ProblemError.from(response), after: response.headers.get("Retry-After") };
-          if (isPage(response)) throw new CutOff("the answer is a web page");
           if (this.#inline && isRequest) await this.#answer(response);
+          else if (response.status === 200 && isPage(response)) throw new CutOff("the answer is a web page"); // what has arrived is 202 or 204
           else await response.body?.cancel();
           return undefined;
         });

@@ -110,6 +110,7 @@ export class WebSocketLink extends Link {
             refused = true;
             continue;
           }
+          if (error.status < 300) return this.lose("closed", error.message, error);
           this.end(error);
           return;
         }

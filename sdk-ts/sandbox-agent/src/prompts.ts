@@ -498,6 +498,7 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
       const oldest = oldestKept(error);
       if (oldest === undefined || oldest <= after + 1) throw error;
       expired = error;
+      received ||= heard === true || response !== undefined; // it had begun before, and is one of those
       after = oldest - 1;
       continue;
     }
@@ -519,9 +520,8 @@ async function findPrompt({ id, from, heard, response }: Prompt, wire: Wire): Pr
       }
     }
     if (page.hasMore) continue;
-    if (expired === undefined || received) return { received, begun, seq: 0, over };
-    if (!heard && response === undefined) throw expired;
-    return { received: true, begun, seq: 0, expired }; // it had begun before, and is one of those
+    if (expired !== undefined && !received) throw expired;
+    return { received, begun, seq: 0, over, expired: begun ? undefined : expired };
   }
 }
 

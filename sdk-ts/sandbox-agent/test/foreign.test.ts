@@ -108,6 +108,30 @@ test("a terminal whose server says what is no JSON goes on", async () => {
 const hello = ({ id }: { id: number }) => JSON.stringify({ jsonrpc: "2.0", id, result: { protocolVersion: 1, agentCapabilities: {} } });
 const bodyOf = async (request: IncomingMessage) => JSON.parse((await request.toArray()).join("")) as { id: number; method: string };
 
+test.each(connections)("a page, as of a proxy that wants a login, is no end for a client that connects anew: $transport", async ({ transport }) => {
+  let asked = 0;
+  const isPage = () => ++asked === 2 || asked === 3;
+  const server = createHttpServer(async (request, response) => {
+    if (request.method === "POST") isPage() ? response.writeHead(200, { "Content-Type": "text/html" }).end(page) : response.writeHead(200, { "Acp-Connection-Id": `c${asked}` }).end(hello(await bodyOf(request)));
+    else if (asked === 1) response.writeHead(404).end(); // it does not know the connection any more
+    else response.writeHead(200, { "Content-Type": "text/event-stream" }).flushHeaders();
+  });
+  const sockets = new WebSocketServer({ noServer: true });
+  server.on("upgrade", (request, socket, head) => {
+    if (isPage()) return void socket.end(answer("200 OK", "text/html", page));
+    sockets.handleUpgrade(request, socket, head, (ws) => ws.on("message", (text) => {
+      ws.send(hello(JSON.parse(String(text)) as { id: number }));
+      if (asked === 1) ws.close(1013);
+    }));
+  });
+  await using client = new SandboxAgentClient({ baseUrl: await serves(server), WebSocket: WebSocket as never, transport, retry: { firstDelayMs: 1 }, autoConnect: false });
+  const lost = new Promise<void>((resolve) => void client.onState((state) => state === "reconnecting" && resolve()));
+  await client.connect();
+  await lost;
+  expect(await client.initialized()).toMatchObject({ protocolVersion: 1 });
+  expect(asked).toBe(4);
+});
+
 test.each(connections)("a server that takes connections only to end them is not asked without a pause: $transport", async ({ transport }) => {
   const at: number[] = [];
   let enough = () => {};

@@ -6,7 +6,7 @@ import { Prompts } from "../src/prompts.js";
 import type { Turn } from "../src/turn.js";
 
 /** The prompts of a client of version 1 or 2 in one session, and what came of the one that it sends. */
-function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<unknown[] | void> = async () => {}) {
+function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) => Promise<unknown[] | void> = async () => {}) {
   const prompts = new Prompts(version);
   let answer!: (result: unknown) => void;
   let lose!: () => void;
@@ -29,7 +29,10 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: () => Promise<unkn
       return Promise.race([answered, lost.then(() => ({ lost: true }) as const)]);
     },
     state: async () => "running",
-    events: async () => ({ events: [{ seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } }, ...((await events()) ?? [])], hasMore: false } as never),
+    events: async (after) => {
+      const own = { seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } };
+      return { events: [...(after < 1 ? [own] : []), ...((await events(after)) ?? [])], hasMore: false } as never;
+    },
   });
   const said = (text: string) => prompts.update("s", { sessionUpdate: "agent_message_chunk", content: { type: "text", text } });
   const begins = () => prompts.update("s", { sessionUpdate: "user_message_chunk", content: { type: "text", text: "theirs" }, _meta: { "sandboxagent.dev": { prompt: true } } });
@@ -85,6 +88,23 @@ test.each([1, 2] as const)("version %i: a turn whose end names no prompt was los
   const turn = send();
   lose();
   await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
+});
+
+const behind = {
+  "another client's prompt": { method: "session/prompt", params: {} },
+  "an end that names no prompt": { method: "_sandboxagent/session/turn_ended", params: { sessionId: "s", error: { code: -32603, message: "the gateway was ended" }, began: true } },
+};
+
+test.each(([1, 2] as const).flatMap((version) => Object.entries(behind).map(([what, message]) => ({ version, what, message }))))("version $version: a turn whose beginning is no longer kept is over when $what is behind it", async ({ version, message }) => {
+  const { send, said, answer, lose } = client(version, false, async (after) => {
+    if (after < 4) throw new ProblemError({ type: "urn:sandbox-agent:error:events_expired", title: "no longer kept", status: 410, oldestSeq: 5 });
+    return [{ seq: 5, message }];
+  });
+  const turn = send();
+  if (version === 1) said("mine");
+  else answer({ messageId: "sa.1" });
+  lose();
+  await expect(turn).rejects.toThrow("no longer kept");
 });
 
 test("version 2: nor one that has begun", async () => {
