@@ -49,7 +49,7 @@ def start(%(parameters)s) -> LocalSandboxAgent:
     """%(doc)s"""
     loop = Loop()
     try:
-        it = loop.run(_local.start(%(arguments)s))
+        it = loop.run(lambda: _local.start(%(arguments)s))
     except BaseException:
         loop.stop()
         raise
@@ -148,7 +148,7 @@ def method(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         head = head.replace("def __aiter__", "def __iter__")
         return f"{head}Iterator[{inner}]:\n{doc(item, 8)}        {body}\n\n"
     if isinstance(item, ast.AsyncFunctionDef):
-        return f"{head}{kind}:\n{doc(item, 8)}        return {wrapped(kind, f'self._loop.run({call})')}\n\n"
+        return f"{head}{kind}:\n{doc(item, 8)}        return {wrapped(kind, f'self._loop.run(lambda: {call})')}\n\n"
     return f"{head}{kind}:\n{doc(item, 8)}        return {wrapped(kind, f'self._loop.call(lambda: {call})')}\n\n"
 
 

@@ -98,12 +98,12 @@ def test_threads_that_wait_end_with_the_client_and_two_may_close_it(gateway: Gat
     began = threading.Semaphore(0)
     run = client._loop.run
 
-    def told(work: Awaitable[Any]) -> Any:
+    def told(make: Callable[[], Awaitable[Any]]) -> Any:
         async def begins() -> Any:
             began.release()
-            return await work
+            return await make()
 
-        return run(begins())
+        return run(begins)
 
     monkeypatch.setattr(client._loop, "run", told)
 
@@ -159,7 +159,7 @@ async def event():
     return asyncio.Event()
 
 loop, times = Loop(), 0
-again = loop.run(event())
+again = loop.run(event)
 signal.signal(signal.SIGTERM, lambda *_: loop.close(main))
 loop.close(main)
 assert times == 2

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ._tasks import end
 from .errors import NotConnectedError
@@ -17,6 +15,43 @@ T = TypeVar("T")
 
 TIDY = 5.0  # seconds for an iterator that nobody has left
 CLOSED = "the client was closed: make another one"
+
+
+class Work(Generic[T]):
+    """Something asynchronous that another thread waits for."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._task: asyncio.Task[T] | None = None
+        self._given_up = False
+        # A Future's condition is spoilt when Ctrl-C comes at the wrong moment.
+        self.over = threading.Lock()
+        self.over.acquire()
+
+    async def _wait(self) -> T:
+        return await self._make()
+
+    def begin(self) -> None:
+        if not self._given_up:
+            self._task = asyncio.get_running_loop().create_task(self._wait())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # if it was given up nobody else asks
+        self.over.release()
+
+    def give_up(self) -> None:
+        self._given_up = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def outcome(self) -> T:
+        """What has come of it, once it is over."""
+        assert self._task is not None
+        if self._task.cancelled():
+            raise NotConnectedError(CLOSED)  # by another thread
+        return self._task.result()
 
 
 class Loop:
@@ -33,36 +68,28 @@ class Loop:
         self._over = False
         self._iterators: set[Any] = set()  # that are open; the loop ends them
 
-    def run(self, work: Awaitable[T]) -> T:
-        """Waits for something asynchronous. Ctrl-C gives it up."""
+    def run(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Waits for something asynchronous, which is made in the loop's thread. Ctrl-C gives it up: whenever that comes, nothing is left over here."""
         if threading.current_thread() is self._thread:
-            if inspect.iscoroutine(work):
-                work.close()
             raise self._waits()
-
-        async def wait() -> T:
-            return await work
-
-        with self._begins:
-            if self._over:
-                if inspect.iscoroutine(work):
-                    work.close()
-                raise NotConnectedError(CLOSED)
-            waiting = wait()
-            try:
-                future = asyncio.run_coroutine_threadsafe(waiting, self._loop)
-            except RuntimeError:  # a signal's handler has ended the loop in between
-                waiting.close()
-                if inspect.iscoroutine(work):
-                    work.close()
-                raise NotConnectedError(CLOSED) from None
+        work = Work(make)
         try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise NotConnectedError(CLOSED) from None  # by another thread
+            with self._begins:
+                if self._over:
+                    raise NotConnectedError(CLOSED)
+                self._soon(work.begin)
+            work.over.acquire()
         except BaseException:
-            future.cancel()
+            with suppress(NotConnectedError):  # it has ended with the loop
+                self._soon(work.give_up)
             raise
+        return work.outcome()
+
+    def _soon(self, do: Callable[[], Any]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(do)
+        except RuntimeError:  # a signal's handler has ended the loop in between
+            raise NotConnectedError(CLOSED) from None
 
     def _waits(self) -> RuntimeError:
         return RuntimeError("a listener must not wait for the client that calls it: hand the work to another thread")
@@ -75,7 +102,7 @@ class Loop:
         async def call() -> T:
             return function()
 
-        return self.run(call())
+        return self.run(call)
 
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
         """Iterates something asynchronous. Leaving the loop ends it."""
@@ -97,14 +124,14 @@ class Loop:
         try:
             while True:
                 try:
-                    yield self.run(step())
+                    yield self.run(step)
                 except StopAsyncIteration:
                     return
         finally:
             self._iterators.discard(iterator)
             if not self._over:
                 with suppress(NotConnectedError):  # it has ended with the loop
-                    self.run(leave())
+                    self.run(leave)
 
     def feed(self, content: Any) -> Any:
         """Content that is iterated, as the client takes it; text, bytes and what is no content are left alone."""
@@ -140,7 +167,7 @@ class Loop:
         with self._closing:
             if not self._over:
                 try:
-                    self.run(last())
+                    self.run(last)
                 except NotConnectedError:
                     if not self._over:  # else a signal's handler has done it
                         raise
