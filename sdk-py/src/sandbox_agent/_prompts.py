@@ -135,15 +135,15 @@ class Prompts:
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
 
-    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]]) -> Turn:
-        """Sends a prompt."""
+    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], Awaitable[object]] | None = None) -> Turn:
+        """Sends a prompt, when what was set in the session before is sent."""
         self._count += 1
         name = f"{self._names}-{self._count}"
         params = {"sessionId": session_id, "prompt": blocks, "_meta": {META: {"promptId": name}}}
         prompt = Prompt(name, session_id, Turn(self._version, session_id, cancel), params)
         self._open[name] = prompt
         self._order.setdefault(session_id, []).append(prompt)
-        self._host._spawn(self._run(prompt))
+        self._host._spawn(self._run(prompt, set_before))
         return prompt.turn
 
     def update(self, session_id: str, update: dict[str, Any], seq: float = math.inf) -> None:
@@ -367,8 +367,10 @@ class Prompts:
         else:
             prompt.turn._end(outcome.stop_reason, outcome.response, outcome.usage)
 
-    async def _run(self, prompt: Prompt) -> None:
+    async def _run(self, prompt: Prompt, set_before: Callable[[], Awaitable[object]] | None) -> None:
         try:
+            if set_before is not None:
+                await set_before()
             self._finish(prompt, await self._turn(prompt))
         except asyncio.CancelledError:
             self._finish(prompt, NotConnectedError("the client was closed"))

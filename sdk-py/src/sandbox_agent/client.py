@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
-from weakref import WeakValueDictionary
 
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
+from ._settings import Settings
 from ._tasks import OF_OTHERS, end
 from ._wire import SUBPROTOCOL, Wire, open_socket
 from .activity import Activity
@@ -99,7 +99,7 @@ class SandboxAgent:
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, _Attached] = {}
         self._prompts = Prompts(acp_version, self)
-        self._settings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session, while something is set
+        self._settings = Settings()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asks = Asks(self._spawn)
         self._updates: list[UpdateListener] = []
@@ -395,10 +395,7 @@ class SandboxAgent:
                     raise
 
     async def _set(self, method: str, params: dict[str, Any]) -> Any:
-        """Sets something of a session, behind what was set before: the last one counts, also where a connection breaks in between."""
-        lock = self._settings.setdefault(params["sessionId"], asyncio.Lock())
-        async with lock:
-            return await self._request(method, params, repeat=True)
+        return await self._settings.set(params["sessionId"], lambda: self._request(method, params, repeat=True))
 
     async def request(self, method: str, params: Any) -> Any:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
@@ -594,6 +591,8 @@ class SandboxAgent:
     async def _last(self, method: str, session_id: str, left: Callable[[str], None] = lambda _: None) -> Any:
         """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
         before = self._attached.get(session_id)
+        if held := self._settings.sent(session_id):
+            await held()
         result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
         if self._attached.get(session_id) is before:  # else it was opened again behind that
             self._left(session_id)
@@ -605,7 +604,7 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id))
+        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.sent(session_id))
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""

@@ -5,7 +5,7 @@ import { Asks } from "./asks.js";
 import { endOf, over, type Attached } from "./attached.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, forNode, isNotThere, mapped, nodeIsAway, oldestKept, passes } from "./passing.js";
+import { asError, forNode, isNotThere, mapped, nodeIsAway, oldestKept, passes, within } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -14,6 +14,7 @@ import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
 import { notFound, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
+import { Settings } from "./settings.js";
 import type { Turn } from "./turn.js";
 import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
 
@@ -84,7 +85,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     [PROGRESS]: new Listeners<InstallProgress>(),
   };
   readonly #states = new Listeners<ConnectionState>();
-  readonly #settings = new Map<string, Promise<unknown>>(); // by session: settles when all that was set so far is answered
+  readonly #settings = new Settings();
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
   #live: Connection<V> | undefined;
@@ -429,7 +430,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const { seq, replayedSeq } = metaOf(result);
       // In version 2 the state is told, unless a hub in between has told what is newer.
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
-      if (typeof until === "number") await this.#until(() => !current() || (two && attached.opening === undefined) || attached.position.after >= until);
+      const come = () => !current() || (two && attached.opening === undefined) || attached.position.after >= (until as number);
+      if (typeof until === "number") await this.#until(come);
+      // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
+      if (!two && attached.position.again) await within(replayBegins, this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)));
       if (current()) {
         if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#position(seq as number);
         this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
@@ -536,6 +540,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended. */
   async #last<T>(method: string, sessionId: string, options?: RequestOptions, left = () => {}): Promise<T> {
     const before = this.#attached.get(sessionId);
+    const set = this.#settings.sent(sessionId);
+    if (set) await set;
     const result = await this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
     if (this.#attached.get(sessionId) === before) { // else it was opened again behind that
       this.#left(sessionId);
@@ -549,6 +555,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { signal, prompt, ...rest } = params;
     const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
+    const set = this.#settings.sent(sessionId); // it begins with what was set before
     const turn = this.#prompts.add(sessionId, () => this.cancel(sessionId), {
       oneByOne: this.#options.transport === "inline",
       after: () => this.#attached.get(sessionId)?.position.after,
@@ -556,6 +563,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       reached: (seq) => this.#until(() => (this.#attached.get(sessionId)?.position.after ?? seq) >= seq),
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
+        if (set) await set;
         let connection = await this.#connected();
         if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
         for (let first; (first = go()) !== undefined; connection = await this.#connected()) await first;
@@ -616,18 +624,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#set("session/set_config_option", { ...params }, options);
   }
 
-  /** Sets something of a session, behind what was set before: the last one counts, also where a connection breaks in between. */
-  #set<T>(method: string, params: { sessionId: string } & Record<string, unknown>, options: RequestOptions = {}): Promise<T> {
-    const { sessionId } = params;
-    const before = this.#settings.get(sessionId);
-    const mine = (async () => {
-      if (before) await abortable(before, options.signal);
-      return this.#request<T>(method, params, true, options);
-    })();
-    const all = Promise.allSettled([before, mine]);
-    this.#settings.set(sessionId, all);
-    void all.then(() => this.#settings.get(sessionId) === all && this.#settings.delete(sessionId));
-    return mine;
+  #set<T>(method: string, params: { sessionId: string } & Record<string, unknown>, options?: RequestOptions): Promise<T> {
+    return this.#settings.set(params.sessionId, () => this.#request<T>(method, params, true, options), options?.signal);
   }
 
   authenticate(params: Acp<V, "AuthenticateRequest">, options?: RequestOptions): Promise<Acp<V, "AuthenticateResponse">> {
@@ -809,4 +807,6 @@ function whyNot(stream: AcpStream, error: unknown): Error {
 }
 
 /** The code of the error about a method that the other end does not have. */
+/** A replay that has been answered is on its way: longer only where nothing of it is shown. */
+const replayBegins = 5_000;
 const unknownMethod = -32601;

@@ -50,3 +50,10 @@ export function mapped(error: unknown): Error {
 }
 
 export const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
+
+/** Waits for a promise, but not longer. */
+export async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  await Promise.race([promise, new Promise((resolve) => (timer = setTimeout(resolve, ms)))]);
+  clearTimeout(timer);
+}
