@@ -806,7 +806,8 @@ function whyNot(stream: AcpStream, error: unknown): Error {
   return stream.error || told instanceof AcpRpcError || stream.state !== "closed" ? told : new NotConnectedError();
 }
 
-/** The code of the error about a method that the other end does not have. */
 /** A replay that has been answered is on its way: longer only where nothing of it is shown. */
 const replayBegins = 5_000;
+
+/** The code of the error about a method that the other end does not have. */
 const unknownMethod = -32601;
