@@ -48,6 +48,13 @@ type toolWork struct {
 	over chan struct{} // closed with the last
 }
 
+func (w *toolWork) await(ctx context.Context) {
+	select {
+	case <-w.over:
+	case <-ctx.Done():
+	}
+}
+
 type toolTerminal struct {
 	p     *process.Process
 	limit int // of the output that is shown
@@ -348,21 +355,18 @@ func (h *HostTools) Wait(ctx context.Context, session string) {
 	w := h.work[session]
 	h.mu.Unlock()
 	if w != nil {
-		select {
-		case <-w.over:
-		case <-ctx.Done():
-		}
+		w.await(ctx)
 	}
 }
 
-// Close waits for terminals that are being ended. The others end with the
+// Close waits, while ctx lasts, for calls and for terminals that are being ended. The others end with the
 // processes.
-func (h *HostTools) Close() {
+func (h *HostTools) Close(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
 	work := slices.Collect(maps.Values(h.work))
 	h.mu.Unlock()
 	for _, w := range work {
-		<-w.over
+		w.await(ctx)
 	}
 }

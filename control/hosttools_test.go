@@ -19,7 +19,7 @@ import (
 func TestHostTools(t *testing.T) {
 	o, dir := withProcesses(t, Options{}, func(l *process.Limits) { l.LogBytes = 64 << 10 })
 	h := NewHostTools(o.Files, o.Processes)
-	t.Cleanup(h.Close)
+	t.Cleanup(func() { h.Close(context.Background()) })
 	call := func(session, method, params string) (string, error) {
 		t.Helper()
 		result, err := h.Call(t.Context(), session, dir, method, json.RawMessage(params))
@@ -176,7 +176,7 @@ func (c endsWhen) Err() error {
 func TestHostTools_CancelledInALongLine(t *testing.T) {
 	o, dir := withProcesses(t, Options{})
 	h := NewHostTools(o.Files, o.Processes)
-	t.Cleanup(h.Close)
+	t.Cleanup(func() { h.Close(context.Background()) })
 	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestHostTools_CancelledInALongLine(t *testing.T) {
 func TestHostTools_WaitsForWhatWasReleased(t *testing.T) {
 	o, dir := withProcesses(t, Options{})
 	h := NewHostTools(o.Files, o.Processes)
-	t.Cleanup(h.Close)
+	t.Cleanup(func() { h.Close(context.Background()) })
 	result, err := h.Call(t.Context(), "s", dir, acp.MethodTerminalCreate, json.RawMessage(`{"command":"trap '' TERM; sleep 1000"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestHostTools_EndedWhileATerminalStarts(t *testing.T) {
 	if r, err := h.Call(endsWhen{t.Context(), func() bool { return o.Processes.Census().Started > 0 }}, "s", dir, acp.MethodTerminalCreate, sleep); err == nil {
 		t.Errorf("a session that is closed has %+v", r)
 	}
-	h.Close()
+	h.Close(context.Background())
 	r, err := h.Call(t.Context(), "s", dir, acp.MethodTerminalCreate, sleep)
 	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.Unavailable {
 		t.Errorf("a gateway that ends answers %v, %v", r, err)
@@ -241,4 +241,16 @@ func TestHostTools_EndedWhileATerminalStarts(t *testing.T) {
 	if n := o.Processes.Census().Running; n != 0 {
 		t.Errorf("%d programs were left", n)
 	}
+}
+
+// A call that does not end, as one on a file system that does not answer, holds up no end of the gateway.
+func TestHostTools_CloseIsBounded(t *testing.T) {
+	h := NewHostTools(nil, nil)
+	h.mu.Lock()
+	over := h.beginLocked("s")
+	h.mu.Unlock()
+	defer over()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.Close(ctx)
 }

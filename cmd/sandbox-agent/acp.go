@@ -193,7 +193,7 @@ func closeEditor(gw *gateway, log *slog.Logger) error {
 		gw.processes.Close(ctx)
 	}
 	if gw.tools != nil {
-		gw.tools.Close()
+		gw.tools.Close(ctx)
 	}
 	if err := gw.files.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("close the root of files: %w", err))

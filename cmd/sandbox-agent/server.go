@@ -191,7 +191,7 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silent
 	}
 	programs.Wait()
 	if gw.tools != nil {
-		gw.tools.Close()
+		gw.tools.Close(ctx)
 	}
 	api.Shutdown()
 	silent.close()

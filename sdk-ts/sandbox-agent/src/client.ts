@@ -430,10 +430,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const { seq, replayedSeq } = metaOf(result);
       // In version 2 the state is told, unless a hub in between has told what is newer.
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
-      const come = () => !current() || (two && attached.opening === undefined) || attached.position.after >= (until as number);
-      if (typeof until === "number") await this.#until(come);
-      // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
-      if (!two && attached.position.again) await within(replayBegins, this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)));
+      if (typeof until === "number") {
+        const come = () => !current() || (two && attached.opening === undefined) || attached.position.after >= until;
+        await this.#until(come);
+        // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
+        if (!two && attached.position.again) await within(replayBegins, this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)));
+      }
       if (current()) {
         if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#position(seq as number);
         this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
