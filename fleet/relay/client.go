@@ -414,7 +414,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 			sent = &own
 		}
 		err := at.call(q, sent, func(res *acp.Message) {
-			c.endOpen(s, res.Err() == nil)
+			defer c.endOpen(s, res.Err() == nil) // before it is followed it is known what waits
 			switch {
 			case again == 0 && c.hasLeft(s, at, res):
 				c.open(q, s, m, fresh, place)

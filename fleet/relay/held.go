@@ -421,7 +421,7 @@ func (c *Client) join(s *session, first bool) {
 		}
 		at := c.beginOpen(s)
 		opened := func(res *acp.Message) {
-			c.endOpen(s, res.Err() == nil)
+			defer c.endOpen(s, res.Err() == nil)
 			var refused *acp.Message
 			switch {
 			case res.Err() == nil:

@@ -33,51 +33,65 @@ func TestMoved_AsItIsOpened(t *testing.T) {
 		"the node knows it first, and it is at its end": {nil, {arrives}},
 	} {
 		for _, method := range []string{"session/load", "session/resume", "session/prompt"} {
-			t.Run(method+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, "a", "b")
-					w.found["s"] = "a"
-					e := w.connect(plainHello, acp.OneStream)
-					e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"prompt":[]}}`, method)
-					opens := method
-					if opens == "session/prompt" {
-						opens = "session/resume"
-					}
-					a := w.dialed("a")
-					asked := a.takes(opens)
-					for _, f := range before[0] {
-						f(w)
-						synctest.Wait()
-					}
-					a.refuses(asked, "b")
-					e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
-					if len(before[0]) < 2 {
-						a.takesNothing()
-					}
-					w.found["s"] = "b"
-					for _, f := range before[1] {
-						f(w)
-						synctest.Wait()
-					}
-					b := w.dialed("b")
-					asked = b.takes(opens)
-					if opens == "session/load" {
-						b.says(`%s`, update("s", 1, "history"))
-					}
-					b.answers(asked, `{}`)
-					if method == "session/prompt" {
-						b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
-					}
-					b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
-					got := e.got()
-					if want := strings.Count(opens, "load"); !slices.Contains(got, "1 ok") || !slices.Contains(got, "2 ok") || strings.Count(fmt.Sprint(got), "history") != want {
-						t.Errorf("%q", got)
-					}
-					b.takesNothing()
+			for _, first := range slices.Compact([]bool{false, len(before[0]) > 0}) {
+				t.Run(fmt.Sprintf("%s, %s, asked before that: %v", method, name, first), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { asItIsOpened(t, method, before, first) })
 				})
-			})
+			}
 		}
 	}
+}
+
+// asItIsOpened opens a session at a node that refuses it, and asks something behind that. First says that this comes
+// before the node refuses.
+func asItIsOpened(t *testing.T, method string, before [2][]func(w *world), first bool) {
+	w := newWorld(t, "a", "b")
+	w.found["s"] = "a"
+	e := w.connect(plainHello, acp.OneStream)
+	e.send(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"s","cwd":"/","mcpServers":[],"prompt":[]}}`, method)
+	opens := method
+	if opens == "session/prompt" {
+		opens = "session/resume"
+	}
+	a := w.dialed("a")
+	asked := a.takes(opens)
+	for _, f := range before[0] {
+		f(w)
+		synctest.Wait()
+	}
+	next := func() {
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		if len(before[0]) < 2 || first {
+			a.takesNothing()
+		}
+	}
+	if first {
+		next()
+	}
+	a.refuses(asked, "b")
+	if !first {
+		next()
+	}
+	w.found["s"] = "b"
+	for _, f := range before[1] {
+		f(w)
+		synctest.Wait()
+	}
+	b := w.dialed("b")
+	asked = b.takes(opens)
+	if opens == "session/load" {
+		b.says(`%s`, update("s", 1, "history"))
+	}
+	b.answers(asked, `{}`)
+	if method == "session/prompt" {
+		b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+	}
+	b.answers(b.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+	got := e.got()
+	if want := strings.Count(opens, "load"); !slices.Contains(got, "1 ok") || !slices.Contains(got, "2 ok") || strings.Count(fmt.Sprint(got), "history") != want {
+		t.Errorf("%q", got)
+	}
+	b.takesNothing()
 }
 
 // The node has opened a session, and its answer comes when the hub knows that the session went on: the client goes
