@@ -500,9 +500,12 @@ func TestRecord_ThatCannotBeReadStays(t *testing.T) {
 // has told nobody of it: its folder goes. What else stands in a folder stays.
 func TestRecord_NeverWritten(t *testing.T) {
 	dir := t.TempDir()
-	for _, file := range []string{"unfinished/session.json.tmp", "strange/notes", "both/session.json.tmp", "both/notes"} {
+	for file, holds := range map[string]string{
+		"unfinished/session.json.tmp": `{"version":1,"id":"unf`, "begun/session.json.tmp": "", "begun/log.journal": "", "log/log.journal": "",
+		"strange/notes": "n", "both/session.json.tmp": "", "both/notes": "", "written/log.journal": "something",
+	} {
 		path := filepath.Join(dir, "sessions", file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(`{"version":1,"id":"unf`), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(holds), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -518,7 +521,7 @@ func TestRecord_NeverWritten(t *testing.T) {
 	for _, f := range folders {
 		left = append(left, f.Name())
 	}
-	if err != nil || !slices.Equal(left, []string{"both", "strange"}) {
+	if err != nil || !slices.Equal(left, []string{"both", "strange", "written"}) {
 		t.Errorf("left are %q, %v", left, err)
 	}
 }

@@ -80,9 +80,12 @@ func (s *Session) Keep() error {
 	s.mu.Lock()
 	rec, over := s.rec, s.m.life == deleted || s.away != ""
 	s.mu.Unlock()
-	var err error
+	var err, logErr error
 	if !over {
+		var log sync.WaitGroup // the disk does both in the time of one
+		log.Go(func() { logErr = s.beginLog() })
 		err = s.set.store.save(rec, s.set.o.Fsync != "never")
+		log.Wait()
 	}
 	s.saving.Unlock()
 	if over {
@@ -91,13 +94,9 @@ func (s *Session) Keep() error {
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
 	}
-	l, err := s.openLog()
-	if err == nil {
-		err = l.Begin()
-	}
 	s.born.Store(nil)
-	if err != nil {
-		return problem.Wrap(problem.Unavailable, err, "the log of the session cannot be made")
+	if logErr != nil {
+		return problem.Wrap(problem.Unavailable, logErr, "the log of the session cannot be made")
 	}
 	s.mu.Lock()
 	of := s.m.link
@@ -106,6 +105,15 @@ func (s *Session) Keep() error {
 		s.record(of.p)
 	}
 	return s.awaitKnown()
+}
+
+// beginLog makes the log of a session that was just made.
+func (s *Session) beginLog() error {
+	l, err := s.openLog()
+	if err != nil {
+		return err
+	}
+	return l.Begin()
 }
 
 // openLog is called with the session's lock held, too.

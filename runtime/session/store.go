@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -103,12 +104,15 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil || !durable {
 		return err
 	}
-	if made {
-		if err := journal.SyncFolder(st.dir); err != nil {
-			return err
-		}
+	if !made {
+		return journal.SyncFolder(dir)
 	}
-	return journal.SyncFolder(dir)
+	var place error
+	var folder sync.WaitGroup
+	folder.Go(func() { place = journal.SyncFolder(st.dir) })
+	err = journal.SyncFolder(dir)
+	folder.Wait()
+	return errors.Join(place, err)
 }
 
 // records reads the record in each of the store's folders; see [store.read]. A session that cannot be
@@ -136,14 +140,25 @@ func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 	return recs
 }
 
-// removeUnwritten removes a folder that has nothing but a record that was not finished.
+// removeUnwritten removes a folder that has nothing but a record that was not finished, and a log in which nothing is yet.
 func (st store) removeUnwritten(name string) bool {
 	dir := filepath.Join(st.dir, name)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name() != unfinishedFile {
+	if err != nil {
 		return false
 	}
-	_ = os.Remove(filepath.Join(dir, unfinishedFile))
+	for _, e := range entries {
+		empty := false
+		if info, err := e.Info(); err == nil && e.Name() == logFile {
+			empty = info.Size() == 0
+		}
+		if !empty && e.Name() != unfinishedFile {
+			return false
+		}
+	}
+	for _, e := range entries {
+		_ = os.Remove(filepath.Join(dir, e.Name()))
+	}
 	return os.Remove(dir) == nil
 }
 
