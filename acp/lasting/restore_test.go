@@ -444,3 +444,32 @@ func TestRestore_ARequestThatBreaksConnections(t *testing.T) {
 		})
 	}
 }
+
+// A prompt that was sent behind a request to leave its session attaches to that anew: the next connection goes on with it.
+func TestRestore_APromptBehindADetach(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		with := withPair
+		if two {
+			with = withPairTwo
+		}
+		with(t, func(t *testing.T, p pair) {
+			p.sends(`{"jsonrpc":"2.0","id":8,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+			p.sends(prompt)
+			p.one.replies(t, "_sandboxagent/session/detach", `{}`)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+			p.one.says(update, 17)
+			p.got(update, 17)
+			p.one.breakRead()
+			p.one.breakWrite()
+			if two {
+				p.two.welcomeTwo(t)
+			} else {
+				p.two.welcome(t)
+			}
+			if from := after(p.two.takes(t, acp.MethodSessionResume)); from == 0 {
+				t.Error("it goes on from the beginning")
+			}
+		})
+	}
+}

@@ -141,6 +141,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		left := o.Other(from.node)
 		from.forsake(s, left != nil && left.Lost)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
+		from.interrupt(s, from, refused.Err())
 		c.refuse(s, &refused)
 		return true
 	}
@@ -232,8 +233,8 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 // to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
 // state alone, with the newest event: then all of that comes again.
 func (s *session) passed(last uint64) uint64 {
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
 	again := s.seen <= last && s.idle == s.seen && s.idle > s.begun && s.begun > s.ended
 	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
 	if again {
@@ -277,8 +278,8 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 		switch node := c.nodeOf(id); {
 		case res.Err() == nil && left != "" && (node == "" || node == at.node):
 			return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
-		case !again():
-			at.answered(q, id, now, res)
+		case !again(): // what was asked meanwhile is behind it
+			at.answered(q, id, before, res)
 			return nil
 		}
 		l, err := c.lineOf(m)
