@@ -245,6 +245,13 @@ func (c *Conn) promptsBehindLocked(r *request) bool {
 	return false
 }
 
+// Forget has the client not attached to a session any more. It is not attached to it on the next connection. Requests about it go on.
+func (c *Conn) Forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveLocked(id)
+}
+
 // leaveLocked notes that the client is not attached to a session, and its children, any more.
 func (c *Conn) leaveLocked(id string) {
 	delete(c.sessions, id)

@@ -138,3 +138,47 @@ func TestOrder_AskedBehindACloseInAMove(t *testing.T) {
 		wants(t, e, "1 ok", "s hello", "2 ok")
 	})
 }
+
+// A session that is to be deleted moves on before the node that it went to is asked. Only what is left of it there is deleted, and the client
+// is not told that the session is.
+func TestMoved_DeletedAsItMovesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/delete","params":{"sessionId":"s"}}`)
+		asked := a.takes("session/delete")
+		w.g.Owned(stays("a", "b"))
+		a.answers(asked, `{"_meta":{"sandboxagent.dev":{"movedTo":"node://b"}}}`)
+		w.g.Owned(went("a", "b", 0, 0))
+		a.takes(methodDetach)
+		b := w.dialed("b")
+		b.resumed()
+		b.answers(b.takes("session/delete"), `{"_meta":{"sandboxagent.dev":{"movedTo":"node://a"}}}`)
+		if got := e.got(); !slices.Contains(got, "1 conflict") {
+			t.Errorf("the client was given %q", got)
+		}
+	})
+}
+
+// A session comes back to a node whose connection is broken, and had not told that the session was left. It is gone on with there once.
+func TestMoved_BackWhereTheConnectionIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		a.says("%s", update("s", 3, "hello"))
+		wants(t, e, "s hello")
+		w.g.Owned(went("a", "b", 3, 0))
+		_ = a.Close() // before it takes what is sent to it
+		w.dialed("b").resumed()
+		back := went("b", "a", 3, 0)
+		back.Term = 3
+		w.g.Owned(back)
+		again := w.dialed("a")
+		again.answers(again.takes(methodDetach), `{}`)
+		if after := again.resumed(); after != "3" {
+			t.Errorf("it goes on behind event %s", after)
+		}
+	})
+}
