@@ -228,8 +228,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		if s := c.sessions[r.session]; s == nil || s.opened < r.n && !c.promptsBehindLocked(r) {
 			c.leaveLocked(r.session)
-		} else { // it is opened again behind that
+		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = false
+			clear(s.asks)
 		}
 	}
 	return []acp.Message{m}
@@ -243,13 +244,6 @@ func (c *Conn) promptsBehindLocked(r *request) bool {
 		}
 	}
 	return false
-}
-
-// Forget has the client not attached to a session any more. It is not attached to it on the next connection. Requests about it go on.
-func (c *Conn) Forget(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leaveLocked(id)
 }
 
 // leaveLocked notes that the client is not attached to a session, and its children, any more.

@@ -473,3 +473,27 @@ func TestRestore_APromptBehindADetach(t *testing.T) {
 		})
 	}
 }
+
+// What an agent asks is asked anew behind a request to leave the session, where something that opens it again is behind that.
+func TestAsk_OpenedAgainBehindADetach(t *testing.T) {
+	for _, behind := range []string{prompt, `{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s","cwd":"/"}}`} {
+		withPair(t, func(t *testing.T, p pair) {
+			p.one.asks(7, 3)
+			reads(t, p.c)
+			p.sends(`{"jsonrpc":"2.0","id":8,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+			p.sends("%s", behind)
+			p.one.replies(t, "_sandboxagent/session/detach", `{}`)
+			p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+			p.one.asks(9, 3)
+			synctest.Wait()
+			select {
+			case m := <-p.c.unread:
+				if m.Method() != acp.MethodSessionRequestPermission {
+					t.Errorf("the client was given %s", m.Frame())
+				}
+			default:
+				t.Error("it was not asked again")
+			}
+		})
+	}
+}

@@ -393,7 +393,7 @@ func (l *line) forgetLocked(s *session) (asks []int64) {
 
 // asked takes a request of an agent. A client that may only read is not shown it, and one that has the session open
 // no more, or not yet, cannot answer: others do. An error would be an answer, for all of them. One that
-// the client was shown and that is open is not shown again.
+// the client was shown and that is open is not shown again, also where the node has another id for it now.
 func (l *line) asked(m acp.Message) error {
 	s, c := l.sessionOf(&m), l.c
 	if s == nil || !c.token.Scope.Allows(store.ScopeDrive) {
@@ -402,27 +402,40 @@ func (l *line) asked(m acp.Message) error {
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
 	c.mu.Lock()
 	before, had := l.askOfLocked(m.ID())
-	if had != nil && seq > 0 && had.seq == seq && had.session == s {
-		c.mu.Unlock()
-		return nil
-	}
-	if had != nil { // the node counts anew: what it has asked before is open no more
+	shown := l.askAtLocked(s, seq)
+	if had != nil && had != shown { // the node counts anew: what it has asked before is open no more
 		delete(c.asks, before)
 		l.asks--
 	}
-	if l.asks >= maxAsks {
+	if shown == nil && l.asks >= maxAsks {
 		c.mu.Unlock()
 		return problem.New(problem.TooManyRequests, "%s has %d requests open on this connection: answer some", l.node, maxAsks)
 	}
-	l.asks++
-	c.lastAsk++
-	id := c.lastAsk
-	c.asks[id] = &ask{line: l, id: m.ID(), session: s, seq: seq}
+	id := c.lastAsk + 1
+	if shown != nil {
+		shown.id = m.ID()
+	} else {
+		l.asks++
+		c.lastAsk = id
+		c.asks[id] = &ask{line: l, id: m.ID(), session: s, seq: seq}
+	}
 	c.mu.Unlock()
-	if had != nil {
+	if had != nil && had != shown {
 		had.session.show(l.ctx, l, withdrawal(before))
 	}
-	s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
+	if shown == nil {
+		s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
+	}
+	return nil
+}
+
+// askAtLocked returns the open request with the number of an event of a session.
+func (l *line) askAtLocked(s *session, seq uint64) *ask {
+	for _, a := range l.c.asks {
+		if a.line == l && a.session == s && seq > 0 && a.seq == seq {
+			return a
+		}
+	}
 	return nil
 }
 

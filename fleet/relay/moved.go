@@ -416,7 +416,6 @@ func (l *line) forsake(s *session, lost bool) {
 	if away || lost {
 		l.interrupt(s, s.at(), viewer.ErrorOf(why))
 	}
-	l.conn.Forget(s.id) // else it opens the session there once more when it comes back
 	switch {
 	case ended:
 	case away && len(calls) > 0:
