@@ -498,6 +498,10 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 	if isNotFound(err) && m.link != nil && m.link == m.h.links.get(m.from) { // else its disk may be lost
 		return m.deleted(within)
 	}
+	if isNotFound(err) { // at another hub, or it came anew: it is not known why
+		_ = m.refused(ctx, to, err)
+		return problem.New(problem.SessionNotFound, "%s has no session %s any more: it was deleted there while it was moved, or its gateway came back without its data", m.from, m.line.Session).With("sessionId", m.line.Session)
+	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
 		return m.refused(ctx, to, err)
 	}

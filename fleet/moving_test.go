@@ -399,3 +399,31 @@ func TestMove_LetGoOfWhileANoteIsLeft(t *testing.T) {
 		return strings.Contains(string(body), `"state":"closed"`) && strings.Contains(string(body), "node://two")
 	})
 }
+
+// A session is deleted at its node while another hub than the node's moves it. That one does not know why the node has it no more, and does not
+// say that it stays there.
+func TestMove_DeletedAtAnotherHub(t *testing.T) {
+	h, by := peers(t)
+	source := &meddler{box: newBox(t)}
+	h.join("one", h.joinToken(), nil, source)
+	by.box("two", nil)
+	h.awaitState("two", fleet.StateOnline)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	by.await("it can ask for the session", func() bool {
+		status, _ := by.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		return status == http.StatusOK && len(by.listed(s)) == 1
+	})
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			c.must("session/delete", `{"sessionId":"`+s+`","_meta":{"sandboxagent.dev":{"node":"one"}}}`)
+		}
+		return false
+	})
+	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || strings.Contains(detail, "stays at") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	h.await("nothing is left of it", func() bool { return len(h.listed(s)) == 0 && len(by.listed(s)) == 0 })
+}

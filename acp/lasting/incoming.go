@@ -226,13 +226,24 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
-		if s := c.sessions[r.session]; s == nil || s.opened < r.n {
+		if s := c.sessions[r.session]; s == nil || s.opened < r.n && !c.promptsBehindLocked(r) {
 			c.leaveLocked(r.session)
-		} else { // it is opened again behind that
+		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = false
+			clear(s.asks)
 		}
 	}
 	return []acp.Message{m}
+}
+
+// promptsBehindLocked reports whether a prompt waits that was written behind a request which leaves its session: it attaches to that anew.
+func (c *Conn) promptsBehindLocked(r *request) bool {
+	for _, q := range c.requests {
+		if q.session == r.session && q.n > r.n && q.method == acp.MethodSessionPrompt && r.method != acp.MethodSessionDelete {
+			return true
+		}
+	}
+	return false
 }
 
 // leaveLocked notes that the client is not attached to a session, and its children, any more.

@@ -108,11 +108,11 @@ func (c *Conn) fail(err error) {
 	ids := slices.Sorted(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	if c.ctx.Err() == nil {
+		for _, id := range ids { // these turns have begun before what is open
+			c.giveAll(c.Interrupt(id, ended(err)))
+		}
 		for _, r := range open {
 			c.give(acp.NewError(r.id, notAnswered(r, err)))
-		}
-		for _, id := range ids {
-			c.giveAll(c.Interrupt(id, ended(err)))
 		}
 		if !greeted {
 			c.give(acp.NewError(hello.ID(), ended(err)))

@@ -444,3 +444,56 @@ func TestRestore_ARequestThatBreaksConnections(t *testing.T) {
 		})
 	}
 }
+
+// A prompt that was sent behind a request to leave its session attaches to that anew: the next connection goes on with it.
+func TestRestore_APromptBehindADetach(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		with := withPair
+		if two {
+			with = withPairTwo
+		}
+		with(t, func(t *testing.T, p pair) {
+			p.sends(`{"jsonrpc":"2.0","id":8,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+			p.sends(prompt)
+			p.one.replies(t, "_sandboxagent/session/detach", `{}`)
+			p.one.takes(t, acp.MethodSessionPrompt)
+			p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+			p.one.says(update, 17)
+			p.got(update, 17)
+			p.one.breakRead()
+			p.one.breakWrite()
+			if two {
+				p.two.welcomeTwo(t)
+			} else {
+				p.two.welcome(t)
+			}
+			if from := after(p.two.takes(t, acp.MethodSessionResume)); from == 0 {
+				t.Error("it goes on from the beginning")
+			}
+		})
+	}
+}
+
+// What an agent asks is asked anew behind a request to leave the session, where something that opens it again is behind that.
+func TestAsk_OpenedAgainBehindADetach(t *testing.T) {
+	for _, behind := range []string{prompt, `{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s","cwd":"/"}}`} {
+		withPair(t, func(t *testing.T, p pair) {
+			p.one.asks(7, 3)
+			reads(t, p.c)
+			p.sends(`{"jsonrpc":"2.0","id":8,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
+			p.sends("%s", behind)
+			p.one.replies(t, "_sandboxagent/session/detach", `{}`)
+			p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+			p.one.asks(9, 3)
+			synctest.Wait()
+			select {
+			case m := <-p.c.unread:
+				if m.Method() != acp.MethodSessionRequestPermission {
+					t.Errorf("the client was given %s", m.Frame())
+				}
+			default:
+				t.Error("it was not asked again")
+			}
+		})
+	}
+}

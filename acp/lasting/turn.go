@@ -29,10 +29,23 @@ func (c *Conn) interruptLocked(id string, why *acp.Error) []acp.Message {
 	name, end := s.turn.name, s.turn.end
 	s.turn, s.works = turn{}, false
 	if end == nil {
-		told := acp.NewError("0", why)
-		end = rawjson.Object{}.String("sessionId", id).String("promptId", name).Raw("error", told.ErrorRaw()).End()
+		end = failed(id, name, why)
 	}
 	return c.endsLocked(id, name, end)
+}
+
+// Failed returns what tells the client of version 2 that the turn of a prompt has failed, which was answered and whose session the
+// client is not attached to any more.
+func (c *Conn) Failed(id, prompt string, why *acp.Error) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endsLocked(id, prompt, failed(id, prompt, why))
+}
+
+// failed is a turn_ended of a turn that has failed.
+func failed(id, prompt string, why *acp.Error) []byte {
+	told := acp.NewError("0", why)
+	return rawjson.Object{}.String("sessionId", id).String("promptId", prompt).Raw("error", told.ErrorRaw()).End()
 }
 
 // endsLocked returns what tells the client of version 2 how a turn ended, as turn_ended says it. name is that of its

@@ -386,11 +386,16 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 	answered := func(refused *acp.Message) {
 		c.mu.Lock()
 		s.opens--
-		unwanted := refused != nil && (fresh || s.left && s.opens == 0)
+		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
 		s.left = s.left && refused != nil
 		c.mu.Unlock()
 		if unwanted {
-			c.detach(s)
+			c.forgetOpen(s)
+			last := s.log.Appended()
+			c.begin(func() { // what came before is shown before, such as how a turn ended
+				c.AwaitEntry(c.ctx, s, last, replayBound)
+				c.Detach(s)
+			})
 			c.refuse(s, refused)
 		}
 	}
@@ -469,10 +474,11 @@ func acts(method string) bool {
 	return !strings.HasPrefix(method, viewer.Notices)
 }
 
-// changes reports whether a request ends a session, changes it without an event of its own, or copies it.
+// changes reports whether a request ends or leaves a session, changes it without an event of its own, or copies it: it is done in its
+// place among the others.
 func changes(method string) bool {
 	switch method {
-	case acp.MethodSessionClose, acp.MethodSessionDelete, acp.MethodSessionFork,
+	case acp.MethodSessionClose, acp.MethodSessionDelete, acp.MethodSessionFork, methodDetach,
 		"_sandboxagent/session/set_metadata", "_sandboxagent/session/terminate":
 		return true
 	}
@@ -569,10 +575,18 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 				}
 				return
 			}
-			if m.Method() == acp.MethodSessionPrompt {
-				s.begins(res.Result())
+			if m.Method() != acp.MethodSessionPrompt {
+				q.Forward(s, res)
+				return
 			}
+			s.begins(res.Result())
 			q.Forward(s, res)
+			c.mu.Lock()
+			why := c.lostLocked(s)
+			c.mu.Unlock()
+			if why != nil && res.Err() == nil { // how it ends is not told any more
+				at.endsTurn(s, m, why)
+			}
 		})
 	}, failed)
 }
@@ -696,13 +710,18 @@ func (c *Client) attachInPlaceOf(before, s *session) {
 
 // detach takes a session from the connection.
 func (c *Client) detach(s *session) {
+	c.forgetOpen(s)
+	c.Detach(s)
+}
+
+// forgetOpen has a session be none that the connection has open, while what came of it is still given to the client.
+func (c *Client) forgetOpen(s *session) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
 		s.at().forgetLocked(s)
 	}
-	c.mu.Unlock()
-	c.Detach(s)
 }
 
 // lineOf returns the connection to the node of the session that a message names.

@@ -349,6 +349,9 @@ func (l *line) sessionOf(m *acp.Message) *session {
 			l.noteChildLocked(id, s)
 		}
 	}
+	if s == nil && m.Method() != "" && seqIn(m.Meta(), acp.MetaKey, "seq") == 0 {
+		s = l.c.lost[id].s // how its turn ended is still told, which the connection to the node does
+	}
 	if s == nil || s.at() != l {
 		return nil
 	}
@@ -375,20 +378,22 @@ func (l *line) noteChildLocked(child string, s *session) {
 }
 
 // forgetLocked forgets what is known of a session that the client leaves: its subagents, and what its agent asks,
-// which is asked again when the client opens it again. Client.mu is held.
-func (l *line) forgetLocked(s *session) {
+// which is asked again when the client opens it again. It returns the ids of that. Client.mu is held.
+func (l *line) forgetLocked(s *session) (asks []int64) {
 	maps.DeleteFunc(l.children, func(_, of string) bool { return of == s.id })
 	for n, a := range l.c.asks {
 		if a.line == l && a.session == s {
 			delete(l.c.asks, n)
 			l.asks--
+			asks = append(asks, n)
 		}
 	}
+	return asks
 }
 
 // asked takes a request of an agent. A client that may only read is not shown it, and one that has the session open
 // no more, or not yet, cannot answer: others do. An error would be an answer, for all of them. One that
-// the client was shown and that is open is not shown again.
+// the client was shown and that is open is not shown again, also where the node has another id for it now.
 func (l *line) asked(m acp.Message) error {
 	s, c := l.sessionOf(&m), l.c
 	if s == nil || !c.token.Scope.Allows(store.ScopeDrive) {
@@ -397,27 +402,40 @@ func (l *line) asked(m acp.Message) error {
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
 	c.mu.Lock()
 	before, had := l.askOfLocked(m.ID())
-	if had != nil && seq > 0 && had.seq == seq && had.session == s {
-		c.mu.Unlock()
-		return nil
-	}
-	if had != nil { // the node counts anew: what it has asked before is open no more
+	shown := l.askAtLocked(s, seq)
+	if had != nil && had != shown { // the node counts anew: what it has asked before is open no more
 		delete(c.asks, before)
 		l.asks--
 	}
-	if l.asks >= maxAsks {
+	if shown == nil && l.asks >= maxAsks {
 		c.mu.Unlock()
 		return problem.New(problem.TooManyRequests, "%s has %d requests open on this connection: answer some", l.node, maxAsks)
 	}
-	l.asks++
-	c.lastAsk++
-	id := c.lastAsk
-	c.asks[id] = &ask{line: l, id: m.ID(), session: s, seq: seq}
+	id := c.lastAsk + 1
+	if shown != nil {
+		shown.id = m.ID()
+	} else {
+		l.asks++
+		c.lastAsk = id
+		c.asks[id] = &ask{line: l, id: m.ID(), session: s, seq: seq}
+	}
 	c.mu.Unlock()
-	if had != nil {
+	if had != nil && had != shown {
 		had.session.show(l.ctx, l, withdrawal(before))
 	}
-	s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
+	if shown == nil {
+		s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
+	}
+	return nil
+}
+
+// askAtLocked returns the open request with the number of an event of a session.
+func (l *line) askAtLocked(s *session, seq uint64) *ask {
+	for _, a := range l.c.asks {
+		if a.line == l && a.session == s && seq > 0 && a.seq == seq {
+			return a
+		}
+	}
 	return nil
 }
 
@@ -535,13 +553,18 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 			c.mu.Unlock()
 			break
 		}
-		l.forgetLocked(s)
+		asks := l.forgetLocked(s)
 		s.left = s.opens > 0 // the client wants it again behind this
 		again := s.left || s != at.s || s.wanted > at.n
 		if !again {
 			delete(c.sessions, id) // who acts on it again opens it again
 		}
 		c.mu.Unlock()
+		for _, n := range asks {
+			if again { // the client may be yet to read it, and is asked it anew
+				s.show(l.ctx, l, withdrawal(n))
+			}
+		}
 		last := s.log.Appended()
 		c.begin(func() { // what came before is shown before
 			c.AwaitEntry(c.ctx, s, last, replayBound)
@@ -597,6 +620,16 @@ func (l *line) gone(id string, why *acp.Error) {
 func (l *line) interrupt(s *session, at *line, why *acp.Error) {
 	for _, m := range l.conn.Interrupt(s.id, why) {
 		s.show(l.ctx, at, m)
+	}
+}
+
+// endsTurn tells the client of version 2 that the turn of a prompt, which was answered when it began, has failed.
+func (l *line) endsTurn(s *session, prompt *acp.Message, why error) {
+	if !l.c.two {
+		return
+	}
+	for _, m := range l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), viewer.ErrorOf(why)) {
+		s.show(l.ctx, s.at(), m)
 	}
 }
 

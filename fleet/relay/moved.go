@@ -141,6 +141,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		left := o.Other(from.node)
 		from.forsake(s, left != nil && left.Lost)
 		refused := acp.NewError("0", viewer.ErrorOf(err))
+		from.interrupt(s, from, refused.Err())
 		c.refuse(s, &refused)
 		return true
 	}
@@ -179,8 +180,9 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	answered := newLatch(func() { c.release(s, by, refused) })
 	c.awaitAnswers(s, to, answered)
 	left := o.Other(from.node)
+	asked := from.owes(s)
 	from.forsake(s, left.Lost)
-	after := s.passed(left.LastSeq)
+	after := s.passed(left.LastSeq, asked)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
@@ -230,11 +232,16 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 
 // passed returns the event behind which a session goes on at another node, to which the events up
 // to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
-// state alone, with the newest event: then all of that comes again.
-func (s *session) passed(last uint64) uint64 {
-	s.showing.Lock()
-	defer s.showing.Unlock()
-	again := s.seen <= last && s.idle == s.seen && s.idle > s.begun && s.begun > s.ended
+// state alone, with the newest event: then all of that comes again. Asked says that a request of its own was not answered, which may be the
+// prompt of that turn.
+func (s *session) passed(last uint64, asked bool) uint64 {
+	s.c.mu.Lock()
+	asked = asked && s.c.turns
+	s.c.mu.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	own := s.idle > s.begun && s.begun > s.ended || asked && s.idle > s.ended
+	again := s.seen <= last && s.idle > 0 && s.idle == s.seen && own
 	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
 	if again {
 		return s.seen - 1
@@ -259,12 +266,13 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	id := m.Session()
 	left, from := at.wentTo(res), ""
 	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
-	final := func() bool {
-		if res.Err() != nil || left == "" {
-			return false
-		}
-		_, err := c.g.fleet.Node(c.token, left)
-		return err != nil // the token is not for it: the client cannot ask there
+	canAsk := func(node string) bool {
+		_, err := c.g.fleet.Node(c.token, node)
+		return err == nil // else the token is not for it
+	}
+	final := func() bool { return res.Err() == nil && left != "" && !canAsk(left) }
+	leftAlone := func(at *line, left string) error {
+		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
 	}
 	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
 		at.answered(q, id, before, res)
@@ -276,16 +284,22 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	if err := c.whenSettled(q, m, before, from, func(now place) error {
 		switch node := c.nodeOf(id); {
 		case res.Err() == nil && left != "" && (node == "" || node == at.node):
-			return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
-		case !again():
-			at.answered(q, id, now, res)
+			return leftAlone(at, left)
+		case !again(): // what was asked meanwhile is behind it
+			at.answered(q, id, before, res)
 			return nil
 		}
 		l, err := c.lineOf(m)
 		if err != nil {
 			return err
 		}
-		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, now, res) })
+		return l.call(q, m, func(res *acp.Message) {
+			if left := l.wentTo(res); res.Err() == nil && left != "" && canAsk(left) { // it has moved on
+				q.Fail(nil, leftAlone(l, left))
+				return
+			}
+			l.answered(q, id, now, res)
+		})
 	}); err != nil {
 		q.Fail(nil, err)
 	}
@@ -352,6 +366,18 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 			}
 		}
 	}
+}
+
+// owes reports whether the client has asked something of a session that the node has not answered.
+func (l *line) owes(s *session) bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	for _, open := range l.calls {
+		if open.session == s.id && !open.own {
+			return true
+		}
+	}
+	return false
 }
 
 // forsake ends what is open about a session that another node has now. One that is away would be

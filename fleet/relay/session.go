@@ -57,13 +57,15 @@ type session struct {
 
 	following sync.Mutex // held while it is followed; not with Client.mu
 
-	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
-	seen     uint64     // number of the newest event, at the node
-	shown    uint64     // newest that was put on its way by its number since the client asked to open the session
-	told     uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
-	idle     uint64     // in version 2: the newest event with whose state a turn ended
-	begun    uint64     // in version 2: the newest prompt of a client that wants to know how turns end, which was answered
-	ended    uint64     // the newest of which it was told then that a turn ended
+	noting sync.Mutex // a leaf
+	seen   uint64     // number of the newest event, at the node
+	shown  uint64     // newest that was put on its way by its number since the client asked to open the session
+	told   uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
+	idle   uint64     // in version 2: the newest event with whose state a turn ended
+	begun  uint64     // in version 2: the newest prompt of a client that wants to know how turns end, which was answered
+	ended  uint64     // the newest of which it was told then that a turn ended
+
+	showing  sync.Mutex // held while a message is put on its way, which waits for the client; not with Client.mu
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
@@ -89,16 +91,16 @@ func (s *session) at() *line { return s.line.Load() }
 
 // asked notes that the client asks to open the session.
 func (s *session) asked() {
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
 	s.shown = 0
 }
 
 // reached returns the number of the newest event that the client was shown since then, 0 for
 // none. There are newer ones that nobody is shown, such as the end of a turn.
 func (s *session) reached() uint64 {
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
 	return s.shown
 }
 
@@ -116,8 +118,8 @@ func (s *session) saw(result json.RawMessage) {
 		}
 		s.c.mu.Unlock()
 	}
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))
 }
 
@@ -129,8 +131,8 @@ func (s *session) begins(result json.RawMessage) {
 	if !wants {
 		return // how it ends is told with the state alone
 	}
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	s.noting.Lock()
+	defer s.noting.Unlock()
 	s.begun = max(s.begun, version.EventOf(rawjson.MemberString(result, "messageId")))
 }
 
@@ -149,24 +151,8 @@ func seqIn(b []byte, path ...string) uint64 {
 func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	if s.at() != from {
+	if !s.notes(from, &m) {
 		return
-	}
-	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
-	switch {
-	case m.Method() == methodTurnEnded && s.c.two:
-		if acp.TurnBegan(m.Params()) { // the hub's own has no number
-			s.ended = max(s.ended, seq, s.begun)
-		}
-	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
-		return // who asked was answered
-	case string(m.UpdateKind()) == "state_update":
-		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
-			s.idle = max(s.idle, seq)
-		}
-	}
-	if s.seen = max(s.seen, seq); m.Session() == s.id {
-		s.shown = max(s.shown, seq)
 	}
 	c, frame := s.c, m.Frame()
 	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
@@ -191,6 +177,32 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 		s.size -= s.ahead[0].bytes
 		s.ahead = s.ahead[1:]
 	}
+}
+
+// notes notes a message that is about to be put on its way; false when it is not to be.
+func (s *session) notes(from *line, m *acp.Message) bool {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	if s.at() != from {
+		return false
+	}
+	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
+	switch {
+	case m.Method() == methodTurnEnded && s.c.two:
+		if acp.TurnBegan(m.Params()) { // the hub's own has no number
+			s.ended = max(s.ended, seq, s.begun)
+		}
+	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
+		return false // who asked was answered
+	case string(m.UpdateKind()) == "state_update":
+		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
+			s.idle = max(s.idle, seq)
+		}
+	}
+	if s.seen = max(s.seen, seq); m.Session() == s.id {
+		s.shown = max(s.shown, seq)
+	}
+	return true
 }
 
 // forgetWritten lets go of what was written to the client, and returns the last of it.
