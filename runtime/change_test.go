@@ -287,3 +287,77 @@ func TestCredentials_ThatTheAgentDoesNotTake(t *testing.T) {
 		}
 	}
 }
+
+// What is sent behind a load that brings other settings comes behind it, also when nobody has waited for its answer: the agent is
+// opened with the settings, and then it is given the prompts.
+func TestLoad_WithSettingsThenAPrompt(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)), "sessionId")
+	ids := []acp.ID{
+		tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverA+`]`)),
+		tc.request("session/prompt", prompt(s, "one")),
+		tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`)),
+		tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"m"}`),
+	}
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	m := a.nextOf(t, "session/resume")
+	if got := given(m, "mcpServers"); got != "["+serverA+"]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(m, `{}`)
+	p := a.nextOf(t, "session/prompt")
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`) // the second load was told that the session is working
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	answers := map[acp.ID]string{}
+	for len(answers) < len(ids) {
+		if m := tc.next(); m.IsResponse() {
+			answers[m.ID()] = string(m.Frame())
+		}
+	}
+	for i, refused := range []bool{false, false, true, false} {
+		if got := answers[ids[i]]; strings.Contains(got, `"error"`) || strings.Contains(got, "is working") != refused {
+			t.Errorf("%s", got)
+		}
+	}
+}
+
+// A prompt behind the load of a session that is being closed waits for both.
+func TestLoad_BehindACloseThenAPrompt(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)), "sessionId")
+	tc.request("session/close", `{"sessionId":"`+s+`"}`)
+	tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverA+`]`))
+	id := tc.request("session/prompt", prompt(s, "one"))
+	cancelled := tc.request("session/prompt", prompt(s, "two"))
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	behind := tc.request("session/prompt", prompt(s, "three"))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	for answers := 0; answers < 3; {
+		m := tc.next()
+		if !m.IsResponse() {
+			continue
+		}
+		switch m.ID() {
+		case id, cancelled:
+			if !strings.Contains(string(m.Result()), "cancelled") {
+				t.Errorf("%s", m.Frame())
+			}
+			if answers++; answers == 2 {
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "mcpServers"); got != "["+serverA+"]" {
+					t.Errorf("opened with %s", got)
+				}
+				a.answer(opened, `{}`)
+				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			}
+		case behind:
+			if answers++; !strings.Contains(string(m.Result()), "end_turn") {
+				t.Errorf("%s", m.Frame())
+			}
+		}
+	}
+}

@@ -168,7 +168,15 @@ var steps = []step{
 	}},
 	{"cancel", func(w *play, who *person) { who.notify("session/cancel", w.params("")) }},
 	{"close", func(w *play, who *person) { who.request("session/close", w.params("")) }},
-	{"delete", func(w *play, who *person) { w.deleted = true; who.request("session/delete", w.params("")) }},
+	{"delete", func(w *play, who *person) {
+		w.deleted = true
+		for _, p := range w.people { // what its agent keeps may be opened again, and is counted anew
+			p.mu.Lock()
+			p.loads++
+			p.mu.Unlock()
+		}
+		who.request("session/delete", w.params(""))
+	}},
 	{"terminate", func(w *play, who *person) { who.request("_sandboxagent/session/terminate", w.params("")) }},
 	{"load", func(w *play, who *person) { who.request("session/load", w.params(`,"cwd":"/","mcpServers":[]`)) }},
 	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},

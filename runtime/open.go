@@ -352,8 +352,9 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	if wait != nil {
-		own := m.Clone()
+		own, end := m.Clone(), c.r.loads.begin(s.ID())
 		c.r.tasks.Go(func() {
+			defer end()
 			select {
 			case <-wait:
 				if c.r.sessions.Find(own.Session()) == nil { // it was deleted: what its agent may still have of it was not asked for
@@ -372,18 +373,39 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	if change.None() {
-		c.attachOpened(q, m, s, nil)
+	renew := q.Method() == acp.MethodSessionLoad && s.AddedElsewhere()
+	if change.None() && !renew {
+		s.EndLostCalls()
+		c.attachNow(q, m, s, nil, false)
 		return
 	}
-	own := m.Clone()
+	own, end := m.Clone(), c.r.loads.begin(s.ID())
 	c.r.tasks.Go(func() {
-		missing, err := s.Apply(c.r.within(q), c.needs, &change)
-		if err != nil {
-			q.Fail(nil, err)
+		var missing []session.Unsupported
+		if !change.None() {
+			var err error
+			if missing, err = s.Apply(c.r.within(q), c.needs, &change); err != nil {
+				end()
+				q.Fail(nil, err)
+				return
+			}
+		}
+		s.EndLostCalls()
+		attach := func(incomplete bool) {
+			c.attachNow(q, &own, s, missing, incomplete)
+			end()
+		}
+		if !renew || !s.AddedElsewhere() {
+			attach(false)
 			return
 		}
-		c.attachOpened(q, &own, s, missing)
+		// What was said elsewhere meanwhile is asked of the agent before the session is shown.
+		s.Renewed(q.Context(), c.needs,
+			func() { c.r.tasks.Go(func() { attach(false) }) },
+			func(err error) {
+				c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
+				c.r.tasks.Go(func() { attach(true) })
+			})
 	})
 }
 
@@ -398,24 +420,7 @@ func (c *Client) watchSession(q *viewer.Request, m *acp.Message, s *session.Sess
 	c.attachNow(q, m, s, nil, q.Method() == acp.MethodSessionLoad && s.AddedElsewhere())
 }
 
-// attachOpened attaches the client to a session that it loads or resumes, and answers. What
-// was said elsewhere meanwhile is asked of the agent before it is loaded.
-func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported) {
-	s.EndLostCalls()
-	if q.Method() != acp.MethodSessionLoad || !s.AddedElsewhere() {
-		c.attachNow(q, m, s, missing, false)
-		return
-	}
-	own := m.Clone()
-	s.Renewed(q.Context(), c.needs,
-		func() { c.attachNow(q, &own, s, missing, false) },
-		func(err error) {
-			c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
-			c.attachNow(q, &own, s, missing, true)
-		})
-}
-
-// attachNow is attachOpened with the log as it is. incomplete says that the agent's own
+// attachNow attaches the client to a session that it loads or resumes, and answers. incomplete says that the agent's own
 // record may have more, which is not known of the session itself.
 func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported, incomplete bool) {
 	last := s.Log().Last()
@@ -501,8 +506,9 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		q.Fail(nil, busy(id))
 		return
 	}
-	own := m.Clone()
+	own, end := m.Clone(), c.r.loads.begin(id)
 	c.r.tasks.Go(func() {
+		defer end()
 		fail := func(err error) { // whoever is told may try again
 			c.r.sessions.Unreserve(id)
 			q.Fail(nil, err)

@@ -337,3 +337,44 @@ func TestDelete_MeetsACrashEachTime(t *testing.T) {
 		tc.call(acp.MethodSessionDelete, params)
 	})
 }
+
+// An agent that does not answer when it is asked to delete a session has not deleted it: another process is asked, and where that does
+// not answer either the client is told. The session can be deleted again.
+func TestDelete_MeetsAnAgentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Int32 // how often
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
+		a.handle = func(c *fakeConn, m acp.Message) {
+			switch {
+			case m.Method() == acp.MethodSessionNew:
+				c.newSession(m)
+			case m.Method() == acp.MethodSessionDelete && hangs.Add(-1) >= 0:
+			case m.IsRequest():
+				c.result(m, `{}`)
+			}
+		}
+		tc := connect(t, openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"}), "")
+		for _, dormant := range []bool{false, true} {
+			params := `{"sessionId":"` + tc.session() + `"}`
+			if dormant {
+				a.conn().crash(errCrash)
+				synctest.Wait()
+			}
+			if hangs.Store(2); dormant {
+				hangs.Store(1)
+			}
+			if e := tc.callErr(acp.MethodSessionDelete, params); !strings.Contains(e.Message, "delete it again") || !strings.Contains(string(e.Data), `"status":504`) {
+				t.Errorf("dormant %t: %v %s", dormant, e, e.Data)
+			}
+			if e := tc.callErr(acp.MethodSessionPrompt, prompt(rawjson.MemberString([]byte(params), "sessionId"), "x")); !strings.Contains(e.Message, "is closed") {
+				t.Error(e)
+			}
+			tc.call(acp.MethodSessionDelete, params)
+		}
+		hangs.Store(1)
+		tc.call(acp.MethodSessionDelete, `{"sessionId":"`+tc.session()+`"}`)
+		if hangs.Load() >= 0 {
+			t.Error("the session is told as deleted, and no other process was asked")
+		}
+	})
+}

@@ -66,6 +66,28 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		}
 		return
 	}
+	waits, err := c.r.loads.await(m.Session(), len(m.Frame()), func() func() {
+		own := m.Clone()
+		return func() { c.tell(observe.Within(c.r.ctx, ctx), &own) }
+	})
+	// A cancel is for what goes on as well as for what waits.
+	if !waits || err != nil || m.Method() == acp.MethodSessionCancel && c.r.working(m.Session()) {
+		c.tell(ctx, m)
+	}
+}
+
+// working reports whether something goes on in a session.
+func (r *Runtime) working(id string) bool {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return false
+	}
+	state, _ := s.Count()
+	return state == session.StateRunning || state == session.StateWaiting
+}
+
+// tell takes a notification for a session.
+func (c *Client) tell(ctx context.Context, m *acp.Message) {
 	s := c.r.sessions.Find(m.Session())
 	if s == nil && m.Method() == acp.MethodSessionCancel {
 		if parent := c.r.sessions.Parent(m.Session()); parent != nil {
@@ -134,6 +156,11 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			m = &own
 		}
 	}
+	c.inOrder(ctx, q, m, func(ctx context.Context, m *acp.Message) { c.handle(ctx, q, m) })
+}
+
+// handle handles a request whose turn it is.
+func (c *Client) handle(ctx context.Context, q *viewer.Request, m *acp.Message) {
 	switch q.Method() {
 	case acp.MethodInitialize:
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already"))
@@ -176,7 +203,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 	default:
 		switch {
-		case strings.HasPrefix(q.Method(), "_sandboxagent/"):
+		case ours(q.Method()):
 			c.extension(q, m)
 		case c.cancels(m):
 			c.cancelPart(ctx, q, m)
@@ -190,6 +217,9 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 	}
 }
+
+// ours reports whether a method is an extension of this gateway.
+func ours(method string) bool { return strings.HasPrefix(method, "_sandboxagent/") }
 
 // finish answers a request that has no result but where its session went, if only what was left of that was here.
 func finish(q *viewer.Request) func(went string, err error) {

@@ -319,3 +319,69 @@ func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {
 		}
 	})
 }
+
+// Codex goes on opening a thread when nobody waits for it any more. It is made to let go of that one, which no other codex could open
+// else, and who opens the session again waits until it has.
+func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
+	for name, want := range map[string]string{
+		`{"thread":{"id":"T"}}`: "thread/archive thread/unarchive account/read thread/resume",
+		"":                      "account/read thread/resume", // it is refused late
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asked, may := make(chan string, 64), make(chan struct{})
+			s := between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+				asked <- q.Method
+				switch {
+				case q.Method != "thread/resume":
+					_ = c.Reply(ctx, q.ID, json.RawMessage(`{"account":{"type":"apiKey"}}`))
+				case name == "":
+					go func() {
+						<-may
+						_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInternal, Message: "not now"})
+					}()
+				default:
+					go func() {
+						<-may
+						_ = c.Reply(ctx, q.ID, json.RawMessage(name))
+					}()
+				}
+			}))
+			a := s.a
+			a.store, a.sessions, a.threads = newStore(t.TempDir()), map[schema.SessionID]*session{}, map[string]*session{}
+			a.servers = bridge.NewServers(&bridge.Conn{}, func(context.Context, struct{}) (*server, error) { return s.srv, nil }, a.died)
+			s.srv.child = &bridge.Child{}
+			opened := make(chan error, 2)
+			open := func(ctx context.Context) {
+				_, err := a.ResumeSession(ctx, &schema.ResumeSessionRequest{SessionID: "T", Cwd: "/tmp"})
+				opened <- err
+			}
+			ctx, giveUp := context.WithCancel(t.Context())
+			go open(ctx)
+			for <-asked != "thread/resume" {
+				continue
+			}
+			giveUp()
+			if err := <-opened; err == nil {
+				t.Error("it was opened")
+			}
+			go open(t.Context())
+			synctest.Wait()
+			if len(asked) > 0 {
+				t.Errorf("codex was asked for %s while it opens the thread", <-asked)
+			}
+			close(may)
+			<-opened
+			s.srv.work.Wait()
+			var got []string
+			for len(asked) > 0 && len(got) < strings.Count(want, " ")+1 {
+				got = append(got, <-asked)
+			}
+			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+			for _, one := range a.sessions {
+				one.stop()
+			}
+		})
+	}
+}

@@ -37,7 +37,12 @@ func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request
 		return nil, nil, err
 	}
 	var got opened
-	if err := srv.call(ctx, "thread/start", up.params, &got); err != nil {
+	drop := func() { srv.drop(&got) }
+	if _, err := srv.opening(ctx, srv.call, "thread/start", up.params, &got, func(opened bool) {
+		if opened {
+			drop()
+		}
+	}); err != nil {
 		return nil, nil, openError(err, id)
 	}
 	if id == "" {
@@ -50,10 +55,38 @@ func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request
 		}
 	})
 	if err != nil {
+		drop()
 		return nil, nil, err
 	}
 	s := a.newSession(srv, id, &got, up)
-	return s, up, s.open(ctx, up, known)
+	if err := s.open(ctx, up, known); err != nil {
+		drop()
+		return nil, nil, err
+	}
+	return s, up, nil
+}
+
+// opening opens a thread by call. Codex goes on with one that nobody waits for any more: left says so, and late is called when codex
+// has answered after all, with whether it has the thread.
+func (s *server) opening(ctx context.Context, call func(context.Context, string, any, any) error, method string, params map[string]any, got *opened, late func(opened bool)) (left bool, err error) {
+	came := make(chan error, 1)
+	s.work.Go(func() { came <- call(context.WithoutCancel(ctx), method, params, got) })
+	select {
+	case err := <-came:
+		return false, err
+	case <-ctx.Done():
+		s.work.Go(func() { late(<-came == nil) })
+		return true, s.broken("ask codex for "+method, ctx.Err())
+	}
+}
+
+// drop deletes a thread that was made for a session that has not come about.
+func (s *server) drop(got *opened) {
+	ctx, cancel := bridge.Within(context.Background(), endBound)
+	defer cancel()
+	if err := s.call(ctx, "thread/delete", map[string]string{"threadId": got.Thread.ID}, nil); err != nil {
+		s.log.Debug("delete a thread that nobody waits for", "err", err)
+	}
 }
 
 // prepare maps the wishes, and checks that there are credentials.
@@ -94,12 +127,12 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request) (*setup, *server,
 
 // unarchived opens a thread, and takes it out of codex's archive for that: a close whose
 // process ended before it had let go of the thread has left it there, see letGo.
-func (s *server) unarchived(ctx context.Context, method string, params map[string]any, got *opened) error {
+func (s *server) unarchived(ctx context.Context, method string, params, got any) error {
 	err := s.call(ctx, method, params, got)
 	if !strings.Contains(refused(err), "is archived") {
 		return err
 	}
-	if err := s.call(ctx, "thread/unarchive", map[string]any{"threadId": params["threadId"]}, nil); err != nil {
+	if err := s.call(ctx, "thread/unarchive", map[string]any{"threadId": params.(map[string]any)["threadId"]}, nil); err != nil {
 		return err
 	}
 	return s.call(ctx, method, params, got)
@@ -142,7 +175,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	if err != nil {
 		return nil, nil, err
 	}
-	defer over()
+	defer func() { over() }()
 	if _, err := a.session(id); err == nil {
 		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 	}
@@ -154,7 +187,17 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	}
 	up.params["threadId"], up.params["excludeTurns"] = native, true
 	var got opened
-	if err := srv.unarchived(ctx, "thread/resume", up.params, &got); err != nil {
+	claimed := over
+	left, err := srv.opening(ctx, srv.unarchived, "thread/resume", up.params, &got, func(opened bool) {
+		defer claimed()
+		if opened {
+			a.newSession(srv, id, &got, up).unopened()
+		}
+	})
+	if left {
+		over = func() {} // whoever opens it next waits for codex
+	}
+	if err != nil {
 		if made && known.Made && unknownThread(err) {
 			s, up, err := a.begin(ctx, id, r, known) // nobody has prompted it, or what was said is lost
 			if err == nil {
@@ -168,10 +211,23 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	s.title.Given(got.Thread.Name != "" || got.Thread.Preview != "")
 	if replay {
 		if err := s.replay(ctx); err != nil {
+			s.unopened()
 			return nil, nil, err
 		}
 	}
-	return s, up, s.open(ctx, up, known)
+	if err := s.open(ctx, up, known); err != nil {
+		s.unopened()
+		return nil, nil, err
+	}
+	return s, up, nil
+}
+
+// unopened has codex let go of the thread of a session that was not opened after all.
+func (s *session) unopened() {
+	s.stop()
+	if err := s.letGo(context.Background()); err != nil {
+		s.log.Warn("let go of a thread that nobody waits for", "err", err)
+	}
 }
 
 // ForkSession starts a thread that knows all of another one.
@@ -184,7 +240,12 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	}
 	up.params["threadId"], up.params["excludeTurns"] = bridge.FirstOf(known.Thread, string(r.SessionID)), true
 	var got opened
-	if err := srv.unarchived(ctx, "thread/fork", up.params, &got); err != nil {
+	drop := func() { srv.drop(&got) }
+	if _, err := srv.opening(ctx, srv.unarchived, "thread/fork", up.params, &got, func(opened bool) {
+		if opened {
+			drop()
+		}
+	}); err != nil {
 		if !made || !known.Made || !unknownThread(err) {
 			return nil, openError(err, r.SessionID)
 		}
@@ -197,11 +258,13 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	}
 	id := schema.SessionID(got.Thread.ID)
 	if err := a.store.change(string(id), r.Cwd, func(r *record) { r.Made = true }); err != nil {
+		drop()
 		return nil, err
 	}
 	s := a.newSession(srv, id, &got, up)
 	s.title.Given(true)
 	if err := s.open(ctx, up, known); err != nil {
+		drop()
 		return nil, err
 	}
 	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil

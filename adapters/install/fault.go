@@ -112,6 +112,8 @@ func remedy(err error, dir string) string {
 		return ""
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "the disk is full: free some space at " + dir + ", or choose another data directory"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "part of the path " + dir + " is a file: remove that, or choose another data directory"
 	case errors.Is(err, syscall.EROFS):
 		return "the disk is read-only: choose a data directory other than " + dir
 	case errors.Is(err, fs.ErrPermission):

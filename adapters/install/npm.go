@@ -217,8 +217,12 @@ func (j *job) npmSpec(client string, args ...string) process.Spec {
 
 // npmError says in a line what npm reported in many.
 func (j *job) npmError(doing, output string, err error) error {
-	if _, ok := errors.AsType[*runError](err); !ok {
+	ended, ok := errors.AsType[*runError](err)
+	switch {
+	case !ok:
 		return fmt.Errorf("npm could not %s: %w", doing, err)
+	case ended.exit.Signal != "": // what it wrote is not why
+		return fmt.Errorf("npm could not %s: it was ended by %s: install again; if nobody has ended it, look for a lack of memory", doing, ended.exit.Signal)
 	}
 	var said []string
 	for line := range strings.Lines(output) {
@@ -235,7 +239,17 @@ func (j *job) npmError(doing, output string, err error) error {
 	has := func(codes ...string) bool {
 		return slices.ContainsFunc(codes, func(c string) bool { return strings.Contains(output, c) })
 	}
+	where := j.stage
+	for _, line := range said {
+		if name, ok := strings.CutPrefix(line, "path "); ok && filepath.IsAbs(name) {
+			where = name
+		}
+	}
+	theirs, _ := filepath.Rel(j.stage, where)
 	switch {
+	case !filepath.IsLocal(theirs) && has("code EACCES", "code EPERM", "code EROFS", "code ENOTDIR", "code ENOENT", "code EEXIST"):
+		code := strings.TrimPrefix(said[slices.IndexFunc(said, func(l string) bool { return strings.HasPrefix(l, "code ") })], "code ")
+		return fmt.Errorf("npm could not %s: it cannot use %s (%s), where it keeps what it loads: let this user write there, or set HOME or npm_config_cache to a directory that it may write to", doing, where, code)
 	case errors.Is(err, errAsking) && j.want != "" && has("code E404", "code ETARGET"):
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
 	case !errors.Is(err, errAsking) && has("code ETARGET", "code E404"):
@@ -252,7 +266,7 @@ func (j *job) npmError(doing, output string, err error) error {
 		}
 		return &incompleteError{text: fmt.Sprintf("npm could not %s: %s", doing, text), reason: reason}
 	case has("ENOSPC"):
-		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)
+		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: where, Err: syscall.ENOSPC}, where)
 	case has("code EBADENGINE"):
 		text += "; install a newer Node.js, or use another source"
 	case has("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ECONNRESET"):

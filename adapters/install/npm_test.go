@@ -116,6 +116,16 @@ func TestNPM_Fails(t *testing.T) {
 			wantProblem(t, err, problem.InstallFailed, want)
 		})
 	}
+	t.Run("a home that cannot be written", func(t *testing.T) {
+		useNPM(t, "echo 'npm error code ENOTDIR' >&2\necho 'npm error syscall mkdir' >&2\necho 'npm error path /home/x/.npm/_cacache' >&2\nexit 1\n", "x/y")
+		_, err := in.Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "it cannot use /home/x/.npm/_cacache (ENOTDIR)", "set HOME or npm_config_cache")
+	})
+	t.Run("npm is killed", func(t *testing.T) {
+		useNPM(t, "echo 'npm error code E500' >&2\nkill -9 $$\n", "x/y")
+		_, err := in.Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "it was ended by SIGKILL: install again")
+	})
 	t.Run("a version that installs is named", func(t *testing.T) {
 		t.Setenv("NPM_FAILS", "ETARGET")
 		_, err := in.Install(t.Context(), Request{Agent: "pi"})

@@ -33,10 +33,16 @@ func TakeOver(dataDir string) error {
 		killMarked(OwnerVar + "=" + old)
 	}
 	if err := noteOwner(path, []byte(owner+"\n"+here+"\n"), len(b)); err != nil {
-		return fmt.Errorf("note this gateway: %w", err)
+		if full(err) {
+			return fmt.Errorf("note this gateway: %w: make room on that disk, or give another --data-dir", err)
+		}
+		return fmt.Errorf("note this gateway: %w: give --data-dir a folder that this user can write to", err)
 	}
 	return nil
 }
+
+// full reports whether an error says that a disk has no room.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // noteOwner writes a mark anew, not in place: a torn one would match nothing. On a full
 // disk it is written over the one that is there: people need the gateway to make room.
@@ -47,7 +53,7 @@ func noteOwner(path string, mark []byte, there int) error {
 		return os.Rename(tmp, path)
 	}
 	_ = os.Remove(tmp)
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || there == 0 {
+	if !full(err) || there == 0 {
 		return err
 	}
 	f, ferr := os.OpenFile(path, os.O_WRONLY, 0)

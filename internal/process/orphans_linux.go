@@ -197,11 +197,32 @@ func marked(mark string) (pids, ending []int) {
 		}
 		// Who was started with none at all has a place for it, which who is ending, or is only being
 		// started, has not.
-		if f := stat(pid, buf); f != nil && !ended(f) && (len(f) <= endOfEnvironment || string(f[endOfEnvironment]) == "0") {
+		f := stat(pid, buf)
+		if f == nil || ended(f) {
+			continue
+		}
+		headless, without := string(f[0]) == "Z", len(f) <= endOfEnvironment || string(f[endOfEnvironment]) == "0"
+		if headless {
+			if env = ofThreads(name); bytes.Contains(env, want) {
+				pids = append(pids, pid)
+			}
+		}
+		if len(env) == 0 && without {
 			ending = append(ending, pid)
 		}
 	}
 	return pids, ending
+}
+
+// ofThreads returns the environment of a process whose first thread has ended while others live: the kernel tells it of these only.
+func ofThreads(pid string) []byte {
+	tasks, _ := os.ReadDir("/proc/" + pid + "/task")
+	for _, t := range tasks {
+		if env, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/environ"); err == nil && len(env) > 0 {
+			return env
+		}
+	}
+	return nil
 }
 
 // readAll reads a file of /proc into buf, and returns that or the larger one it needed. It is

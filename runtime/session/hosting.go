@@ -421,7 +421,10 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
 		err = s.deleteAt(ctx, l.p, l.native)
-		if endedUnder(l.p, err) {
+		if endedUnder(l.p, err) || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				l.p.Retire() // another one is asked
+			}
 			err = s.deleteDormant()
 		} else if err != nil && l.p.Capabilities().Close {
 			// What the agent keeps, it must not keep open: it could not be opened again.
@@ -504,7 +507,11 @@ func (s *Session) deleteDormant() (last error) {
 			return nil
 		}
 		last = s.deleteAt(ctx, p, rec.AgentSessionID)
-		ended = endedUnder(p, last)
+		if ended = endedUnder(p, last); last != nil && ctx.Err() != nil && s.set.o.Life.Err() == nil {
+			p.Retire() // it may hang, and is no good to others then
+			last = acp.Errorf(acp.CodeInternal, "agent %s has not deleted what it keeps of session %s: it did not answer within %v. The session is closed: delete it again", rec.Agent, s.id, startBound).
+				WithData(problem.New(problem.Timeout, "agent %s did not answer", rec.Agent))
+		}
 		p.Release()
 	}
 	if ended { // what it keeps is kept back

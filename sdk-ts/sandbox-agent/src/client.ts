@@ -1,8 +1,8 @@
 import { abortable, AcpRpcError, Backoff, ConnectionLostError, follow, type AcpStream, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type SessionInfo, type Token } from "./api.js";
-import { Activity } from "./activity.js";
+import type { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
-import { endOf, over, type Attached } from "./attached.js";
+import { Attachments, endOf, over, type Attached } from "./attached.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { asError, forNode, isNotThere, mapped, nodeIsAway, oldestKept, passes, within } from "./passing.js";
@@ -10,7 +10,6 @@ import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
 import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
-import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
 import { notFound, Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
@@ -70,8 +69,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   readonly #ended = new AbortController();
   readonly #asks = new Asks<V>();
   readonly #prompts: Prompts;
-  readonly #parts: boolean; // an event may be several frames: in version 2, and for who knows subagents
-  readonly #attached = new Map<string, Attached>();
+  readonly #attached: Attachments;
   readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
   readonly #activities = new Listeners<Activity>();
   readonly #notices = { // by what the gateway's own notifications are called
@@ -91,7 +89,6 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #live: Connection<V> | undefined;
   #replacing: Promise<Connection<V>> | undefined; // the connection, while it takes the place of a lost one and is attached to the sessions again
   #lastError: Error | undefined;
-  #arrivals: (() => void)[] = []; // of who waits for an event
   #attempts = new AbortController(); // aborted by disconnect
   #useless: Backoff | undefined; // while connections end that were of no use
 
@@ -100,9 +97,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (this.acpVersion !== 1 && this.acpVersion !== 2) throw new TypeError(`acpVersion is 1 or 2, not ${String(this.acpVersion)}`);
     if (this.acpVersion === 2 && options.transport === "inline") throw new TypeError("the inline transport is of version 1 of ACP: use http or websocket");
     this.#prompts = new Prompts(this.acpVersion);
-    this.#parts = this.acpVersion === 2 || Boolean((options.capabilities as Acp<1, "ClientCapabilities"> | undefined)?.subagents);
+    const subagents = Boolean((options.capabilities as Acp<1, "ClientCapabilities"> | undefined)?.subagents);
     this.#options = options;
     this.#transport = options.transport ?? (typeof document === "undefined" ? "http" : "websocket");
+    this.#attached = new Attachments(this.acpVersion, this.acpVersion === 2 || subagents, this.#transport === "websocket");
     this.api = new Api(options.baseUrl, options);
     this.#url = this.api.url("v2/rpc").href;
     follow(this.#ended.signal, follow(options.signal, () => void this.disconnect()));
@@ -216,9 +214,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }, {
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
-      passed: (params, request) => this.#passed(params, request),
+      passed: (params, request) => this.#attached.passed(params, request),
       answered: (promptId, result) => this.#prompts.answered(promptId, result),
-      opened: (params, result) => this.#opened(params, result),
+      opened: (params, result) => this.#attached.opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, closing),
       question: (params, signal) => this.#asks.question(params, signal, closing),
       elicitation: o.onElicitation && ((params, signal) => this.#asks.elicitation(params, signal, closing, o.onElicitation!)),
@@ -308,7 +306,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
-        a.position = new Position(this.acpVersion, this.#parts, oldest - 1);
+        a.position = this.#attached.position(oldest - 1);
         a.opening = this.acpVersion === 2 ? Infinity : undefined; // the state is told anew
         a.activity?.restart();
         this.#notices[DAMAGED].emit({ sessionId, firstSeq: Math.min(first, oldest - 1), lastSeq: oldest - 1 });
@@ -415,8 +413,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const load = method === "session/load";
     const from = after ?? (load ? undefined : known?.position.after); // who has it open goes on behind what came
     const request = withMeta({ mcpServers: [], ...rest, cwd, ...(load && two ? { replayFrom: { type: "start" } } : {}) }, { after: from });
-    const attached: Attached = { ...(known ?? this.#begun(sessionId, after ?? 0)), cwd, params: kept(rest), over: false };
-    this.#note(sessionId, attached);
+    const attached: Attached = { ...(known ?? this.#attached.begun(sessionId, after ?? 0)), cwd, params: kept(rest), over: false };
+    this.#attached.note(sessionId, attached);
     const current = () => this.#attached.get(sessionId) === attached;
     const written = (): undefined => { // on a connection that lives: a new one goes on behind what came, and only what is asked for then comes again
       if (two) attached.opening = (known && from) ?? Infinity;
@@ -437,12 +435,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         if (!two && attached.position.again) await within(replayBegins, this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)));
       }
       if (current()) {
-        if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#position(seq as number);
+        if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
         this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
       }
       return new Session<V>(this, sessionId, result);
     } catch (error) {
-      if (current()) known ? this.#note(sessionId, { ...known, position: attached.position }) : this.#left(sessionId);
+      if (current()) known ? this.#attached.note(sessionId, { ...known, position: attached.position }) : this.#left(sessionId);
       throw error;
     } finally {
       this.#prompts.reopened(sessionId);
@@ -469,50 +467,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#prompts.attached(sessionId, turn === "running");
   }
 
-  /** Notes an event that says whose turn it is. */
-  #turnsAt(params: { sessionId: string }): void {
-    const attached = this.#attached.get(params.sessionId);
-    if (attached) attached.turnAt = Number(metaOf(params).seq ?? attached.turnAt);
-  }
-
   /** Resolves when it is so, which an update makes it, or cannot become so on this connection any more. */
   async #until(so: () => boolean): Promise<void> {
     const live = this.#live;
     while (live !== undefined && live === this.#live && !so()) {
-      await Promise.race([new Promise<void>((resolve) => this.#arrivals.push(resolve)), live.stream.closed]);
+      await Promise.race([this.#attached.next(), live.stream.closed]);
     }
-  }
-
-  /** A session of which nothing has come behind an event. */
-  #begun(sessionId: string, after: number): Attached {
-    return { cwd: undefined, params: {}, position: this.#position(after), activity: this.acpVersion === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0 };
-  }
-
-  #position(after: number): Position {
-    return new Position(this.acpVersion, this.#parts, after);
-  }
-
-  /** Whoever waits for an event of the session looks at what is noted of it now. */
-  #note(sessionId: string, attached: Attached | undefined): void {
-    if (attached) this.#attached.set(sessionId, attached);
-    else this.#attached.delete(sessionId);
-    this.#arrived();
-  }
-
-  /** Takes the response to a request that makes or opens a session, where it came: between the updates around it. */
-  #opened(params: Record<string, unknown>, result: Record<string, unknown>): void {
-    const sessionId = String(result.sessionId ?? params.sessionId);
-    if (this.#attached.has(sessionId)) return;
-    const { seq } = metaOf(result);
-    // In version 1, and where sessions have streams of their own, what a new one has to say comes now.
-    const before = "sessionId" in params || this.acpVersion === 2 && this.#transport === "websocket";
-    this.#note(sessionId, { ...this.#begun(sessionId, before && typeof seq === "number" ? seq : 0), cwd: String(params.cwd), params: kept(params) });
   }
 
   /** The client is attached to the session no more. */
   #left(sessionId: string): void {
     this.#asks.end(this.#asks.asked(sessionId));
-    this.#note(sessionId, undefined);
+    this.#attached.note(sessionId, undefined);
   }
 
   listSessions(params: Acp<V, "ListSessionsRequest"> = {} as Acp<V, "ListSessionsRequest">, options?: RequestOptions): Promise<Acp<V, "ListSessionsResponse">> {
@@ -592,7 +558,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too. */
   async #joins(connection: Connection<V>, sessionId: string): Promise<void> {
     const info = await this.#infoOf(connection, sessionId, {}).catch(() => undefined);
-    if (info && !over(info.state) && !this.#attached.has(sessionId)) this.#note(sessionId, this.#begun(sessionId, info.eventCount));
+    if (info && !over(info.state) && !this.#attached.has(sessionId)) this.#attached.note(sessionId, this.#attached.begun(sessionId, info.eventCount));
   }
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
@@ -736,48 +702,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#notices[PROGRESS].add(listener);
   }
 
-  /** Notes how far the session has come; false for what came before the connection was replaced. */
-  #fresh(params: { sessionId?: string; update?: { sessionUpdate?: unknown; stopReason?: unknown } }): boolean {
-    const seq = metaOf(params).seq;
-    const attached = this.#of(params);
-    if (attached === undefined || typeof seq !== "number") return true;
-    const asked = seq <= (attached.opening ?? -1) && !(attached.position.again && params.update?.stopReason); // the end of a turn before what comes again is no answer
-    if (params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId && (asked || seq < attached.position.after)) {
-      if (asked) attached.opening = undefined;
-      attached.position.state(seq);
-    } else if (!attached.position.fresh(seq)) return false;
-    this.#arrived();
-    return true;
-  }
-
-  /** Wakes who waits for an event of a session. */
-  #arrived(): void {
-    for (const arrived of this.#arrivals.splice(0)) arrived();
-  }
-
-  /** Notes the place of a message that is shown again when it comes again, as open requests are. */
-  #passed(params: unknown, request: boolean): void {
-    if (typeof params !== "object" || params === null) return;
-    if (!request) return void this.#fresh(params);
-    const { seq } = metaOf(params);
-    if (typeof seq !== "number") return;
-    this.#of(params)?.position.asked(seq);
-    this.#arrived();
-  }
-
-  /** The session that an event belongs to: a subagent's are its session's, which the message names. */
-  #of(message: { sessionId?: string }): Attached | undefined {
-    return this.#attached.get(message.sessionId ?? "") ?? this.#attached.get(String(metaOf(message).rootSessionId));
-  }
-
   #update(params: Acp<V, "SessionNotification">): void {
     const { sessionId, update } = params;
-    if (!this.#fresh(params)) return;
-    const attached = this.#of(params);
+    if (!this.#attached.fresh(params)) return;
+    const attached = this.#attached.of(params);
     if (attached) attached.over = false;
     const activity = attached?.activity;
     const changed = activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
-    if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#turnsAt(params);
+    if (update.sessionUpdate === "user_message_chunk" && metaOf(update).prompt === true) this.#attached.turnsAt(params);
     const { seq } = metaOf(params);
     this.#prompts.update(sessionId, update, typeof seq === "number" ? seq : undefined);
     this.#updates.emit(params);
@@ -785,17 +717,17 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   #notice(method: string, params: unknown): void {
-    if (!this.#fresh(params as { sessionId?: string })) return;
+    if (!this.#attached.fresh(params as { sessionId?: string })) return;
     if (method === ENDED) {
       const { sessionId, data } = params as SessionEnded;
-      const attached = this.#of(params as SessionEnded);
+      const attached = this.#attached.of(params as SessionEnded);
       if (data?.reason === "deleted") { // by whichever client
         this.#left(sessionId);
         this.#prompts.deleted(sessionId);
       } else if (attached) attached.over = data?.terminatedBy !== "agent"; // else its process is
     }
     if (method === TURN_ENDED) {
-      if ((params as TurnEnded).began !== false) this.#turnsAt(params as TurnEnded);
+      if ((params as TurnEnded).began !== false) this.#attached.turnsAt(params as TurnEnded);
       if (this.#prompts.ended(params as TurnEnded)) return;
     }
     (this.#notices as Partial<Record<string, Listeners<unknown>>>)[method]?.emit(params);

@@ -107,7 +107,20 @@ export class Processes {
 
   /** Opens the terminal of a program that was started with `tty`; several may look at one. */
   async terminal(id: string, options: { after?: number; signal?: AbortSignal } = {}): Promise<Terminal> {
-    return Terminal.open(this.api, id, { ...this.options, ...options });
+    try {
+      return await Terminal.open(this.api, id, { ...this.options, ...options });
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (!(error instanceof ProblemError)) await this.#isThere(id, options); // WebSockets of browsers do not tell why they are refused
+      throw error;
+    }
+  }
+
+  /** Rejects where the gateway says that it has no such program. */
+  async #isThere(id: string, options: RequestOptions): Promise<void> {
+    await this.get(id, options).catch((error: unknown) => {
+      if (error instanceof ProblemError && error.status === 404) throw error;
+    });
   }
 
   #post<T>(url: string, body: unknown, options: RequestOptions): Promise<T> {

@@ -142,6 +142,14 @@ describe("a terminal", () => {
     expect(all).toBe(seen + rest);
     await client.processes.delete(p.id);
     await expect(client.terminal(p.id)).rejects.toMatchObject({ name: "ProblemError", status: 404 });
+    // A browser's WebSocket does not say why it is refused.
+    class Mute extends WebSocket {
+      override on(event: string, listener: never): this {
+        return event === "unexpected-response" ? this : super.on(event, listener);
+      }
+    }
+    const mute = new SandboxAgentClient({ baseUrl: gateway.url, autoConnect: false, WebSocket: Mute as never });
+    await expect(mute.terminal(p.id)).rejects.toMatchObject({ name: "ProblemError", status: 404 });
   });
 
   test("says so when it is typed into behind its end", async () => {
