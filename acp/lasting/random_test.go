@@ -30,7 +30,7 @@ func TestConn_RandomSessions(t *testing.T) {
 	case testing.Short():
 		seeds = 15
 	}
-	for seed := range seeds {
+	for seed := range agentcache.Sequences(seeds) {
 		for version := 1; version <= 2; version++ {
 			t.Run(fmt.Sprintf("version %d, %d", version, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
-// A session comes from a machine whose clock is ahead of this one's, as if this one's had been set back. OpenCode takes what
+// liveMessagesOfATimeToCome has a session from a machine whose clock is ahead of this one's, as if this one's had been set back. OpenCode takes what
 // was said there for the newest, answers a prompt with that, and does nothing: whoever prompts is told so.
-func TestLive_MessagesOfATimeToCome(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+func liveMessagesOfATimeToCome(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say first")

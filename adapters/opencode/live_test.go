@@ -33,6 +33,7 @@ func TestLive_Shared(t *testing.T) {
 		{"ForkListDeleteTitle", liveForkListDeleteTitle},
 		{"SessionOfATerminal", liveSessionOfATerminal},
 		{"LinkedDirectory", liveLinkedDirectory},
+		{"MessagesOfATimeToCome", liveMessagesOfATimeToCome},
 		// The last one: the probe has its agent then.
 		{"CommandsAndCompaction", liveCommandsAndCompaction},
 	} {

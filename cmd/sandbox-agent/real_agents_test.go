@@ -24,6 +24,7 @@ type realAgent struct {
 	files    func(m *scriptedmodel.Model) map[string]string // below HOME
 	usage    func(turn *realTurn) bool                      // finds 100 input and 20 output tokens; nil if the agent does not say
 	goesOn   bool                                           // the model is asked again after a rejection
+	writes   string                                         // a file that it can write through its client; "" if it does not
 	age      func(t *testing.T, home string)                // makes sessions look old; nil if that is not needed
 	quirks   map[string]string                              // assertions that fail, with the reason
 }
@@ -85,6 +86,7 @@ var geminiAgent = realAgent{
 		return strings.Contains(string(turn.result), `"quota":{"token_count":{"input_tokens":100,"output_tokens":20}`)
 	},
 	goesOn: true,
+	writes: "notes.txt",
 	age: func(t *testing.T, home string) {
 		// The name of a session's file has the minute of its creation. If it is
 		// loaded in the same minute, the agent takes its file for a new one and
@@ -122,6 +124,7 @@ var qwenAgent = realAgent{
 			return strings.Contains(string(m.raw), `"usage":{"inputTokens":100,"outputTokens":20,`)
 		})
 	},
+	writes: "new.txt",
 	quirks: map[string]string{
 		"empty-chunk":        "usage is sent as a chunk without text",
 		"replay-empty-chunk": "usage is sent as a chunk without text",

@@ -89,6 +89,7 @@ func testReal(t *testing.T, a *realAgent) {
 	r.settled(t, "", p)
 	run("readonly", func(t *testing.T) { r.testReadonly(t, c) })
 	run("wrong key", func(t *testing.T) { r.testWrongKey(t, c, session) })
+	run("elsewhere", func(t *testing.T) { r.testElsewhere(t, session) })
 	run("load", func(t *testing.T) { r.testLoad(t, session) })
 	r.quirk(t, "invalid-frame", r.violations)
 	if r.all < 50 {
@@ -320,12 +321,6 @@ func (r *real) testProviderError(t *testing.T, c *client, session string) realTu
 }
 
 func (r *real) testLoad(t *testing.T, session string) {
-	r.g.kill(syscall.SIGTERM)
-	r.g.awaitNoProcess(r.g.generation())
-	if r.age != nil {
-		r.age(t, filepath.Dir(r.dir))
-	}
-	r.testElsewhere(t, session)
 	r.g.restart()
 	second := r.connect()
 	defer second.abandon()
@@ -398,10 +393,14 @@ func (r *real) testLoad(t *testing.T, session string) {
 }
 
 // testElsewhere has another program add a turn to the conversation: an editor that starts
-// the agent by itself, or a terminal.
+// the agent by itself, or a terminal. This one gives the agent the tools of its host.
 func (r *real) testElsewhere(t *testing.T, session string) {
-	t.Helper()
-	editor := &real{realAgent: r.realAgent, t: t, model: r.model, dir: r.dir, g: newGateway(t, r.g.args[6:]...)}
+	r.g.kill(syscall.SIGTERM)
+	r.g.awaitNoProcess(r.g.generation())
+	if r.age != nil {
+		r.age(t, filepath.Dir(r.dir))
+	}
+	editor := &real{realAgent: r.realAgent, t: t, model: r.model, dir: r.dir, g: newGateway(t, slices.Concat(r.g.args[6:], []string{"--host-tools", "--log-level", "debug"})...)}
 	editor.g.env = r.g.env
 	editor.g.start()
 	c := editor.connect()
@@ -409,6 +408,9 @@ func (r *real) testElsewhere(t *testing.T, session string) {
 	c.must("session/load", r.params(session))
 	if turn := editor.prompt(c, session, "say from the editor", nil); turn.stop != "end_turn" || !strings.HasSuffix(turn.text, "from the editor") {
 		t.Fatalf("the editor: %s, %q, %v", turn.stop, turn.text, turn.err)
+	}
+	if r.writes != "" {
+		editor.testHostTools(t, c)
 	}
 	editor.g.kill(syscall.SIGTERM)
 	editor.g.awaitNoProcess(editor.g.generation())

@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // player is a client that does what comes to its mind.
@@ -318,7 +319,7 @@ func TestClient_RandomSequences(t *testing.T) {
 		seeds = 40
 	}
 	for version, sessions := range map[int][]string{1: {"s"}, 2: {"s"}, 3: {"s", "t"}, 4: {"s", "t"}} {
-		for seed := range seeds / len(sessions) {
+		for seed := range agentcache.Sequences(seeds / len(sessions)) {
 			two := version%2 == 0
 			t.Run(fmt.Sprintf("version 2: %v, %v, %d", two, sessions, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed), two, sessions) })

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // FuzzFrames plays sequences of what a peer sends and of what is done with streams here, three bytes for
@@ -239,10 +241,10 @@ func seeds(yield func(uint64) bool) {
 	n := *runs
 	switch {
 	case n > 0:
-	case os.Getenv("SANDBOX_AGENT_LONG") != "":
+	case agentcache.IsLong():
 		n = 20_000
 	default:
-		n = 500
+		n = uint64(agentcache.Sequences(500))
 	}
 	for seed := *first; seed < *first+n && yield(seed); seed++ {
 	}

@@ -33,6 +33,10 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestMachine_EveryEventInEveryState|TestBudget_MemoryOnly|TestOpen_EveryPrefix|TestDial_LargeMessage|TestConn_LargeMessagesThatNobodyReads` +
 	`|TestMove_RevivedSessionIsRefused)$`
 
+// both matches the tests that play random sequences. They run with the race detector, which sees
+// a quarter of them, and without it, where they all are: see agentcache.Sequences.
+const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestRandom|TestRandom_ThatFailed)$`
+
 // goRun is one call of go test.
 type goRun struct {
 	name     string
@@ -99,7 +103,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	slices.SortStableFunc(concurrent, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	most := mostOfAPart.String() // of each package: go test says then what hangs
 	return []goRun{
-		{name: "with agents", args: []string{"-run", plain, "-timeout", most, "-parallel", "8", "-p", "3"}, packages: withAgents},
+		{name: "with agents", args: []string{"-run", plain + "|" + both, "-timeout", most, "-parallel", "8", "-p", "3"}, packages: withAgents},
 		// Run each time: to use a result again Go would look once more at each of the hundred thousand files
 		// that these tests open, and would not see what the programs depend on that they start.
 		{name: "end to end", args: []string{"-count=1", "-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},

@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 var (
@@ -133,6 +134,7 @@ func (g *Stage) play(seed uint64, cut []chosen, steady bool) (played []chosen, p
 func (g *Stage) Play(t *testing.T, n int) {
 	t.Helper()
 	from := *playFrom
+	n = agentcache.Sequences(n)
 	if *playCount > 0 {
 		n = *playCount
 	}
@@ -152,7 +154,7 @@ func (g *Stage) Play(t *testing.T, n int) {
 // it a session is opened.
 func (g *Stage) PlayAgain(t *testing.T, seed uint64, times int, events ...string) {
 	t.Helper()
-	for n := range times {
+	for n := range agentcache.Sequences(times) {
 		list := []chosen{{"new", 0}}
 		for i, name := range events {
 			list = append(list, chosen{name, uint64(n*len(events) + i)})

@@ -1,0 +1,5 @@
+//go:build race
+
+package agentcache
+
+const raced = true
