@@ -12,7 +12,7 @@ const (
 	lookAtOne = 50 * time.Millisecond  // between two looks whether one processor is too few
 	lookAtAll = 250 * time.Millisecond // and whether one would do
 	idleFor   = time.Second            // until all are used again, for what comes next
-	nothing   = 0.002                  // of a processor's time: who takes less does nothing
+	nothing   = 0.01                   // of a processor's time: who takes less does nothing, though to look takes half of that on a slow machine
 	fits      = 0.7                    // who takes less has room on one
 	tooMuch   = 0.9                    // who takes more has not
 	tooLong   = 200 * time.Microsecond
