@@ -494,6 +494,23 @@ func TestFeed_SlowFollower(t *testing.T) {
 	slow() // takes nothing to the end
 	quick := h.follow("a quick client", adminToken, 0).current()
 	var taken bytes.Buffer
+	stop, slowly := make(chan struct{}), make(chan error, 1)
+	go func() { // who takes nothing for a minute is dropped, and a round may take longer than that
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if _, err := io.CopyN(&taken, body, 16<<10); err != nil {
+					slowly <- err
+					return
+				}
+			case <-stop:
+				slowly <- nil
+				return
+			}
+		}
+	}()
 	for round := range rounds {
 		fill(round)
 		left := map[string]bool{}
@@ -506,9 +523,10 @@ func TestFeed_SlowFollower(t *testing.T) {
 			}
 			return len(left) == 0
 		})
-		if _, err := io.CopyN(&taken, body, 128<<10); err != nil { // who takes nothing for a minute is dropped
-			t.Fatal(err)
-		}
+	}
+	close(stop)
+	if err := <-slowly; err != nil {
+		t.Fatal(err)
 	}
 	f := &following{t: t, who: "a slow client", told: make(chan fleet.SessionChange, 10_000), ended: make(chan error, 1)}
 	done := make(chan struct{})

@@ -24,7 +24,7 @@ func TestFit(t *testing.T) {
 		"others wait":          {{0.3, long, 5, false}},
 		"more than one can do": {{0.3, short, 10, true}, {0.95, short, 1, false}, {0.3, short, 7, false}, {0.3, short, 1, true}},
 		"many at once":         {{0.3, short, 10, true}, {0.5, long, 1, false}},
-		"pauses":               {{0.3, short, 10, true}, {0, 0, 10, true}, {0.3, short, 10, true}, {0, 0, 15, true}, {0.1, short, 1, true}, {0, 0, 19, true}},
+		"pauses":               {{0.3, short, 10, true}, {0, 0, 10, true}, {0.3, short, 10, true}, {0, 0, 15, true}, {0.3, short, 1, true}, {0, 0, 19, true}},
 		"nothing more to do":   {{0.3, short, 10, true}, {0, 0, 11, true}, {0, 0, 39, false}, {0.1, short, 1, true}},
 		"only looks":           {{0.3, short, 10, true}, {0.006, 0, 11, true}, {0.006, 0, 39, false}},
 		"too few again and again": {
