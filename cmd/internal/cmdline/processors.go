@@ -11,7 +11,7 @@ import (
 const (
 	lookAtOne = 50 * time.Millisecond  // between two looks whether one processor is too few
 	lookAtAll = 250 * time.Millisecond // and whether one would do
-	idleFor   = time.Second            // until all are used again, for what comes next
+	idleFor   = time.Second            // until all are used again, for what comes next, and between two looks then
 	nothing   = 0.01                   // of a processor's time: who takes less does nothing, though to look takes half of that on a slow machine
 	fits      = 0.7                    // who takes less has room on one
 	tooMuch   = 0.9                    // who takes more has not
@@ -110,8 +110,11 @@ func (f *fit) look(now time.Time, used, wait time.Duration) time.Duration {
 	} else if share >= nothing && share < fits && wait < tooLong && !now.Before(f.until) {
 		f.one, f.since, f.busy = true, now, next
 	}
-	if f.one {
+	switch {
+	case f.one:
 		return lookAtOne
+	case share < nothing: // who wakes up often is not idle
+		return idleFor
 	}
 	return lookAtAll
 }

@@ -43,7 +43,11 @@ func TestFit(t *testing.T) {
 					now = now.Add(next)
 					sum += time.Duration(l.share * float64(next))
 					next = f.look(now, sum, l.wait)
-					if want := map[bool]time.Duration{true: lookAtOne, false: lookAtAll}[f.one]; next != want {
+					want := map[bool]time.Duration{true: lookAtOne, false: lookAtAll}[f.one]
+					if !f.one && l.share < nothing {
+						want = idleFor
+					}
+					if next != want {
 						t.Fatalf("%d: looks again after %v, want %v", i, next, want)
 					}
 					if last := n == l.times-1; last && f.one != l.one {
