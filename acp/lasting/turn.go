@@ -34,8 +34,8 @@ func (c *Conn) interruptLocked(id string, why *acp.Error) []acp.Message {
 	return c.endsLocked(id, name, end)
 }
 
-// Failed returns what tells the client of version 2 that the turn of a prompt has failed, which was answered and whose session the
-// client is not attached to any more.
+// Failed returns what tells the client that the turn of a prompt has failed, which was answered and whose session the
+// client is not attached to any more. It is for clients of version 2: in version 1 the turn has ended with the answer.
 func (c *Conn) Failed(id, prompt string, why *acp.Error) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -376,8 +376,8 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 	return nil
 }
 
-// open has the node of a session open it for the client, who is answered with that. Fresh says that it is to be none of
-// the connection's when it is not opened. What a node has refused because a move had begun is asked once more,
+// open has the node of a session open it for the client, who is answered with that. Fresh says that it was none of the connection's
+// before: where its node does not come a copy is shown in its place. What a node has refused because a move had begun is asked once more,
 // where the session is then: again is its place then, else 0.
 func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool, again uint64) {
 	c.mu.Lock()
