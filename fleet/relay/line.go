@@ -63,7 +63,8 @@ type line struct {
 // call is a request that a node has not answered.
 type call struct {
 	session string // that it is about, "" for none
-	own     bool   // the hub's
+	method  string
+	own     bool // the hub's
 	done    func(res *acp.Message)
 	awaited []*latch // wait for its end
 }
@@ -224,7 +225,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = call{session: m.Session(), own: q == nil, done: done}
+	l.calls[id] = call{session: m.Session(), method: m.Method(), own: q == nil, done: done}
 	c.mu.Unlock()
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {
