@@ -271,8 +271,8 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 		return err == nil // else the token is not for it
 	}
 	final := func() bool { return res.Err() == nil && left != "" && !canAsk(left) }
-	leftAlone := func(at *line, left string) error {
-		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
+	leftAlone := func(at *line, left, why string) error {
+		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; %s: try again", id, at.node, left, why).With("node", left)
 	}
 	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
 		at.answered(q, id, before, res)
@@ -284,7 +284,7 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	if err := c.whenSettled(q, m, before, from, func(now place) error {
 		switch node := c.nodeOf(id); {
 		case res.Err() == nil && left != "" && (node == "" || node == at.node):
-			return leftAlone(at, left)
+			return leftAlone(at, left, "this hub does not reach it there yet")
 		case !again(): // what was asked meanwhile is behind it
 			at.answered(q, id, before, res)
 			return nil
@@ -294,8 +294,8 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 			return err
 		}
 		return l.call(q, m, func(res *acp.Message) {
-			if left := l.wentTo(res); res.Err() == nil && left != "" && canAsk(left) { // it has moved on
-				q.Fail(nil, leftAlone(l, left))
+			if left := l.wentTo(res); q.Method() != acp.MethodSessionFork && res.Err() == nil && left != "" && canAsk(left) {
+				q.Fail(nil, leftAlone(l, left, "it has moved on meanwhile"))
 				return
 			}
 			l.answered(q, id, now, res)
