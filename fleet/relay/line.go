@@ -629,7 +629,12 @@ func (l *line) endsTurn(s *session, prompt *acp.Message, why error) {
 	if !l.c.two {
 		return
 	}
-	for _, m := range l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), viewer.ErrorOf(why)) {
+	failed := viewer.ErrorOf(why)
+	told := l.conn.Interrupt(s.id, failed) // as long as the connection to the node goes on with the session, it would tell the end as well
+	if len(told) == 0 {
+		told = l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), failed)
+	}
+	for _, m := range told {
 		s.show(l.ctx, s.at(), m)
 	}
 }
