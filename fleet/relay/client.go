@@ -386,6 +386,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 	answered := func(refused *acp.Message) {
 		c.mu.Lock()
 		s.opens--
+		s.open = s.open || refused == nil
 		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
 		s.left = s.left && refused != nil
 		c.mu.Unlock()
