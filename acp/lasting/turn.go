@@ -230,9 +230,13 @@ func (c *Conn) cancels(r *request) bool {
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after}, false)
 	c.mu.Lock()
-	if !c.two && err == nil && failure == nil {
-		r.told, r.end, r.begun = f.begun > 0 || f.end != nil, f.end, cmp.Or(f.begun, f.ended) // else it is sent again
-		if r.told && f.end == nil && r.deleted != nil {                                       // meanwhile
+	switch {
+	case c.two || err != nil:
+	case failure != nil && r.end != nil: // it was found on an earlier connection
+		f, failure = promptFound{begun: r.begun, end: r.end, ended: r.ended}, nil
+	case failure == nil:
+		r.told, r.end, r.ended, r.begun = f.begun > 0 || f.end != nil, f.end, f.ended, cmp.Or(f.begun, f.ended) // else it is sent again
+		if r.told && f.end == nil && r.deleted != nil {                                                         // meanwhile
 			failure = r.deleted
 		}
 	}
@@ -240,9 +244,6 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case failure != nil && r.end != nil: // it was found on an earlier connection
-		c.answer(outcome(r.id, r.end))
-		return false, nil
 	case failure != nil:
 		c.answer(acp.NewError(r.id, failure))
 		return false, nil
