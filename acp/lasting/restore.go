@@ -39,7 +39,8 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	opening := map[string]bool{} // sessions that a request attaches to anyway
 	asked := map[string]bool{}   // those of which something is asked before, which attaches as well: behind what was said meanwhile
 	for _, r := range lost {
-		if r.opens() && (r.sent || !r.attached) && !(r.attached && asked[r.session]) {
+		attached := r.attached || r.sent && c.goesOnLocked(r)
+		if r.opens() && (r.sent || !attached) && !(attached && asked[r.session]) {
 			opening[r.session] = true
 		}
 		asked[r.session] = true
@@ -370,6 +371,12 @@ func (c *Conn) attachesBeforeLocked(r *request) bool {
 		}
 	}
 	return false
+// goesOnLocked reports whether a request to open a session, which was sent, goes on behind what the client was given: a part of what it asks for was.
+func (c *Conn) goesOnLocked(r *request) bool {
+	s := c.sessions[r.session]
+	return s != nil && s.after > 0 && (r.replay != replayComes || !r.replays())
+}
+
 }
 
 // repeatable are the methods that may be carried out twice. A session that is
@@ -404,7 +411,7 @@ func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 			switch s := c.sessions[r.session]; {
 			case s != nil && s.here && !r.replays(): // what was said meanwhile comes already
 				frame = acp.NewRequest(r.id, r.method, rawjson.DeleteMember(r.frame.Params(), "_meta", acp.MetaKey, "after"))
-			case s != nil && s.after > 0 && (r.replay != replayComes || !r.replays()):
+			case c.goesOnLocked(r):
 				frame = r.behind(c.fromLocked(s, true))
 			default:
 				frame = c.withOwedLocked(r)
