@@ -114,11 +114,13 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 		return err
 	}
 	if failure != nil {
-		tell, err := c.findEnds(live, id)
-		if err != nil {
-			return err
+		if !passes(failure) { // else its log is whole, and who opens it later is given it: an end that was found now would be told without what led to it
+			tell, err := c.findEnds(live, id)
+			if err != nil {
+				return err
+			}
+			tell()
 		}
-		tell()
 		c.gone(id, failure)
 		return nil
 	}
