@@ -318,11 +318,7 @@ func (c *Conn) deletedLocked(m acp.Message) []acp.Message {
 func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) bool) []acp.Message {
 	out := c.interruptLocked(id, failure)
 	if s := c.sessions[id]; s != nil {
-		for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
-			if a := s.asks[seq]; a.answer == nil {
-				out = append(out, withdrawal(a))
-			}
-		}
+		out = append(out, s.withdrawals()...)
 	}
 	c.leaveLocked(id)
 	for rid, r := range c.requests {
@@ -373,12 +369,12 @@ func (c *Conn) attachesBeforeLocked(r *request) bool {
 		}
 	}
 	return false
+}
+
 // goesOnLocked reports whether a request to open a session, which was sent, goes on behind what the client was given: a part of what it asks for was.
 func (c *Conn) goesOnLocked(r *request) bool {
 	s := c.sessions[r.session]
 	return s != nil && s.after > 0 && (r.replay != replayComes || !r.replays())
-}
-
 }
 
 // repeatable are the methods that may be carried out twice. A session that is
@@ -391,7 +387,7 @@ var repeatable = map[string]bool{
 	acp.MethodInitialize:        true,
 	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, methodPending: true,
 	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
-	"_sandboxagent/session/detach": true, "_sandboxagent/session/terminate": true,
+	methodDetach: true, "_sandboxagent/session/terminate": true,
 	"_sandboxagent/fs/stat": true, "_sandboxagent/fs/read_file": true, "_sandboxagent/fs/list_entries": true,
 }
 
