@@ -419,7 +419,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 			own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m))
 			sent = &own
 		}
-		err := at.call(q, sent, func(res *acp.Message) {
+		opened := func(res *acp.Message) {
 			defer c.endOpen(s, res.Err() == nil) // before it is followed it is known what waits
 			switch {
 			case again == 0 && c.hasLeft(s, at, res):
@@ -440,10 +440,10 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 				answered(nil)
 				c.opened(q, s, at.signed(res.Result()))
 			}
-		})
-		if err != nil {
-			c.endOpen(s, false)
-			failed(err)
+		}
+		if err := at.call(q, sent, opened); err != nil {
+			res := acp.NewError("0", viewer.ErrorOf(err))
+			opened(&res)
 		}
 		return nil
 	}, failed); err != nil {
