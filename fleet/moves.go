@@ -499,8 +499,14 @@ func (m *move) depart(ctx context.Context, from, to *client.Client, got runtime.
 		return m.deleted(within)
 	}
 	if isNotFound(err) { // at another hub, or it came anew: it is not known why
-		_ = m.refused(ctx, to, err)
-		return problem.New(problem.SessionNotFound, "%s has no session %s any more: it was deleted there while it was moved, or its gateway came back without its data", m.from, m.line.Session).With("sessionId", m.line.Session)
+		why := problem.New(problem.SessionNotFound, "%s has no session %s any more: it was deleted there while it was moved, or its gateway came back without its data", m.from, m.line.Session).With("sessionId", m.line.Session)
+		if m.link == nil {
+			_ = m.refused(ctx, to, err)
+			return why
+		}
+		_ = m.giveUp(ctx, err)
+		why.Detail += fmt.Sprintf("; what has come to %s is all there may be of it, and is still there", m.to)
+		return why
 	}
 	if ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
 		return m.refused(ctx, to, err)

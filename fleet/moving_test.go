@@ -400,6 +400,38 @@ func TestMove_LetGoOfWhileANoteIsLeft(t *testing.T) {
 	})
 }
 
+// The gateway of a session that is being moved is started anew without its data, when all of that has come to the other node: it is not
+// removed there.
+func TestMove_TheNodeComesBackWithoutItsData(t *testing.T) {
+	h, target := startCopier(t), &meddler{box: newBox(t)}
+	token := h.joinToken()
+	n := h.join("one", token, nil, newBox(t))
+	h.join("two", h.joinToken(), nil, target)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	target.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v2/sessions/import" {
+			return false
+		}
+		answer := httptest.NewRecorder()
+		target.box.ServeHTTP(answer, r)
+		n.leave()
+		<-n.done
+		h.join("one", token, nil, newBox(t))
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+		return true
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || !strings.Contains(detail, "still there") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	if status, body := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil); status != http.StatusOK {
+		t.Errorf("at the other node: %d %s", status, body)
+	}
+}
+
 // A session is deleted at its node while another hub than the node's moves it. That one does not know why the node has it no more, and does not
 // say that it stays there.
 func TestMove_DeletedAtAnotherHub(t *testing.T) {

@@ -137,6 +137,7 @@ type request struct {
 
 	begun   uint64     // of such a prompt: the event that it is, or the end of its turn where that is all there is
 	end     []byte     // of such a prompt: how its turn ended, as it was found; nil while it is not
+	ended   uint64     // the event that end is
 	deleted *acp.Error // of a prompt: its session was
 	over    bool       // of a prompt of version 2: the end of its turn was told before its answer came
 }

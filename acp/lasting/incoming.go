@@ -13,6 +13,7 @@ const (
 	methodEnded     = "_sandboxagent/session/ended"
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
 	methodPending   = "_sandboxagent/session/pending"
+	methodDetach    = "_sandboxagent/session/detach"
 	methodDamaged   = "_sandboxagent/session/events_damaged"
 	// maxAnswered bounds the answers that are kept of a session, in case they
 	// have not arrived; the oldest leave.
@@ -225,25 +226,37 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		}
 	case methodPending:
 		m = acp.NewResult(m.ID(), c.pendingLocked(r.session, m.Result()))
-	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
+	case acp.MethodSessionClose, acp.MethodSessionDelete, methodDetach, "_sandboxagent/session/terminate":
 		if s := c.sessions[r.session]; s == nil || s.opened < r.n && !c.promptsBehindLocked(r) {
 			c.leaveLocked(r.session)
 		} else { // it is opened again behind that, and what its agent asks is asked anew
-			s.here = false
-			clear(s.asks)
+			s.here = c.promptsBehindLocked(r)
+			return append(s.withdrawals(), m)
 		}
 	}
 	return []acp.Message{m}
 }
 
-// promptsBehindLocked reports whether a prompt waits that was written behind a request which leaves its session: it attaches to that anew.
+// promptsBehindLocked reports whether a prompt waits that was written behind a request which detaches from its session: it attaches to
+// that anew. One behind a request that closes its session is refused.
 func (c *Conn) promptsBehindLocked(r *request) bool {
 	for _, q := range c.requests {
-		if q.session == r.session && q.n > r.n && q.method == acp.MethodSessionPrompt && r.method != acp.MethodSessionDelete {
+		if q.session == r.session && q.n > r.n && q.method == acp.MethodSessionPrompt && r.method == methodDetach {
 			return true
 		}
 	}
 	return false
+}
+
+// withdrawals lets go of what the agent has asked, and returns what takes that back from the client as far as it has not answered.
+func (s *session) withdrawals() (out []acp.Message) {
+	for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
+		if a := s.asks[seq]; a.answer == nil {
+			out = append(out, withdrawal(a))
+		}
+	}
+	clear(s.asks)
+	return out
 }
 
 // leaveLocked notes that the client is not attached to a session, and its children, any more.

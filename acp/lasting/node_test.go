@@ -284,3 +284,35 @@ func TestConn_TheNodeComesLater_ToMakeASession(t *testing.T) {
 		}
 	}
 }
+
+// A node comes when a session of it is given up already. How its turn ended could be found then, but not what led to that: nobody is told of a
+// turn that was cut short as of a whole one, and who opens the session is given all of it.
+func TestConn_TheNodeComesTooLate(t *testing.T) {
+	const found = `{"events":[{"seq":6,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}},{"seq":7,"direction":"agent","message":{"method":"session/update","params":{}}},{"seq":8,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"end_turn"}}}}],"hasMore":false}`
+	withPair(t, func(t *testing.T, p pair) {
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.breaks()
+		began := time.Now()
+		go func() {
+			for {
+				select {
+				case m := <-p.two.toGateway:
+					switch {
+					case time.Since(began) < 24*time.Second:
+						p.two.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "away").WithData(problem.New(problem.NodeOffline, "away")))
+					case m.Method() == "_sandboxagent/session/events":
+						p.two.toClient <- acp.NewResult(m.ID(), []byte(found))
+					default:
+						p.two.toClient <- acp.NewResult(m.ID(), []byte(`{"state":"idle"}`))
+					}
+				case <-p.two.closing:
+					return
+				}
+			}
+		}()
+		if m, err := p.c.Read(t.Context()); err != nil || m.ID() != "3" || !isAway(m.Err()) {
+			t.Errorf("the prompt was answered %s, %v", m.Frame(), err)
+		}
+	})
+}

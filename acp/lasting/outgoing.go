@@ -183,6 +183,9 @@ func (c *Conn) next() (outgoing, bool) {
 		switch {
 		case out.request != nil:
 			r := out.request
+			if r.opens() && c.sessions[r.session] == nil { // it was gone when the client wrote that
+				c.attachLocked(r.session, r.frame.Params(), r.from).opened = r.n
+			}
 			if s := c.sessions[r.session]; !r.sent && r.early && r.opens() && s != nil && s.after == 0 {
 				r.frame = c.withOwedLocked(r)
 				out.m = r.frame

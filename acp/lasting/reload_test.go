@@ -1,6 +1,7 @@
 package lasting
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -156,5 +157,103 @@ func TestConn_OpensBehindAPrompt_AndTheConnectionBreaks(t *testing.T) {
 		if resume := p.two.takes(t, acp.MethodSessionResume); after(resume) != 0 {
 			t.Errorf("what comes already is asked for by %s", resume.Frame())
 		}
+	})
+}
+
+// A client asks for what it has while there is no connection, and on the next one the session cannot be attached to again before that. The request
+// opens it all the same, and it is attached to again from then on.
+func TestConn_LoadsWhatIsGone(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		third := newWire()
+		p.c.o.Dial = dials(p.two, third)
+		p.one.breakRead()
+		p.one.breakWrite()
+		synctest.Wait()
+		p.sends(reload)
+		p.two.welcome(t)
+		resume := p.two.takes(t, acp.MethodSessionResume)
+		p.two.toClient <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeResourceNotFound, "gone"))
+		p.two.replies(t, acp.MethodSessionLoad, `{}`)
+		p.got(`{"jsonrpc":"2.0","id":9,"result":{}}`)
+		p.two.says(update, 5)
+		p.got(update, 5)
+		p.two.breakRead()
+		p.two.breakWrite()
+		third.welcome(t)
+		if again := third.reattached(t, "[]"); after(again) != 5 {
+			t.Errorf("attached again by %s", again.Frame())
+		}
+	})
+}
+
+// The connection breaks with a prompt and, behind it, the first request to open its session under way, of which a part was given. The prompt is
+// sent once more first, and would attach to what is said from then on: the part that is left is asked for before.
+func TestConn_OpensAFirstTimeBehindAPrompt_AndTheConnectionBreaks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method, open string
+		given        []int
+	}{
+		"load":   {acp.MethodSessionLoad, reload, []int{5, 1, 2, 3}}, // one event of now, before what it has
+		"resume": {acp.MethodSessionResume, `{"jsonrpc":"2.0","id":9,"method":"session/resume","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"after":2}}}}`, []int{3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pair{t: t, one: newWire(), two: newWire()}
+				p.c = New(Options{Dial: dials(p.one, p.two)})
+				defer func() { _ = p.c.Close() }()
+				begin(t, p.c, p.one)
+				p.sends(prompt)
+				p.one.takes(t, acp.MethodSessionPrompt)
+				p.sends("%s", tt.open)
+				p.one.takes(t, tt.method)
+				for _, seq := range tt.given {
+					p.one.says(update, seq)
+					p.got(update, seq)
+				}
+				p.breaks()
+				resume := p.two.takes(t, acp.MethodSessionResume)
+				if after(resume) != 3 || string(resume.ID()) == "9" {
+					t.Fatalf("%s was sent", resume.Frame())
+				}
+				p.two.says(update, 4)
+				p.got(update, 4)
+				p.two.toClient <- acp.NewResult(resume.ID(), []byte(`{}`))
+				p.two.replies(t, methodPending, `{"pending":[]}`)
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+				p.two.replies(t, "_sandboxagent/session/events", `{"events":[],"hasMore":false}`)
+				p.two.takes(t, acp.MethodSessionPrompt)
+				p.two.takes(t, tt.method)
+			})
+		})
+	}
+}
+
+// The end of a turn was found, and what led to it comes with the request behind it that opens the session. On the next connection
+// the gateway does not say how it ended: what was found counts, in its place.
+func TestConn_TheEndOfATurnWasFound_AndComesWithALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pair{t: t, one: newWire(), two: newWire()}
+		third := newWire()
+		p.c = New(Options{Dial: dials(p.one, p.two, third)})
+		defer func() { _ = p.c.Close() }()
+		begin(t, p.c, p.one)
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.sends(reload)
+		p.one.takes(t, acp.MethodSessionLoad)
+		p.breaks()
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+		p.two.replies(t, "_sandboxagent/session/events", fmt.Sprintf(`{"events":[{"seq":7,"message":%s}],"hasMore":false}`, fmt.Sprintf(turnEnded, "mine", `"result":{},`, 7)))
+		p.two.takes(t, acp.MethodSessionLoad)
+		p.two.breakRead()
+		p.two.breakWrite()
+		third.welcome(t)
+		get := third.takes(t, "_sandboxagent/session/get")
+		third.toClient <- acp.NewError(get.ID(), acp.Errorf(acp.CodeInvalidParams, "no"))
+		third.takes(t, acp.MethodSessionLoad)
+		third.says(update, 6)
+		p.got(update, 6)
+		third.says(turnEnded, "mine", `"result":{},`, 7)
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 	})
 }

@@ -39,7 +39,8 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	opening := map[string]bool{} // sessions that a request attaches to anyway
 	asked := map[string]bool{}   // those of which something is asked before, which attaches as well: behind what was said meanwhile
 	for _, r := range lost {
-		if r.opens() && (r.sent || !r.attached) && !(r.attached && asked[r.session]) {
+		attached := r.attached || r.sent && c.goesOnLocked(r)
+		if r.opens() && (r.sent || !attached) && !(attached && asked[r.session]) {
 			opening[r.session] = true
 		}
 		asked[r.session] = true
@@ -113,11 +114,13 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 		return err
 	}
 	if failure != nil {
-		tell, err := c.findEnds(live, id)
-		if err != nil {
-			return err
+		if !passes(failure) { // else its log is whole, and who opens it later is given it: an end that was found now would be told without what led to it
+			tell, err := c.findEnds(live, id)
+			if err != nil {
+				return err
+			}
+			tell()
 		}
-		tell()
 		c.gone(id, failure)
 		return nil
 	}
@@ -315,11 +318,7 @@ func (c *Conn) deletedLocked(m acp.Message) []acp.Message {
 func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) bool) []acp.Message {
 	out := c.interruptLocked(id, failure)
 	if s := c.sessions[id]; s != nil {
-		for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
-			if a := s.asks[seq]; a.answer == nil {
-				out = append(out, withdrawal(a))
-			}
-		}
+		out = append(out, s.withdrawals()...)
 	}
 	c.leaveLocked(id)
 	for rid, r := range c.requests {
@@ -372,6 +371,12 @@ func (c *Conn) attachesBeforeLocked(r *request) bool {
 	return false
 }
 
+// goesOnLocked reports whether a request to open a session, which was sent, goes on behind what the client was given: a part of what it asks for was.
+func (c *Conn) goesOnLocked(r *request) bool {
+	s := c.sessions[r.session]
+	return s != nil && s.after > 0 && (r.replay != replayComes || !r.replays())
+}
+
 // repeatable are the methods that may be carried out twice. A session that is
 // made twice is left alone by the second client, and ends by itself.
 var repeatable = map[string]bool{
@@ -382,7 +387,7 @@ var repeatable = map[string]bool{
 	acp.MethodInitialize:        true,
 	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, methodPending: true,
 	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
-	"_sandboxagent/session/detach": true, "_sandboxagent/session/terminate": true,
+	methodDetach: true, "_sandboxagent/session/terminate": true,
 	"_sandboxagent/fs/stat": true, "_sandboxagent/fs/read_file": true, "_sandboxagent/fs/list_entries": true,
 }
 
@@ -404,7 +409,7 @@ func (c *Conn) recover(live *link, r *request, last lastPrompts) error {
 			switch s := c.sessions[r.session]; {
 			case s != nil && s.here && !r.replays(): // what was said meanwhile comes already
 				frame = acp.NewRequest(r.id, r.method, rawjson.DeleteMember(r.frame.Params(), "_meta", acp.MetaKey, "after"))
-			case s != nil && s.after > 0 && (r.replay != replayComes || !r.replays()):
+			case c.goesOnLocked(r):
 				frame = r.behind(c.fromLocked(s, true))
 			default:
 				frame = c.withOwedLocked(r)

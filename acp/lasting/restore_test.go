@@ -474,7 +474,8 @@ func TestRestore_APromptBehindADetach(t *testing.T) {
 	}
 }
 
-// What an agent asks is asked anew behind a request to leave the session, where something that opens it again is behind that.
+// What an agent asks is asked anew behind a request to leave the session, where something that opens it again is behind that. What was asked
+// before is taken back.
 func TestAsk_OpenedAgainBehindADetach(t *testing.T) {
 	for _, behind := range []string{prompt, `{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s","cwd":"/"}}`} {
 		withPair(t, func(t *testing.T, p pair) {
@@ -482,7 +483,8 @@ func TestAsk_OpenedAgainBehindADetach(t *testing.T) {
 			reads(t, p.c)
 			p.sends(`{"jsonrpc":"2.0","id":8,"method":"_sandboxagent/session/detach","params":{"sessionId":"s"}}`)
 			p.sends("%s", behind)
-			p.one.replies(t, "_sandboxagent/session/detach", `{}`)
+			p.one.replies(t, methodDetach, `{}`)
+			p.got(canceled, 7)
 			p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
 			p.one.asks(9, 3)
 			synctest.Wait()

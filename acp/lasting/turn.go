@@ -34,8 +34,8 @@ func (c *Conn) interruptLocked(id string, why *acp.Error) []acp.Message {
 	return c.endsLocked(id, name, end)
 }
 
-// Failed returns what tells the client of version 2 that the turn of a prompt has failed, which was answered and whose session the
-// client is not attached to any more.
+// Failed returns what tells the client that the turn of a prompt has failed, which was answered and whose session the
+// client is not attached to any more. It is for clients of version 2: in version 1 the turn has ended with the answer.
 func (c *Conn) Failed(id, prompt string, why *acp.Error) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,9 +230,13 @@ func (c *Conn) cancels(r *request) bool {
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after}, false)
 	c.mu.Lock()
-	if !c.two && err == nil && failure == nil {
-		r.told, r.end, r.begun = f.begun > 0 || f.end != nil, f.end, cmp.Or(f.begun, f.ended) // else it is sent again
-		if r.told && f.end == nil && r.deleted != nil {                                       // meanwhile
+	switch {
+	case c.two || err != nil:
+	case failure != nil && r.end != nil: // it was found on an earlier connection
+		f, failure = promptFound{begun: r.begun, end: r.end, ended: r.ended}, nil
+	case failure == nil:
+		r.told, r.end, r.ended, r.begun = f.begun > 0 || f.end != nil, f.end, f.ended, cmp.Or(f.begun, f.ended) // else it is sent again
+		if r.told && f.end == nil && r.deleted != nil {                                                         // meanwhile
 			failure = r.deleted
 		}
 	}
@@ -240,9 +244,6 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case failure != nil && r.end != nil: // it was found on an earlier connection
-		c.answer(outcome(r.id, r.end))
-		return false, nil
 	case failure != nil:
 		c.answer(acp.NewError(r.id, failure))
 		return false, nil

@@ -376,8 +376,8 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
 	return nil
 }
 
-// open has the node of a session open it for the client, who is answered with that. Fresh says that it is to be none of
-// the connection's when it is not opened. What a node has refused because a move had begun is asked once more,
+// open has the node of a session open it for the client, who is answered with that. Fresh says that it was none of the connection's
+// before: where its node does not come a copy is shown in its place. What a node has refused because a move had begun is asked once more,
 // where the session is then: again is its place then, else 0.
 func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool, again uint64) {
 	c.mu.Lock()
@@ -386,6 +386,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 	answered := func(refused *acp.Message) {
 		c.mu.Lock()
 		s.opens--
+		s.open = s.open || refused == nil
 		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
 		s.left = s.left && refused != nil
 		c.mu.Unlock()
@@ -418,7 +419,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 			own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m))
 			sent = &own
 		}
-		err := at.call(q, sent, func(res *acp.Message) {
+		opened := func(res *acp.Message) {
 			defer c.endOpen(s, res.Err() == nil) // before it is followed it is known what waits
 			switch {
 			case again == 0 && c.hasLeft(s, at, res):
@@ -439,10 +440,10 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 				answered(nil)
 				c.opened(q, s, at.signed(res.Result()))
 			}
-		})
-		if err != nil {
-			c.endOpen(s, false)
-			failed(err)
+		}
+		if err := at.call(q, sent, opened); err != nil {
+			res := acp.NewError("0", viewer.ErrorOf(err))
+			opened(&res)
 		}
 		return nil
 	}, failed); err != nil {

@@ -115,6 +115,11 @@ func TestTurn_OfVersionTwo_BegunBehindALoss(t *testing.T) {
 		synctest.Wait()
 		a.answers(prompt, `{"messageId":"sa.2"}`)
 		wants(t, e, "1 ok", "s is idle error", "mine ended node_offline")
+		w.set("a", false) // before it has taken the request to detach
+		_ = a.Close()
+		wants(t, e, "a offline")
+		time.Sleep(giveUp + replayBound)
+		wants(t, e)
 	})
 }
 

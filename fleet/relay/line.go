@@ -63,7 +63,8 @@ type line struct {
 // call is a request that a node has not answered.
 type call struct {
 	session string // that it is about, "" for none
-	own     bool   // the hub's
+	method  string
+	own     bool // the hub's
 	done    func(res *acp.Message)
 	awaited []*latch // wait for its end
 }
@@ -224,7 +225,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = call{session: m.Session(), own: q == nil, done: done}
+	l.calls[id] = call{session: m.Session(), method: m.Method(), own: q == nil, done: done}
 	c.mu.Unlock()
 	sent := forNode(m).Rewritten(id, "")
 	if q != nil {
@@ -628,7 +629,12 @@ func (l *line) endsTurn(s *session, prompt *acp.Message, why error) {
 	if !l.c.two {
 		return
 	}
-	for _, m := range l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), viewer.ErrorOf(why)) {
+	failed := viewer.ErrorOf(why)
+	told := l.conn.Interrupt(s.id, failed) // as long as the connection to the node goes on with the session, it would tell the end as well
+	if len(told) == 0 {
+		told = l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), failed)
+	}
+	for _, m := range told {
 		s.show(l.ctx, s.at(), m)
 	}
 }

@@ -180,9 +180,9 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	answered := newLatch(func() { c.release(s, by, refused) })
 	c.awaitAnswers(s, to, answered)
 	left := o.Other(from.node)
-	asked := from.owes(s)
+	prompted := from.owesPrompt(s)
 	from.forsake(s, left.Lost)
-	after := s.passed(left.LastSeq, asked)
+	after := s.passed(left.LastSeq, prompted)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
@@ -232,15 +232,15 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 
 // passed returns the event behind which a session goes on at another node, to which the events up
 // to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
-// state alone, with the newest event: then all of that comes again. Asked says that a request of its own was not answered, which may be the
-// prompt of that turn.
-func (s *session) passed(last uint64, asked bool) uint64 {
+// state alone, with the newest event: then all of that comes again. Prompted says that a prompt of its own was not answered, which may be
+// that of the turn.
+func (s *session) passed(last uint64, prompted bool) uint64 {
 	s.c.mu.Lock()
-	asked = asked && s.c.turns
+	prompted = prompted && s.c.turns
 	s.c.mu.Unlock()
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	own := s.idle > s.begun && s.begun > s.ended || asked && s.idle > s.ended
+	own := s.idle > s.begun && s.begun > s.ended || prompted && s.idle > s.ended
 	again := s.seen <= last && s.idle > 0 && s.idle == s.seen && own
 	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
 	if again {
@@ -271,8 +271,8 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 		return err == nil // else the token is not for it
 	}
 	final := func() bool { return res.Err() == nil && left != "" && !canAsk(left) }
-	leftAlone := func(at *line, left string) error {
-		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; this hub does not reach it there yet: try again", id, at.node, left).With("node", left)
+	leftAlone := func(at *line, left, why string) error {
+		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; %s: try again", id, at.node, left, why).With("node", left)
 	}
 	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
 		at.answered(q, id, before, res)
@@ -284,7 +284,7 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	if err := c.whenSettled(q, m, before, from, func(now place) error {
 		switch node := c.nodeOf(id); {
 		case res.Err() == nil && left != "" && (node == "" || node == at.node):
-			return leftAlone(at, left)
+			return leftAlone(at, left, "this hub does not reach it there yet")
 		case !again(): // what was asked meanwhile is behind it
 			at.answered(q, id, before, res)
 			return nil
@@ -294,8 +294,8 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 			return err
 		}
 		return l.call(q, m, func(res *acp.Message) {
-			if left := l.wentTo(res); res.Err() == nil && left != "" && canAsk(left) { // it has moved on
-				q.Fail(nil, leftAlone(l, left))
+			if left := l.wentTo(res); q.Method() != acp.MethodSessionFork && res.Err() == nil && left != "" && canAsk(left) {
+				q.Fail(nil, leftAlone(l, left, "it has moved on meanwhile"))
 				return
 			}
 			l.answered(q, id, now, res)
@@ -368,12 +368,12 @@ func (c *Client) awaitAnswers(s *session, at *line, answered *latch) {
 	}
 }
 
-// owes reports whether the client has asked something of a session that the node has not answered.
-func (l *line) owes(s *session) bool {
+// owesPrompt reports whether the node has not answered a prompt of the client in a session.
+func (l *line) owesPrompt(s *session) bool {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	for _, open := range l.calls {
-		if open.session == s.id && !open.own {
+		if open.session == s.id && open.method == acp.MethodSessionPrompt {
 			return true
 		}
 	}

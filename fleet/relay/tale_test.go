@@ -33,6 +33,7 @@ type tale struct {
 	turns     []*turn          // those that go on; in version 2 all but the first wait
 	ended     map[string]bool  // turns, by the names of their prompts
 	asks      map[int]bool     // what the agent asks and nobody has answered, by its event
+	closed    bool             // prompts are refused
 	loose     bool             // prompts may change places: it is back at a node that had it, or a node has not answered for long
 	newest    int              // the prompt that was carried out last
 	cancelled int              // the client's newest prompt before its newest cancel
@@ -110,10 +111,15 @@ func (s *tale) doesHere(c *path, m acp.Message, result func(string, ...any)) {
 	r := s.r
 	switch m.Method() {
 	case acp.MethodSessionLoad, acp.MethodSessionResume:
+		s.closed = false
 		s.opens(c, m)
 		result(`{"_meta":{"sandboxagent.dev":{"seq":%d}}}`, len(s.events))
 		s.attaches(c)
 	case acp.MethodSessionPrompt:
+		if s.closed {
+			c.says(acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "session %s is closed", s.id)))
+			return
+		}
 		s.attaches(c)
 		s.prompted(c, m)
 	case acp.MethodSessionCancel:
@@ -133,7 +139,7 @@ func (s *tale) doesHere(c *path, m acp.Message, result func(string, ...any)) {
 		for seq := range s.asks {
 			s.withdraws(seq, nil)
 		}
-		if m.Method() == acp.MethodSessionDelete {
+		if s.closed = true; m.Method() == acp.MethodSessionDelete {
 			s.deletes()
 		}
 		c.open[s.id] = false

@@ -225,14 +225,16 @@ func TestTurn_OfVersionTwo_ComesOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hello      string
 		own, whole bool // the turn is the client's; all of its end was given
+		asks       bool // the client has asked something else, which is not answered
 		last, lost uint64
 		after      uint64
 	}{
-		"by the state alone":        {plain, true, true, 4, 0, 4},
-		"it watches":                {helloTwo, false, false, 4, 0, 4},
-		"a part of it was lost":     {helloTwo, true, false, 3, 1, 3},
-		"all of it was lost":        {helloTwo, true, true, 3, 1, 3},
-		"by the state, and is lost": {plain, true, true, 3, 1, 3},
+		"by the state alone":        {plain, true, true, false, 4, 0, 4},
+		"it watches":                {helloTwo, false, false, false, 4, 0, 4},
+		"it watches, and asks":      {helloTwo, false, false, true, 4, 0, 4},
+		"a part of it was lost":     {helloTwo, true, false, false, 3, 1, 3},
+		"all of it was lost":        {helloTwo, true, true, false, 3, 1, 3},
+		"by the state, and is lost": {plain, true, true, false, 3, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,6 +245,10 @@ func TestTurn_OfVersionTwo_ComesOnce(t *testing.T) {
 				if tt.own {
 					e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}`)
 					a.answers(a.takes("session/prompt"), `{"messageId":"sa.2"}`)
+				}
+				if tt.asks {
+					e.send(`{"jsonrpc":"2.0","id":2,"method":"session/set_mode","params":{"sessionId":"s","modeId":"m"}}`)
+					a.takes("session/set_mode")
 				}
 				a.says(state, "running", "", 2)
 				a.says(`%s`, update("s", 3, "chunk"))

@@ -4,4 +4,7 @@
 //
 // The folder is $SANDBOX_AGENT_TEST_CACHE, or sandbox-agent-test in the user's
 // cache folder. Several processes may use it at once.
+//
+// It says, too, how much of what is dear a run does: which tests belong to the long tier, and how many random
+// sequences are played.
 package agentcache
