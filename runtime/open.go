@@ -490,30 +490,35 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	c.withAgent(m, func(a *agents.Agent, m *acp.Message) { c.openForeignOf(q, m, a) }, func(err error) { q.Fail(nil, err) })
+	end := c.r.loads.begin(m.Session()) // before the agent is looked for: what is sent behind this waits for that, too
+	refuse := func(err error) {
+		q.Fail(nil, err)
+		end()
+	}
+	c.withAgent(m, func(a *agents.Agent, m *acp.Message) { c.openForeignOf(q, m, a, end, refuse) }, refuse)
 }
 
-// openForeignOf opens a session that an agent has and the gateway does not.
-func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent) {
+// openForeignOf opens a session that an agent has and the gateway does not. end is called when that is over, by refuse, too, which
+// answers with an error.
+func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent, end func(), refuse func(err error)) {
 	id := m.Session()
 	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m)
 	if err == nil {
 		err = c.r.sessions.CheckDurability(m.Meta())
 	}
 	if err != nil {
-		q.Fail(nil, err)
+		refuse(err)
 		return
 	}
 	if !c.r.sessions.Reserve(id, false) {
-		q.Fail(nil, busy(id))
+		refuse(busy(id))
 		return
 	}
-	own, end := m.Clone(), c.r.loads.begin(id)
+	own := m.Clone()
 	c.r.tasks.Go(func() {
-		defer end()
 		fail := func(err error) { // whoever is told may try again
 			c.r.sessions.Unreserve(id)
-			q.Fail(nil, err)
+			refuse(err)
 		}
 		p, err := a.Process(c.r.within(q), n)
 		if err != nil {
@@ -566,5 +571,6 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		}
 		last := max(replayed, s.Log().Saved()) // what was replayed may not be visible yet
 		c.answerOpened(q, s, last, s.Describe(withUnsupported(res, missing), last))
+		end()
 	})
 }
