@@ -66,24 +66,7 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		}
 		return
 	}
-	waits, err := c.r.loads.await(m.Session(), len(m.Frame()), func() func() {
-		own := m.Clone()
-		return func() { c.tell(observe.Within(c.r.ctx, ctx), &own) }
-	})
-	// A cancel is for what goes on as well as for what waits.
-	if !waits || err != nil || m.Method() == acp.MethodSessionCancel && c.r.working(m.Session()) {
-		c.tell(ctx, m)
-	}
-}
-
-// working reports whether something goes on in a session.
-func (r *Runtime) working(id string) bool {
-	s := r.sessions.Find(id)
-	if s == nil {
-		return false
-	}
-	state, _ := s.Count()
-	return state == session.StateRunning || state == session.StateWaiting
+	c.tellInOrder(ctx, m)
 }
 
 // tell takes a notification for a session.
