@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -204,7 +205,8 @@ func (c *Client) tellInOrder(ctx context.Context, m *acp.Message) {
 	}
 }
 
-// behindLoads is the context of what was sent behind loads: its client may be gone by then.
+// behindLoads is the context of what was sent behind loads: its client may be gone by then, and what is behind it does not wait for
+// an agent that reads slowly.
 func (c *Client) behindLoads(ctx context.Context) context.Context {
-	return observe.Within(c.r.ctx, ctx)
+	return agents.Queued(observe.Within(c.r.ctx, ctx))
 }
