@@ -379,9 +379,10 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 		return
 	}
 	c.attach(s)
-	params, before := bytes.Clone(m.Params()), s.Choosing()
+	m = c.lowerMode(m, s)
+	method, params, before := m.Method(), bytes.Clone(m.Params()), s.Choosing()
 	c.toSession(ctx, q, m, s, func(res *acp.Message, answer func(*acp.Message, error)) {
-		s.Chose(before, q.Method(), params, res, answer)
+		s.Chose(before, method, params, res, answer)
 	})
 }
 
