@@ -24,8 +24,8 @@ const replayBound = 30 * time.Second
 
 // withAgent goes on with the agent that the request names, or the connection's. To
 // look for one that nobody has used yet may take seconds: what the client sends behind
-// this request does not wait for it.
-func (c *Client) withAgent(q *viewer.Request, m *acp.Message, then func(a *agents.Agent, m *acp.Message)) {
+// this request does not wait for it. fail is called when there is none.
+func (c *Client) withAgent(m *acp.Message, then func(a *agents.Agent, m *acp.Message), fail func(err error)) {
 	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	if name == "" || name == c.agent.ID() {
 		then(c.agent, m)
@@ -39,7 +39,7 @@ func (c *Client) withAgent(q *viewer.Request, m *acp.Message, then func(a *agent
 	c.r.tasks.Go(func() {
 		a, err := c.r.agents.Named(name)
 		if err != nil {
-			q.Fail(nil, err)
+			fail(err)
 			return
 		}
 		then(a, &own)
@@ -61,7 +61,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 		q.Fail(nil, err)
 		return
 	}
-	c.withAgent(q, m, func(a *agents.Agent, m *acp.Message) { c.newSessionOf(ctx, q, m, a, cwd) })
+	c.withAgent(m, func(a *agents.Agent, m *acp.Message) { c.newSessionOf(ctx, q, m, a, cwd) }, func(err error) { q.Fail(nil, err) })
 }
 
 // newSessionOf makes a session of an agent.
@@ -460,25 +460,27 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 	if replay > 0 && oldest > 1 {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, oldest, 10), "_meta", acp.MetaKey, "oldestSeq")
 	}
+	c.answerOpened(q, s, last, result)
+}
+
+// answerOpened answers a session/load or session/resume when the client was given what
+// came before, and says which message was the last of it, by the number that the client has
+// seen: another goroutine waits for that one, since the client may read slowly. The answer is no entry of the
+// session's log: to look at a session is no event in it.
+func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		s.TellTrouble(c.Client)
 		return
 	}
-	c.r.tasks.Go(func() { c.answerOpened(q, s, last, result) })
-}
-
-// answerOpened answers a session/load or session/resume when the client was given what
-// came before, and says which message was the last of it, by the number that the client has
-// seen: it waits for that one. The answer is no entry of the
-// session's log: to look at a session is no event in it.
-func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
-	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if shown := c.Shown(s); shown > 0 && c.Shape() == acp.PerSession {
-		result = rawjson.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
-	}
-	q.Result(nil, result)
-	s.TellTrouble(c.Client)
+	c.r.tasks.Go(func() {
+		c.AwaitEntry(c.r.ctx, s, last, replayBound)
+		if shown := c.Shown(s); shown > 0 && c.Shape() == acp.PerSession {
+			result = rawjson.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
+		}
+		q.Result(nil, result)
+		s.TellTrouble(c.Client)
+	})
 }
 
 // openForeign opens a session that the agent has and the gateway does not: one
@@ -488,30 +490,35 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	c.withAgent(q, m, func(a *agents.Agent, m *acp.Message) { c.openForeignOf(q, m, a) })
+	end := c.r.loads.begin(m.Session()) // before the agent is looked for: what is sent behind this waits for that, too
+	refuse := func(err error) {
+		q.Fail(nil, err)
+		end()
+	}
+	c.withAgent(m, func(a *agents.Agent, m *acp.Message) { c.openForeignOf(q, m, a, end, refuse) }, refuse)
 }
 
-// openForeignOf opens a session that an agent has and the gateway does not.
-func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent) {
+// openForeignOf opens a session that an agent has and the gateway does not. end is called when that is over, by refuse, too, which
+// answers with an error.
+func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent, end func(), refuse func(err error)) {
 	id := m.Session()
 	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m)
 	if err == nil {
 		err = c.r.sessions.CheckDurability(m.Meta())
 	}
 	if err != nil {
-		q.Fail(nil, err)
+		refuse(err)
 		return
 	}
 	if !c.r.sessions.Reserve(id, false) {
-		q.Fail(nil, busy(id))
+		refuse(busy(id))
 		return
 	}
-	own, end := m.Clone(), c.r.loads.begin(id)
+	own := m.Clone()
 	c.r.tasks.Go(func() {
-		defer end()
 		fail := func(err error) { // whoever is told may try again
 			c.r.sessions.Unreserve(id)
-			q.Fail(nil, err)
+			refuse(err)
 		}
 		p, err := a.Process(c.r.within(q), n)
 		if err != nil {
@@ -563,10 +570,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			return
 		}
 		last := max(replayed, s.Log().Saved()) // what was replayed may not be visible yet
-		if result := s.Describe(withUnsupported(res, missing), last); c.Shape() == acp.Inline {
-			q.ResultBehind(s, last, result)
-		} else {
-			c.answerOpened(q, s, last, result)
-		}
+		c.answerOpened(q, s, last, s.Describe(withUnsupported(res, missing), last))
+		end()
 	})
 }

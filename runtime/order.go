@@ -2,11 +2,14 @@ package runtime
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -25,9 +28,17 @@ type loads struct {
 
 // behind is what waits behind the loads of a session.
 type behind struct {
-	loads int      // under way
-	rest  []func() // at most maxBehind
-	runs  bool     // one of rest is being run
+	loads int        // under way
+	rest  []*waiting // at most maxBehind, and a cancel before them
+	runs  bool       // one of rest is being run
+}
+
+// waiting is a message that waits.
+type waiting struct {
+	q      *viewer.Request // nil for a notification
+	size   int             // bytes of memory
+	cancel bool            // it waits only for what is being run
+	run    func()          // does not wait for the agent
 }
 
 // begin has what comes for the session wait until end is called, once.
@@ -40,30 +51,33 @@ func (l *loads) begin(id string) (end func()) {
 		l.of[id] = b
 	}
 	b.loads++
-	return func() { l.end(id, b) }
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		b.loads--
+		l.runLocked(id, b)
+	}
 }
 
-// end runs what has waited up to the next load that is found in it.
-func (l *loads) end(id string, b *behind) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b.loads--
-	for b.loads == 0 && !b.runs && len(b.rest) > 0 {
-		f := b.rest[0]
+// runLocked runs what has waited up to the next load that is found in it, one at a time. mu is let go of meanwhile.
+func (l *loads) runLocked(id string, b *behind) {
+	for !b.runs && len(b.rest) > 0 && (b.loads == 0 || b.rest[0].cancel) {
+		w := b.rest[0]
 		b.rest, b.runs = b.rest[1:], true
+		l.held.Give(w.size)
 		l.mu.Unlock()
-		f()
+		w.run()
 		l.mu.Lock()
 		b.runs = false
 	}
-	if b.loads == 0 && !b.runs {
+	if b.loads == 0 && !b.runs && l.of[id] == b {
 		delete(l.of, id)
 	}
 }
 
-// await keeps f for when the session's loads that are under way have ended, and reports whether there are any. size is
-// what f holds in memory.
-func (l *loads) await(id string, size int, f func() func()) (waits bool, err error) {
+// await keeps what f returns for when the session's loads that are under way have ended, and reports whether there are any. q is nil
+// for a notification, size is what is held in memory.
+func (l *loads) await(id string, q *viewer.Request, size int, f func() (run func())) (waits bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.of[id]
@@ -74,12 +88,50 @@ func (l *loads) await(id string, size int, f func() func()) (waits bool, err err
 		return true, acp.Errorf(acp.CodeInternal, "%d messages wait for the session to be loaded already", maxBehind)
 	}
 	l.held.Count(size)
-	run := f()
-	b.rest = append(b.rest, func() {
-		l.held.Give(size)
-		run()
-	})
+	b.rest = append(b.rest, &waiting{q: q, size: size, run: f()})
 	return true, nil
+}
+
+// takeLocked takes the requests that is picks out of what waits.
+func (l *loads) takeLocked(b *behind, is func(q *viewer.Request) bool) (taken []*viewer.Request) {
+	b.rest = slices.DeleteFunc(b.rest, func(w *waiting) bool {
+		takes := w.q != nil && is(w.q)
+		if takes {
+			l.held.Give(w.size)
+			taken = append(taken, w.q)
+		}
+		return takes
+	})
+	return taken
+}
+
+// withdraw takes a request out of what waits, and reports whether it was there.
+func (l *loads) withdraw(id string, q *viewer.Request) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.of[id]
+	return b != nil && len(l.takeLocked(b, func(waits *viewer.Request) bool { return waits == q })) > 0
+}
+
+// cancel ends the prompts that wait as cancelled before they began, and runs what f returns before anything that waits: a cancel is for
+// what goes on, and for what was sent before it alone. It reports whether loads are under way; else nothing is done.
+func (l *loads) cancel(id string, f func() (run func())) bool {
+	l.mu.Lock()
+	b := l.of[id]
+	if b == nil {
+		l.mu.Unlock()
+		return false
+	}
+	prompts := l.takeLocked(b, func(q *viewer.Request) bool { return q.Method() == acp.MethodSessionPrompt })
+	if len(b.rest) == 0 || !b.rest[0].cancel { // else one waits that is for the same
+		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, run: f()})
+	}
+	l.runLocked(id, b)
+	l.mu.Unlock()
+	for _, q := range prompts {
+		q.Result(nil, session.UnbegunResult)
+	}
+	return true
 }
 
 // opens reports whether a method opens a session.
@@ -107,18 +159,22 @@ func (c *Client) inOrder(ctx context.Context, q *viewer.Request, m *acp.Message,
 		handle(ctx, m)
 		return
 	}
-	waits, err := c.r.loads.await(m.Session(), len(m.Frame()), func() func() {
-		own := m.Clone()
-		return func() {
-			if q.Withdrawn() {
+	waits, err := c.r.loads.await(m.Session(), q, len(m.Frame()), func() func() {
+		own, ctx := m.Clone(), c.behindLoads(ctx)
+		q.OnWithdraw(func(context.Context) {
+			if c.r.loads.withdraw(own.Session(), q) {
 				q.Fail(nil, acp.Errorf(acp.CodeCancelled, "%s was cancelled before it began", q.Method()))
-				return
 			}
+		})
+		return func() {
 			if opens(q.Method()) && c.r.sessions.Find(own.Session()) == nil { // it was deleted: what its agent may still have of it was not asked for
 				q.Fail(nil, notFound(own.Session()))
 				return
 			}
-			handle(observe.Within(c.r.ctx, ctx), &own)
+			handle(ctx, &own)
+			if q.Withdrawn() { // meanwhile, perhaps before it was said what to do then
+				q.Withdraw(ctx)
+			}
 		}
 	})
 	switch {
@@ -127,4 +183,30 @@ func (c *Client) inOrder(ctx context.Context, q *viewer.Request, m *acp.Message,
 	case !waits:
 		handle(ctx, m)
 	}
+}
+
+// tellInOrder is inOrder for a notification.
+func (c *Client) tellInOrder(ctx context.Context, m *acp.Message) {
+	later := func() func() {
+		own, ctx := m.Clone(), c.behindLoads(ctx)
+		return func() { c.tell(ctx, &own) }
+	}
+	if m.Method() == acp.MethodSessionCancel {
+		if !c.r.loads.cancel(m.Session(), later) {
+			c.tell(ctx, m)
+		}
+		return
+	}
+	switch waits, err := c.r.loads.await(m.Session(), nil, len(m.Frame()), later); {
+	case err != nil: // it has no answer
+		c.r.log.Warn("notification that cannot wait", "client", c.ID(), "session", m.Session(), "method", m.Method(), "err", err)
+	case !waits:
+		c.tell(ctx, m)
+	}
+}
+
+// behindLoads is the context of what was sent behind loads: its client may be gone by then, and what is behind it does not wait for
+// an agent that reads slowly.
+func (c *Client) behindLoads(ctx context.Context) context.Context {
+	return agents.Queued(observe.Within(c.r.ctx, ctx))
 }

@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // What a client asks of a session that has no process is done in the order in which it was asked for, though all of it waits for
@@ -377,4 +378,42 @@ func TestDelete_MeetsAnAgentThatHangs(t *testing.T) {
 			t.Error("the session is told as deleted, and no other process was asked")
 		}
 	})
+}
+
+// What a process has not deleted that hung, or ended, when it was asked is not told as deleted when no other one starts either.
+func TestDelete_MeetsAnAgentThatThenDoesNotStart(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		for _, refuses := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				var well atomic.Bool
+				g := newGated(&fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`})
+				g.handle = func(c *fakeConn, m acp.Message) {
+					switch {
+					case m.Method() == acp.MethodSessionNew:
+						c.newSession(m)
+					case m.Method() != acp.MethodSessionDelete:
+					case well.Load():
+						c.result(m, `{}`)
+					case dies:
+						c.crash(errCrash)
+					}
+				}
+				g.let <- nil
+				tc := connect(t, openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: g.id}), "")
+				<-g.starting
+				params := `{"sessionId":"` + tc.session() + `"}`
+				id := tc.request(acp.MethodSessionDelete, params)
+				<-g.starting
+				if refuses {
+					g.let <- errCrash
+				}
+				if _, res := tc.until(id); res.Err() == nil {
+					t.Errorf("it dies %t, and the next refuses %t: %s", dies, refuses, res.Frame())
+				}
+				well.Store(true)
+				g.let <- nil
+				tc.call(acp.MethodSessionDelete, params)
+			})
+		}
+	}
 }

@@ -66,24 +66,7 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		}
 		return
 	}
-	waits, err := c.r.loads.await(m.Session(), len(m.Frame()), func() func() {
-		own := m.Clone()
-		return func() { c.tell(observe.Within(c.r.ctx, ctx), &own) }
-	})
-	// A cancel is for what goes on as well as for what waits.
-	if !waits || err != nil || m.Method() == acp.MethodSessionCancel && c.r.working(m.Session()) {
-		c.tell(ctx, m)
-	}
-}
-
-// working reports whether something goes on in a session.
-func (r *Runtime) working(id string) bool {
-	s := r.sessions.Find(id)
-	if s == nil {
-		return false
-	}
-	state, _ := s.Count()
-	return state == session.StateRunning || state == session.StateWaiting
+	c.tellInOrder(ctx, m)
 }
 
 // tell takes a notification for a session.
@@ -396,9 +379,10 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 		return
 	}
 	c.attach(s)
-	params, before := bytes.Clone(m.Params()), s.Choosing()
+	m = c.lowerMode(m, s)
+	method, params, before := m.Method(), bytes.Clone(m.Params()), s.Choosing()
 	c.toSession(ctx, q, m, s, func(res *acp.Message, answer func(*acp.Message, error)) {
-		s.Chose(before, q.Method(), params, res, answer)
+		s.Chose(before, method, params, res, answer)
 	})
 }
 

@@ -44,15 +44,19 @@ func (c *Client) lower(m *acp.Message, sink chan acp.Reply) *acp.Message {
 		}
 		return nil
 	}
-	if lowered.Method() == acp.MethodSessionSetConfigOption {
-		if s := c.r.sessions.Find(lowered.Session()); s != nil {
-			about := s.BesideLog()
-			if mode, ok := version.SetMode(&lowered, about.Options, about.Modes); ok {
-				return &mode
-			}
+	return &lowered
+}
+
+// lowerMode returns the request by which a client of version 2 sets an option as version 1 has it for what the session has
+// when it is the request's turn: there the option may be the mode.
+func (c *Client) lowerMode(m *acp.Message, s *session.Session) *acp.Message {
+	if c.Capabilities().Two() && m.Method() == acp.MethodSessionSetConfigOption {
+		about := s.BesideLog()
+		if mode, ok := version.SetMode(m, about.Options, about.Modes); ok {
+			return &mode
 		}
 	}
-	return &lowered
+	return m
 }
 
 // cancelsPart reports whether the method, which version 1 does not have, cancels a call or

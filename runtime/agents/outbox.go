@@ -15,7 +15,7 @@ const outboxLimit = 64
 
 // outbox holds, in order, the messages that wait for an agent to read. Besides those
 // that waited for room there are the gateway's own, which cannot wait: the prompt of
-// each session, the requests that waited for the process with it, answers to requests of the agent, which are bounded
+// each session, the requests that waited for the process with it, what waited for a load, answers to requests of the agent, which are bounded
 // themselves, and cancellations, of which one of a kind is enough.
 type outbox struct {
 	room   chan struct{} // a place for each message that waited for room

@@ -543,11 +543,22 @@ func (p *Process) ask(ctx context.Context, method string, params []byte, then fu
 	}
 }
 
+type queuedKey struct{}
+
+// Queued returns a context with which [Process.Send] and [Process.Call] do not wait for an agent that reads slowly. Its caller bounds
+// how much is sent.
+func Queued(ctx context.Context) context.Context { return context.WithValue(ctx, queuedKey{}, true) }
+
 // Send writes a message to the agent, or queues it behind those that wait already,
 // and waits for room in the queue. Only a goroutine that may wait for the agent
 // calls it; others use Put. A write that fails is no error here: the process ends then,
 // and whoever waits for an answer learns from its end how.
 func (p *Process) Send(ctx context.Context, m acp.Message) error {
+	if ctx.Value(queuedKey{}) != nil {
+		p.outbox.put(outgoing{m: m})
+		p.outbox.signal()
+		return nil
+	}
 	if p.outbox.empty() && p.wmu.TryLock() {
 		// Whoever queued a message before us has counted it before.
 		if p.outbox.empty() {

@@ -39,7 +39,7 @@ type disk interface {
 	// Open opens an existing file for reading and writing.
 	Open(path string) (file, error)
 	// Create makes an empty file, or empties the one that is there, and the
-	// folder that it is in.
+	// folder that it is in: that one is made durable with the session's record.
 	Create(path string) (file, error)
 	Rename(from, to string) error
 	Remove(path string) error
@@ -71,7 +71,6 @@ func (osDisk) Create(path string) (file, error) {
 		dir := filepath.Dir(path)
 		// The session's record may make the folder at the same time.
 		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			_ = SyncFolder(filepath.Dir(dir))
 			f, err = os.OpenFile(path, flags, 0o600)
 		}
 	}

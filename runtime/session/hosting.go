@@ -418,15 +418,17 @@ func (s *Session) release(l *link, goal life) {
 	case goal != deleted && l.p.Capabilities().Close:
 		_, err = l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native))
 	case goal == deleted && l == nil:
-		err = s.deleteDormant()
+		err = s.deleteDormant(nil)
 	case goal == deleted && l.p.Capabilities().Delete:
 		err = s.deleteAt(ctx, l.p, l.native)
-		if endedUnder(l.p, err) || ctx.Err() != nil {
-			if ctx.Err() != nil {
-				l.p.Retire() // another one is asked
-			}
-			err = s.deleteDormant()
-		} else if err != nil && l.p.Capabilities().Close {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			l.p.Retire() // another one is asked
+			err = s.deleteDormant(s.undeleted(agentBound))
+		case endedUnder(l.p, err):
+			err = s.deleteDormant(viewer.ErrorOf(err))
+		case l.p.Capabilities().Close:
 			// What the agent keeps, it must not keep open: it could not be opened again.
 			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
 				s.logger().Debug("agent did not close the session that it does not delete", "err", open)
@@ -478,8 +480,9 @@ func (s *Session) deleteAt(ctx context.Context, p *agents.Process, native string
 }
 
 // deleteDormant has the agent delete its own record of a dormant session, so that it
-// does not come back by its native id. The agent is started for it.
-func (s *Session) deleteDormant() (last error) {
+// does not come back by its native id. The agent is started for it. before is why a process has not done it that was asked before, nil
+// if none was: what the agent keeps is kept back then unless another process is asked.
+func (s *Session) deleteDormant(before *acp.Error) error {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
@@ -488,6 +491,9 @@ func (s *Session) deleteDormant() (last error) {
 	}
 	a := s.set.o.Agents.Find(rec.Agent)
 	if a == nil || !a.Installed() {
+		if before != nil {
+			return before
+		}
 		return nil
 	}
 	n := rec.needs(agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}, a)
@@ -496,28 +502,40 @@ func (s *Session) deleteDormant() (last error) {
 	}
 	ctx, cancel := agents.Within(s.set.o.Life, startBound)
 	defer cancel()
-	ended := true
-	for try := 0; ended && try < 2; try++ {
+	for range 2 {
 		p, err := a.Process(ctx, n)
 		if err != nil {
+			if before != nil && s.set.o.Life.Err() == nil {
+				return before
+			}
 			return err
 		}
 		if !p.Capabilities().Delete {
 			p.Release()
 			return nil
 		}
-		last = s.deleteAt(ctx, p, rec.AgentSessionID)
-		if ended = endedUnder(p, last); last != nil && ctx.Err() != nil && s.set.o.Life.Err() == nil {
+		err = s.deleteAt(ctx, p, rec.AgentSessionID)
+		hangs, died := err != nil && ctx.Err() != nil && s.set.o.Life.Err() == nil, endedUnder(p, err)
+		if hangs {
 			p.Retire() // it may hang, and is no good to others then
-			last = acp.Errorf(acp.CodeInternal, "agent %s has not deleted what it keeps of session %s: it did not answer within %v. The session is closed: delete it again", rec.Agent, s.id, startBound).
-				WithData(problem.New(problem.Timeout, "agent %s did not answer", rec.Agent))
 		}
 		p.Release()
+		switch {
+		case hangs:
+			return s.undeleted(startBound)
+		case !died:
+			return err
+		}
+		before = viewer.ErrorOf(err)
 	}
-	if ended { // what it keeps is kept back
-		return viewer.ErrorOf(last)
-	}
-	return last
+	return before
+}
+
+// undeleted is the error of a deletion for which a process of the agent took longer than bound.
+func (s *Session) undeleted(bound time.Duration) *acp.Error {
+	agent := s.About().Agent
+	return acp.Errorf(acp.CodeInternal, "agent %s has not deleted what it keeps of session %s: it did not answer within %v. The session is closed: delete it again", agent, s.id, bound).
+		WithData(problem.New(problem.Timeout, "agent %s did not answer", agent))
 }
 
 // endedUnder reports whether an agent has not deleted what it was to because its process has come to its end, as it may for

@@ -63,7 +63,8 @@ func (st store) oldLogPath(id string) string {
 }
 
 // save replaces the session's record. With durable it is on the disk when save
-// returns: a power cut leaves the old record or the new one.
+// returns: a power cut leaves the old record or the new one. With the first one the folder is, too, whoever has made it: the
+// session's log may.
 func (st store) save(rec record, durable bool) (err error) {
 	if st.dir == "" {
 		return nil
@@ -79,11 +80,10 @@ func (st store) save(rec record, durable bool) (err error) {
 		return err
 	}
 	dir := st.path(rec.ID)
-	err = os.Mkdir(dir, 0o700)
-	made := err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	_, before := os.Lstat(filepath.Join(dir, recordFile))
 	tmp := filepath.Join(dir, unfinishedFile)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -104,7 +104,7 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil || !durable {
 		return err
 	}
-	if !made {
+	if before == nil {
 		return journal.SyncFolder(dir)
 	}
 	var place error
@@ -140,7 +140,8 @@ func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 	return recs
 }
 
-// removeUnwritten removes a folder that has nothing but a record that was not finished, and a log in which nothing is yet.
+// removeUnwritten removes a folder that has nothing but a record that was not finished, and a log in which nothing is yet. A log
+// that has begun has a copy of the record: from that the session is made again, though nobody may have been told of it.
 func (st store) removeUnwritten(name string) bool {
 	dir := filepath.Join(st.dir, name)
 	entries, err := os.ReadDir(dir)

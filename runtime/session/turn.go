@@ -50,9 +50,9 @@ type turn struct {
 
 var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 
-// unbegunResult is the answer to a prompt that was cancelled while it waited for another turn,
-// which may go on: its client must not take that turn's end for this one's.
-var unbegunResult = []byte(`{"stopReason":"cancelled","_meta":{"` + acp.MetaKey + `":{"began":false}}}`)
+// UnbegunResult is the answer to a prompt that was cancelled while it waited for another turn,
+// which may go on, or for a load: its client must not take that turn's end for this one's.
+var UnbegunResult = []byte(`{"stopReason":"cancelled","_meta":{"` + acp.MetaKey + `":{"began":false}}}`)
 
 // Prompt takes a prompt: it begins a turn, or waits behind the running one.
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
@@ -232,7 +232,7 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 	outcome := observe.Outcome{Result: observe.Cancelled}
 	switch {
 	case res == nil && err == nil && !t.recorded:
-		end = acp.NewResult(t.req.ID(), unbegunResult)
+		end = acp.NewResult(t.req.ID(), UnbegunResult)
 	case res == nil && err == nil:
 		end = acp.NewResult(t.req.ID(), cancelledResult)
 	case err != nil:
