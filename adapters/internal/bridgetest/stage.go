@@ -154,7 +154,7 @@ func (g *Stage) Play(t *testing.T, n int) {
 // it a session is opened.
 func (g *Stage) PlayAgain(t *testing.T, seed uint64, times int, events ...string) {
 	t.Helper()
-	for n := range agentcache.Sequences(times) {
+	for n := range times {
 		list := []chosen{{"new", 0}}
 		for i, name := range events {
 			list = append(list, chosen{name, uint64(n*len(events) + i)})
