@@ -77,7 +77,7 @@ func (w *World) Stage(begin func(p *Play, seed uint64) Game) *Stage {
 			return now.Events, func(rng *rand.Rand) { p.Finish(rng, now.Finish) }
 		},
 	})
-	w.Env = append(w.Env, PuppetVar+"="+addr, "GORACE=atexit_sleep_ms=0") // else a second for each process
+	w.Env = append(w.Env, PuppetVar+"="+addr)
 	return stage
 }
 
