@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == mock.Arg {
 		os.Exit(agent.Main(context.Background(), os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else an agent sleeps for a second before it ends
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
 }
 

@@ -3,6 +3,7 @@ package codex
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
@@ -323,9 +325,15 @@ func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {
 // Codex goes on opening a thread when nobody waits for it any more. It is made to let go of that one, which no other codex could open
 // else, and who opens the session again waits until it has.
 func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
-	for name, want := range map[string]string{
-		`{"thread":{"id":"T"}}`: "thread/archive thread/unarchive account/read thread/resume",
-		"":                      "account/read thread/resume", // it is refused late
+	for _, tt := range []struct {
+		answer string // "" when it is refused
+		byUser bool   // else codex takes longer than is waited for
+		want   string
+	}{
+		{`{"thread":{"id":"T"}}`, true, "thread/archive thread/unarchive account/read thread/resume"},
+		{`{"thread":{"id":"T"}}`, false, "thread/archive thread/unarchive account/read thread/resume"},
+		{"", true, "account/read thread/resume"},
+		{"", false, "account/read thread/resume"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			asked, may := make(chan string, 64), make(chan struct{})
@@ -334,7 +342,7 @@ func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
 				switch {
 				case q.Method != "thread/resume":
 					_ = c.Reply(ctx, q.ID, json.RawMessage(`{"account":{"type":"apiKey"}}`))
-				case name == "":
+				case tt.answer == "":
 					go func() {
 						<-may
 						_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInternal, Message: "not now"})
@@ -342,7 +350,7 @@ func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
 				default:
 					go func() {
 						<-may
-						_ = c.Reply(ctx, q.ID, json.RawMessage(name))
+						_ = c.Reply(ctx, q.ID, json.RawMessage(tt.answer))
 					}()
 				}
 			}))
@@ -360,10 +368,13 @@ func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
 			for <-asked != "thread/resume" {
 				continue
 			}
-			giveUp()
+			if tt.byUser {
+				giveUp()
+			}
 			if err := <-opened; err == nil {
 				t.Error("it was opened")
 			}
+			giveUp()
 			go open(t.Context())
 			synctest.Wait()
 			if len(asked) > 0 {
@@ -373,10 +384,10 @@ func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
 			<-opened
 			s.srv.work.Wait()
 			var got []string
-			for len(asked) > 0 && len(got) < strings.Count(want, " ")+1 {
+			for len(asked) > 0 && len(got) < strings.Count(tt.want, " ")+1 {
 				got = append(got, <-asked)
 			}
-			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
 				t.Error(diff)
 			}
 			for _, one := range a.sessions {
@@ -384,4 +395,20 @@ func TestOpen_GivenUpLetsGoOfTheThread(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The process may end between two steps of a request. Nothing is begun for it then: nobody would wait for that.
+func TestOpen_OfAProcessThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := between(t, latecomer{}, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {})).srv
+		srv.exit = &adapters.ExitError{Code: 7}
+		close(srv.ended)
+		left, err := srv.opening(t.Context(), func(context.Context, string, any, any) error {
+			t.Error("it was asked")
+			return nil
+		}, "thread/resume", nil, &opened{}, func(bool) { t.Error("it is late") })
+		if exit, ok := errors.AsType[*adapters.ExitError](err); left || !ok || exit.Code != 7 {
+			t.Errorf("%v, %v", left, err)
+		}
+	})
 }

@@ -38,7 +38,7 @@ func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request
 	}
 	var got opened
 	drop := func() { srv.drop(&got) }
-	if _, err := srv.opening(ctx, srv.call, "thread/start", up.params, &got, func(opened bool) {
+	if _, err := srv.opening(ctx, srv.ask, "thread/start", up.params, &got, func(opened bool) {
 		if opened {
 			drop()
 		}
@@ -66,17 +66,28 @@ func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request
 	return s, up, nil
 }
 
-// opening opens a thread by call. Codex goes on with one that nobody waits for any more: left says so, and late is called when codex
-// has answered after all, with whether it has the thread.
+// opening opens a thread by call, which waits until codex answers or ends. Codex goes on with one that nobody waits for any more, after
+// callBound at the latest: left says so, and late is called when codex has answered after all, with whether it has the thread.
 func (s *server) opening(ctx context.Context, call func(context.Context, string, any, any) error, method string, params map[string]any, got *opened, late func(opened bool)) (left bool, err error) {
-	came := make(chan error, 1)
-	s.work.Go(func() { came <- call(context.WithoutCancel(ctx), method, params, got) })
+	waits, cancel := bridge.Within(ctx, callBound)
+	defer cancel()
+	came, gone := make(chan error), make(chan struct{})
+	if !s.run(func() {
+		err := call(context.WithoutCancel(ctx), method, params, got)
+		select {
+		case came <- err:
+		case <-gone:
+			late(err == nil)
+		}
+	}) {
+		return false, s.broken("ask codex for "+method, bridge.ErrUnwritten)
+	}
 	select {
 	case err := <-came:
 		return false, err
-	case <-ctx.Done():
-		s.work.Go(func() { late(<-came == nil) })
-		return true, s.broken("ask codex for "+method, ctx.Err())
+	case <-waits.Done():
+		close(gone)
+		return true, s.broken("ask codex for "+method, waits.Err())
 	}
 }
 
@@ -128,14 +139,14 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request) (*setup, *server,
 // unarchived opens a thread, and takes it out of codex's archive for that: a close whose
 // process ended before it had let go of the thread has left it there, see letGo.
 func (s *server) unarchived(ctx context.Context, method string, params, got any) error {
-	err := s.call(ctx, method, params, got)
+	err := s.ask(ctx, method, params, got)
 	if !strings.Contains(refused(err), "is archived") {
 		return err
 	}
-	if err := s.call(ctx, "thread/unarchive", map[string]any{"threadId": params.(map[string]any)["threadId"]}, nil); err != nil {
+	if err := s.ask(ctx, "thread/unarchive", map[string]any{"threadId": params.(map[string]any)["threadId"]}, nil); err != nil {
 		return err
 	}
-	return s.call(ctx, method, params, got)
+	return s.ask(ctx, method, params, got)
 }
 
 // openError says why a thread could not be opened.

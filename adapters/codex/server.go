@@ -41,6 +41,8 @@ type server struct {
 	exit  error         // how it ended; valid when ended is closed
 	work  sync.WaitGroup
 
+	adding sync.Mutex // held while a request adds to work, and while End waits for that
+
 	ready     atomic.Bool // it was greeted
 	models    []model
 	confined  error // why commands cannot be confined here; nil when they can
@@ -187,14 +189,34 @@ func (s *server) Ended() <-chan struct{} { return s.ended }
 func (s *server) End() {
 	s.child.Stop(process.DefaultLadder)
 	<-s.ended
+	s.adding.Lock()
+	defer s.adding.Unlock()
 	s.work.Wait()
 }
 
-// call sends a request. The error is a refusal when codex refused, and how the process ended
-// when it did.
+// run runs f for a request, in a goroutine that End waits for; not when the process has ended, since End may have returned. f must not call it.
+func (s *server) run(f func()) (ok bool) {
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	select {
+	case <-s.ended:
+		return false
+	default:
+		s.work.Go(f)
+		return true
+	}
+}
+
+// call is ask, which waits no longer than is usual.
 func (s *server) call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := bridge.Within(ctx, callBound)
 	defer cancel()
+	return s.ask(ctx, method, params, result)
+}
+
+// ask sends a request, and waits for the answer until ctx or the process ends. The error is a refusal when codex refused, and how
+// the process ended when it did.
+func (s *server) ask(ctx context.Context, method string, params, result any) error {
 	answer, err := s.rpc.DispatchCall(ctx, method, params)
 	switch {
 	case errors.Is(err, jsonrpc2.ErrClosed): // the output has ended, and nothing was written

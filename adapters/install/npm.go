@@ -215,6 +215,18 @@ func (j *job) npmSpec(client string, args ...string) process.Spec {
 	return process.Spec{Path: client, Args: args, Dir: j.stage, Env: append(fetchEnviron("NPM_", "NODE_"), "NO_COLOR=1", "CI=1")}
 }
 
+// fileErrors are npm's codes of a file or folder that it cannot use.
+var fileErrors = []string{"EACCES", "EPERM", "EROFS", "ENOTDIR", "ENOENT", "EEXIST"}
+
+// staged reports whether a path that npm names is of the stage. Where links lead to that, npm names what they lead to.
+func (j *job) staged(path string) bool {
+	resolved, _ := filepath.EvalSymlinks(j.stage)
+	return slices.ContainsFunc([]string{j.stage, resolved}, func(stage string) bool {
+		rel, err := filepath.Rel(stage, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
 // npmError says in a line what npm reported in many.
 func (j *job) npmError(doing, output string, err error) error {
 	ended, ok := errors.AsType[*runError](err)
@@ -245,11 +257,9 @@ func (j *job) npmError(doing, output string, err error) error {
 			where = name
 		}
 	}
-	theirs, _ := filepath.Rel(j.stage, where)
-	switch {
-	case !filepath.IsLocal(theirs) && has("code EACCES", "code EPERM", "code EROFS", "code ENOTDIR", "code ENOENT", "code EEXIST"):
-		code := strings.TrimPrefix(said[slices.IndexFunc(said, func(l string) bool { return strings.HasPrefix(l, "code ") })], "code ")
-		return fmt.Errorf("npm could not %s: it cannot use %s (%s), where it keeps what it loads: let this user write there, or set HOME or npm_config_cache to a directory that it may write to", doing, where, code)
+	switch unusable := slices.IndexFunc(fileErrors, func(code string) bool { return has("code " + code) }); {
+	case unusable >= 0 && !j.staged(where):
+		return fmt.Errorf("npm could not %s: it cannot use %s (%s), where it keeps what it loads: let this user write there, or set HOME or npm_config_cache to a directory that it may write to", doing, where, fileErrors[unusable])
 	case errors.Is(err, errAsking) && j.want != "" && has("code E404", "code ETARGET"):
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
 	case !errors.Is(err, errAsking) && has("code ETARGET", "code E404"):

@@ -121,6 +121,24 @@ func TestNPM_Fails(t *testing.T) {
 		_, err := in.Install(t.Context(), Request{Agent: "codex"})
 		wantProblem(t, err, problem.InstallFailed, "it cannot use /home/x/.npm/_cacache (ENOTDIR)", "set HOME or npm_config_cache")
 	})
+	t.Run("a home, and the code where it is not looked for", func(t *testing.T) {
+		useNPM(t, "echo 'npm error path /home/x/.npm' >&2\necho 'npm error code E500' >&2\necho 'Error: code EACCES' >&2\nexit 1\n", "x/y")
+		_, err := in.Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "it cannot use /home/x/.npm (EACCES)")
+	})
+	t.Run("a data directory behind a link", func(t *testing.T) {
+		useNPM(t, "[ $1 = view ] && { echo '\"3.2.1\"'; exit; }\necho 'npm error code EACCES' >&2\necho \"npm error path $(pwd -P)/node_modules/x\" >&2\nexit 1\n", "x/y")
+		m := newMaker(t)
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(t.TempDir(), link); err != nil {
+			t.Fatal(err)
+		}
+		_, err := m.installer(t, Options{Sources: []Source{NPM}, DataDir: link}).Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "/node_modules/x")
+		if strings.Contains(err.Error(), "HOME") {
+			t.Error(err)
+		}
+	})
 	t.Run("npm is killed", func(t *testing.T) {
 		useNPM(t, "echo 'npm error code E500' >&2\nkill -9 $$\n", "x/y")
 		_, err := in.Install(t.Context(), Request{Agent: "codex"})

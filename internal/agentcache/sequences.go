@@ -1,12 +1,23 @@
 package agentcache
 
+import (
+	"flag"
+	"strings"
+)
+
 // Sequences is how many of n random sequences a test plays: with the race detector a
-// quarter of them, since they take five times as long with it and all of them are
-// played without it in the same run (see both in internal/suite). The long tier plays
-// all of them with it.
+// quarter of them, since they take five times as long with it. [internal/suite] plays all
+// of them without it in the same run; go test -race by hand does not. The long tier plays all
+// of them with it, and so does a -run that names one, as in TestConn_RandomSessions/version_1,_37.
 func Sequences(n int) int {
-	if raced && !IsLong() {
+	if raced && !IsLong() && !named() {
 		return (n + 3) / 4
 	}
 	return n
+}
+
+// named reports whether -run names parts of tests.
+func named() bool {
+	run := flag.Lookup("test.run")
+	return run != nil && strings.Contains(run.Value.String(), "/")
 }

@@ -40,6 +40,32 @@ func endAll(mark string, grace time.Duration) {
 	}
 }
 
+// living returns the fields of /proc/PID/stat from the state on, nil when no thread of the process lives. Its first one may have ended.
+func living(pid string) []string {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return nil
+	}
+	const threads = 17
+	// The name before it may contain blanks and brackets.
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) <= threads || f[0] == "X" || f[0] == "Z" && f[threads] <= "1" {
+		return nil
+	}
+	return f
+}
+
+// environ returns the environment of a process: of any thread, since one that has ended has none.
+func environ(pid string) []byte {
+	tasks, _ := os.ReadDir("/proc/" + pid + "/task")
+	for _, t := range tasks {
+		if env, _ := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/environ"); len(env) > 0 {
+			return env
+		}
+	}
+	return nil
+}
+
 // ofRun returns the live processes of a run without this one.
 func ofRun(mark string) []int {
 	procs, err := os.ReadDir("/proc")
@@ -54,18 +80,12 @@ func ofRun(mark string) []int {
 		if err != nil {
 			continue
 		}
-		stat, err := os.ReadFile("/proc/" + p.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		// The name before it may contain blanks and brackets.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) < 2 || fields[0] == "Z" || fields[0] == "X" {
+		fields := living(p.Name())
+		if fields == nil {
 			continue
 		}
 		parent[pid], _ = strconv.Atoi(fields[1])
-		env, _ := os.ReadFile("/proc/" + p.Name() + "/environ")
-		if bytes.HasPrefix(env, []byte(mark+"\x00")) || bytes.Contains(env, []byte("\x00"+mark+"\x00")) {
+		if env := environ(p.Name()); bytes.HasPrefix(env, []byte(mark+"\x00")) || bytes.Contains(env, []byte("\x00"+mark+"\x00")) {
 			of[pid] = true
 		}
 	}

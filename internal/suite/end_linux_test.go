@@ -11,16 +11,27 @@ import (
 )
 
 // What a run started ends with it: also what ignores the interrupt, what has a
-// session of its own, and what no longer has the environment.
+// session of its own, what no longer has the environment, and a process whose first thread has ended.
 func TestEndAll(t *testing.T) {
 	files(t, map[string]string{"sh": `
 trap '' INT
 setsid sleep 300 & echo $! >>pids
 env -i /bin/sleep 300 & echo $! >>pids
 (sleep 300 & echo $! >>pids)
+(python3 headless.py &)
 echo $$ >>pids
 sleep 300 & echo $! >>pids
 wait; wait; wait; sleep 300
+`, "headless.py": `
+import ctypes, os, threading, time
+def live():
+    while ") Z " not in open("/proc/self/stat").read():
+        time.sleep(0.001)
+    with open("pids", "a") as f:
+        print(os.getpid(), file=f)
+    time.sleep(300)
+threading.Thread(target=live).start()
+ctypes.CDLL(None).pthread_exit(None)
 `})
 	mark := "TEST_RUN=" + strconv.Itoa(os.Getpid())
 	t.Setenv("TEST_RUN", strconv.Itoa(os.Getpid()))
@@ -31,7 +42,7 @@ wait; wait; wait; sleep 300
 		done <- err
 	}()
 	var pids []string
-	for len(pids) < 5 {
+	for len(pids) < 6 {
 		time.Sleep(10 * time.Millisecond)
 		b, _ := os.ReadFile("pids")
 		pids = strings.Fields(string(b))
@@ -42,8 +53,7 @@ wait; wait; wait; sleep 300
 		t.Error("the program that was killed succeeded")
 	}
 	for _, p := range pids {
-		stat, err := os.ReadFile("/proc/" + p + "/stat")
-		if err == nil && !strings.Contains(string(stat), ") Z ") {
+		if stat := living(p); stat != nil {
 			t.Errorf("process %s is left: %s", p, stat)
 			_ = syscall.Kill(must(strconv.Atoi(p)), syscall.SIGKILL)
 		}

@@ -77,7 +77,7 @@ func (w *World) Stage(begin func(p *Play, seed uint64) Game) *Stage {
 			return now.Events, func(rng *rand.Rand) { p.Finish(rng, now.Finish) }
 		},
 	})
-	w.Env = append(w.Env, PuppetVar+"="+addr, "GORACE=atexit_sleep_ms=0") // else a second for each process
+	w.Env = append(w.Env, PuppetVar+"="+addr)
 	return stage
 }
 
@@ -154,7 +154,7 @@ func (g *Stage) Play(t *testing.T, n int) {
 // it a session is opened.
 func (g *Stage) PlayAgain(t *testing.T, seed uint64, times int, events ...string) {
 	t.Helper()
-	for n := range agentcache.Sequences(times) {
+	for n := range times {
 		list := []chosen{{"new", 0}}
 		for i, name := range events {
 			list = append(list, chosen{name, uint64(n*len(events) + i)})
