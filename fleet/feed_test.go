@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -477,8 +479,18 @@ func TestFeed_SlowFollower(t *testing.T) {
 			g.mu.Unlock()
 		}
 	}
+	// What the system keeps for a client is little, so that it is not seen to take nothing while it empties that.
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.hub.ServeHTTP(w, r) }))
+	front.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	front.Start()
+	t.Cleanup(front.Close)
 	slow := func() io.Reader {
-		conn := must(net.Dial("tcp", strings.TrimPrefix(h.url, "http://")))
+		conn := must(net.Dial("tcp", front.Listener.Addr().String()))
 		t.Cleanup(func() { conn.Close() })
 		if _, err := fmt.Fprintf(conn, "GET /v2/sessions/changes HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\n\r\n", adminToken); err != nil {
 			t.Fatal(err)
@@ -496,12 +508,13 @@ func TestFeed_SlowFollower(t *testing.T) {
 	var taken bytes.Buffer
 	stop, slowly := make(chan struct{}), make(chan error, 1)
 	go func() { // who takes nothing for a minute is dropped, and a round may take longer than that
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(5 * time.Second)
 		defer tick.Stop()
-		for {
+		for some := make([]byte, 16<<10); ; {
 			select {
 			case <-tick.C:
-				if _, err := io.CopyN(&taken, body, 16<<10); err != nil {
+				n, err := io.ReadFull(body, some)
+				if taken.Write(some[:n]); err != nil {
 					slowly <- err
 					return
 				}

@@ -419,6 +419,7 @@ func TestMove_TheNodeComesBackWithoutItsData(t *testing.T) {
 		target.box.ServeHTTP(answer, r)
 		n.leave()
 		<-n.done
+		h.awaitState("one", fleet.StateOffline)
 		h.join("one", token, nil, newBox(t))
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
