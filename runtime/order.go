@@ -20,7 +20,8 @@ const maxBehind = 1024
 // for the session as it is loaded, and it is done in its order when the load is. An agent that is opened anew with
 // other settings would else be found working, and the settings would have no effect.
 type loads struct {
-	held *memory.Share // what waits
+	held  *memory.Share // what waits
+	tasks *agents.Tasks
 
 	mu sync.Mutex
 	of map[string]*behind
@@ -126,7 +127,11 @@ func (l *loads) cancel(id string, f func() (run func())) bool {
 	if len(b.rest) == 0 || !b.rest[0].cancel { // else one waits that is for the same
 		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, run: f()})
 	}
-	l.runLocked(id, b)
+	l.tasks.Go(func() { // behind it may be all of the rest, if the load ends meanwhile: who cancels does not wait for that
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.runLocked(id, b)
+	})
 	l.mu.Unlock()
 	for _, q := range prompts {
 		q.Result(nil, session.UnbegunResult)

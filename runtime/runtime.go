@@ -143,7 +143,7 @@ func New(o Options) (*Runtime, error) {
 		dir = ""
 	}
 	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching), unread: viewer.NewUnread(o.MaxUnread)}
-	r.loads = loads{held: o.Memory.Open(nil), of: map[string]*behind{}}
+	r.loads = loads{held: o.Memory.Open(nil), tasks: &r.tasks, of: map[string]*behind{}}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error

@@ -42,8 +42,14 @@ ctypes.CDLL(None).pthread_exit(None)
 		done <- err
 	}()
 	var pids []string
-	for len(pids) < 6 {
-		time.Sleep(10 * time.Millisecond)
+	for late := time.After(time.Minute); len(pids) < 6; {
+		select {
+		case err := <-done:
+			t.Fatalf("the program has ended, and %d processes run: %v", len(pids), err)
+		case <-late:
+			t.Fatalf("%d of 6 processes run", len(pids))
+		case <-time.After(10 * time.Millisecond):
+		}
 		b, _ := os.ReadFile("pids")
 		pids = strings.Fields(string(b))
 	}
