@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // askIDs gives the requests of agents the ids by which clients know them. No two
@@ -86,16 +88,5 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes durable which files a folder has.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	// Not every file system can do it, and none that cannot loses more for it.
-	_ = d.Sync()
-	return d.Close()
+	return journal.SyncFolder(filepath.Dir(path))
 }
