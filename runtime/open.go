@@ -186,6 +186,9 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		prepare(s)
 		s.Remembered(result)
 		missing, err := s.Finish(c.r.ctx, asked)
+		if err == nil {
+			err = s.Made()
+		}
 		if err != nil {
 			_, _ = s.Delete(c.r.ctx)
 			q.Fail(nil, err)

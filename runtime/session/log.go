@@ -82,6 +82,9 @@ func (s *Session) Keep() error {
 	s.mu.Unlock()
 	var err, logErr error
 	if !over {
+		err = s.noteMaking()
+	}
+	if !over && err == nil {
 		var log sync.WaitGroup // the disk does both in the time of one
 		log.Go(func() { logErr = s.beginLog() })
 		err = s.set.store.save(rec, s.set.o.Fsync != "never")
@@ -127,7 +130,11 @@ func (s *Session) openLog() (*journal.Log, error) {
 		return l, nil
 	}
 	s.set.store.opened(s.id) // it has a record, or is opened anew
-	l, err := journal.Open(s.set.store.logPath(s.id), s.logOptions())
+	err := s.noteMaking()
+	var l *journal.Log
+	if err == nil {
+		l, err = journal.Open(s.set.store.logPath(s.id), s.logOptions())
+	}
 	s.noteTrouble(err)
 	if err != nil {
 		return nil, err

@@ -216,7 +216,10 @@ func (s *Session) save() error {
 	}
 	rec := s.rec
 	s.mu.Unlock()
-	err := s.set.store.save(rec, s.set.o.Fsync != "never")
+	err := s.noteMaking()
+	if err == nil {
+		err = s.set.store.save(rec, s.set.o.Fsync != "never")
+	}
 	if err == nil {
 		s.set.unsaved.set(s.id, nil)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -46,6 +47,7 @@ type Session struct {
 	behind    atomic.Bool            // the log may say what the record does not know
 	madeHere  bool                   // by this gateway, since it started
 	recall    sync.Once              // of prompts that an earlier gateway has taken
+	making    atomic.Bool            // its client is not told of it yet; saving guards that this ends
 	born      atomic.Pointer[record] // of a session that was just made, until its record is on disk
 	reached   uint64                 // the newest event of the log when the gateway started, as the record knows it
 	bound     uint64                 // and up to which number more may have been given
@@ -219,6 +221,29 @@ func (s *Session) BeginsFor(c *viewer.Client) uint64 {
 		return 0
 	}
 	return last
+}
+
+// Made says that the client that made the session is about to be told of it: from now on a start of the gateway
+// keeps it. An error is why it must not be told.
+func (s *Session) Made() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.making.Store(false)
+	if s.away != "" {
+		return notFound(s.id)
+	}
+	if err := s.set.store.made(s.id, s.set.o.Fsync != "never"); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
+	}
+	return nil
+}
+
+// noteMaking notes beside what is written of a session that is being made that nobody was told of it.
+func (s *Session) noteMaking() error {
+	if !s.making.Load() {
+		return nil
+	}
+	return s.set.store.beginMaking(s.id)
 }
 
 // Answered says that the client that made the session knows its id.

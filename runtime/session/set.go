@@ -123,7 +123,7 @@ func NewSet(o Options) (*Set, error) {
 // readLocked makes the sessions in the folders those of the set.
 func (set *Set) readLocked(folders []os.DirEntry) {
 	var all []*Session
-	for _, rec := range set.store.records(folders, set.o.Logger) {
+	for _, rec := range set.store.records(folders, set.o.Logger, set.noteDeleted) {
 		s := newSession(set, rec, dormant)
 		set.byID[rec.ID] = s
 		all = append(all, s)
@@ -399,6 +399,7 @@ func (set *Set) add(rec record, creator journal.Recipient) *Session {
 	}
 	s := newSession(set, rec, starting)
 	s.creator = creator
+	s.making.Store(true)
 	s.list() // nobody else has it yet
 	set.enterLocked(s)
 	return s

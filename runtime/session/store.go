@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -31,6 +32,7 @@ const (
 	logFile        = "log.journal"
 	oldLogFile     = "log.jsonl" // of versions before the second format
 	openingFile    = "opening"   // beside the log until the agent has told what goes before; there is no record then
+	makingFile     = "making"    // beside what there is of a session until its client is told of it
 )
 
 // path returns the session's directory. Ids come from clients and agents, so
@@ -64,7 +66,7 @@ func (st store) oldLogPath(id string) string {
 
 // save replaces the session's record. With durable it is on the disk when save
 // returns: a power cut leaves the old record or the new one. With the first one the folder is, too, whoever has made it: the
-// session's log may.
+// session's log may. The folder of a session that is being made becomes durable when it is made.
 func (st store) save(rec record, durable bool) (err error) {
 	if st.dir == "" {
 		return nil
@@ -104,27 +106,40 @@ func (st store) save(rec record, durable bool) (err error) {
 	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil || !durable {
 		return err
 	}
+	if _, err := os.Lstat(filepath.Join(dir, makingFile)); err == nil {
+		return nil
+	}
 	if before == nil {
 		return journal.SyncFolder(dir)
 	}
+	return st.syncFolders(dir)
+}
+
+// syncFolders makes durable what a session's folder has, and that it is there.
+func (st store) syncFolders(dir string) error {
 	var place error
 	var folder sync.WaitGroup
 	folder.Go(func() { place = journal.SyncFolder(st.dir) })
-	err = journal.SyncFolder(dir)
+	err := journal.SyncFolder(dir)
 	folder.Wait()
 	return errors.Join(place, err)
 }
 
 // records reads the record in each of the store's folders; see [store.read]. A session that cannot be
 // read is reported and left alone. A folder in which nothing was written yet is removed: its session was
-// being made when the gateway was killed, and nobody was told of it.
-func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
+// being made when the gateway was killed, and nobody was told of it. untold is called, by several goroutines, with the
+// ids of those of which more was written, which are removed as well.
+func (st store) records(folders []os.DirEntry, log *slog.Logger, untold func(id string)) []record {
 	recs := make([]record, len(folders))
 	atOnce(len(folders), func(i int) {
 		rec, err := st.read(folders[i].Name(), log)
 		switch {
 		case err == nil:
 			recs[i] = rec
+		case errors.Is(err, errUntold):
+			if id, err := url.PathUnescape(folders[i].Name()); err == nil && filepath.Base(st.path(id)) == folders[i].Name() {
+				untold(id)
+			}
 		case !st.removeUnwritten(folders[i].Name()):
 			log.Warn("skip unreadable session", "directory", folders[i].Name(), "err", err)
 		}
@@ -140,8 +155,7 @@ func (st store) records(folders []os.DirEntry, log *slog.Logger) []record {
 	return recs
 }
 
-// removeUnwritten removes a folder that has nothing but a record that was not finished, and a log in which nothing is yet. A log
-// that has begun has a copy of the record: from that the session is made again, though nobody may have been told of it.
+// removeUnwritten removes a folder that has nothing but a record that was not finished, and a log in which nothing is yet.
 func (st store) removeUnwritten(name string) bool {
 	dir := filepath.Join(st.dir, name)
 	entries, err := os.ReadDir(dir)
@@ -166,9 +180,18 @@ func (st store) removeUnwritten(name string) bool {
 // errLost is matched when a session's record is not there, or is none, and the log has no copy.
 var errLost = errors.New("the session's record is lost")
 
-// read reads the record in a folder. One that is lost is made again from what the log says of the session.
+// errUntold is matched when a session was removed of which nobody was told.
+var errUntold = fmt.Errorf("%w: nobody was told of the session when the gateway was killed", errLost)
+
+// read reads the record in a folder. A session that was being made when the gateway was killed is removed. One that is lost is made again from what the log says of the session.
 // One that cannot be read now, or not by this version, is not: it may have more than that, and stays as it is.
 func (st store) read(name string, log *slog.Logger) (rec record, err error) {
+	if st.untold(name) {
+		if err := st.removeNoted(name, makingFile); err != nil {
+			return record{}, fmt.Errorf("nobody was told of the session when the gateway was killed, and what is left cannot be removed: %w", err)
+		}
+		return record{}, errUntold
+	}
 	b, err := readFile(filepath.Join(st.dir, name, recordFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return record{}, err
@@ -204,13 +227,19 @@ func (st store) read(name string, log *slog.Logger) (rec record, err error) {
 }
 
 // beginOpening notes that the log of a session will not be all of it until opened is called.
-func (st store) beginOpening(id string) error {
+func (st store) beginOpening(id string) error { return st.note(id, openingFile) }
+
+// beginMaking notes that nobody is told of a session until made is called.
+func (st store) beginMaking(id string) error { return st.note(id, makingFile) }
+
+// note makes a note in the folder of a session.
+func (st store) note(id, name string) error {
 	if st.dir == "" {
 		return nil
 	}
 	err := os.MkdirAll(st.path(id), 0o700)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(st.path(id), openingFile), nil, 0o600)
+		err = os.WriteFile(filepath.Join(st.path(id), name), nil, 0o600)
 	}
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
@@ -226,24 +255,75 @@ func (st store) opened(id string) {
 	}
 }
 
-// removeUnopened removes what is left of a session that was being opened: its log is a part of what its agent has.
-// The note of that goes last, so that the next start goes on.
-func (st store) removeUnopened(name string) (opening bool, err error) {
+// made notes that a client is about to be told of a session. With durable all that was written of it, and this, is on the
+// disk then.
+func (st store) made(id string, durable bool) error {
+	if st.dir == "" {
+		return nil
+	}
+	err := os.Remove(filepath.Join(st.path(id), makingFile))
+	if err == nil && durable {
+		err = st.syncFolders(st.path(id))
+	}
+	return err
+}
+
+// untold reports whether the folder has a session that was being made when the gateway was killed. One that somebody
+// has found in a list before, and has prompted, is wanted.
+func (st store) untold(name string) bool {
 	dir := filepath.Join(st.dir, name)
-	note := filepath.Join(dir, openingFile)
-	if _, err := os.Lstat(note); err != nil {
+	if _, err := os.Lstat(filepath.Join(dir, makingFile)); err != nil {
+		return false
+	}
+	prompted, err := hasPrompt(filepath.Join(dir, logFile))
+	if err != nil || !prompted {
+		return err == nil
+	}
+	_ = os.Remove(filepath.Join(dir, makingFile)) // if that fails, the next start sees the prompt, too
+	return false
+}
+
+// hasPrompt reports whether the log in a file has a client's prompt. A history that was copied has none.
+func hasPrompt(path string) (is bool, err error) {
+	l, err := journal.Open(path, journal.Options{Sync: journal.SyncNever})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for cur := l.Whole(0); ; {
+		batch, err := cur.Next(nil, 256<<10)
+		if err != nil || len(batch) == 0 {
+			return false, err
+		}
+		for _, e := range batch {
+			if m, err := acp.Parse(e.Frame); err == nil && e.Kind == journal.Client && m.Method() == acp.MethodSessionPrompt {
+				return true, nil
+			}
+		}
+	}
+}
+
+// removeUnopened removes what is left of a session that was being opened: its log is a part of what its agent has.
+func (st store) removeUnopened(name string) (opening bool, err error) {
+	if _, err := os.Lstat(filepath.Join(st.dir, name, openingFile)); err != nil {
 		return false, nil
 	}
+	return true, st.removeNoted(name, openingFile)
+}
+
+// removeNoted removes a folder with all that is in it. A note of why goes last, so that the next start goes on.
+func (st store) removeNoted(name, note string) error {
+	dir := filepath.Join(st.dir, name)
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if e.Name() != openingFile {
+		if e.Name() != note {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
-	if err == nil {
-		err = errors.Join(os.Remove(note), os.Remove(dir))
+	if err != nil {
+		return err
 	}
-	return true, err
+	return errors.Join(os.Remove(filepath.Join(dir, note)), os.Remove(dir))
 }
 
 // holds reports whether there is something where the files of a session would be.
