@@ -64,6 +64,7 @@ func (c *Conn) incomingLocked(m acp.Message) []acp.Message {
 	if s == nil || !numbered {
 		return c.shownAsIsLocked(m)
 	}
+	s.unsure = false
 	if m.IsRequest() {
 		return c.askedLocked(s, seq, m)
 	}
@@ -194,13 +195,16 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	c.answeredLocked(r)
 	delete(c.requests, r.id)
 	if m.Err() != nil {
-		if c.closesLocked(r) {
+		switch {
+		case c.closesLocked(r):
 			c.refused = r
+		case r.method == acp.MethodSessionPrompt:
+			c.refusedPromptLocked(r)
 		}
 		return []acp.Message{m}
 	}
 	if s := c.sessions[r.session]; s != nil && r.opens() {
-		s.here = true
+		s.here, s.unsure = true, false
 	}
 	switch r.method {
 	case acp.MethodInitialize:
@@ -221,6 +225,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			}
 		}
 	case acp.MethodSessionPrompt:
+		if s := c.sessions[r.session]; s != nil {
+			s.unsure = false
+		}
 		if c.beginsLocked(r, m.Result()); c.two && r.deleted != nil { // the end of the turn is not told any more
 			return []acp.Message{acp.NewError(r.id, r.deleted)}
 		}
@@ -231,6 +238,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			c.leaveLocked(r.session)
 		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = c.promptsBehindLocked(r)
+			s.unsure = s.here
 			return append(s.withdrawals(), m)
 		}
 	}
@@ -246,6 +254,25 @@ func (c *Conn) promptsBehindLocked(r *request) bool {
 		}
 	}
 	return false
+}
+
+// refusedPromptLocked takes a prompt that was refused. If the client has detached from its session before, and nothing has shown since that it is
+// attached anew, it is not, unless another prompt does that, or a request that opens the session.
+func (c *Conn) refusedPromptLocked(r *request) {
+	s := c.sessions[r.session]
+	if s == nil || !s.unsure {
+		return
+	}
+	opens := false
+	for _, q := range c.requests {
+		if q.session == r.session && q.method == acp.MethodSessionPrompt {
+			return
+		}
+		opens = opens || q.session == r.session && q.opens()
+	}
+	if s.here, s.unsure = false, false; !opens {
+		c.leaveLocked(r.session)
+	}
 }
 
 // withdrawals lets go of what the agent has asked, and returns what takes that back from the client as far as it has not answered.

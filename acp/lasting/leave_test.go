@@ -62,3 +62,74 @@ func TestConn_PromptsAndLoadsBehindADetach(t *testing.T) {
 		})
 	})
 }
+
+// A prompt that is refused attaches to nothing: a session that its client has left before is left alone on the next connection, unless
+// another prompt was taken, something was told of the session since, or it was opened again.
+func TestConn_RefusedPromptsBehindADetach(t *testing.T) {
+	const (
+		another = `{"jsonrpc":"2.0","id":31,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		refused = `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"no","data":{"type":"urn:sandbox-agent:error:unavailable"}}}`
+	)
+	type how struct {
+		second, load string // how it is answered, "" for none
+		told         bool
+	}
+	check := func(t *testing.T, p pair, h how, breaks func()) {
+		p.sends(leaves, methodDetach)
+		p.sends(prompt)
+		if h.second != "" {
+			p.sends(another)
+		}
+		if h.load != "" {
+			p.sends(reload)
+		}
+		p.one.replies(t, methodDetach, `{}`)
+		p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+		answers := func(method string, id int, answer string) {
+			p.one.takes(t, method)
+			if method == acp.MethodSessionPrompt && id == 3 && h.told {
+				p.one.says(update, 7)
+				p.got(update, 7)
+			}
+			p.one.says(answer, id)
+			p.got(answer, id)
+		}
+		answers(acp.MethodSessionPrompt, 3, refused)
+		if h.second != "" {
+			answers(acp.MethodSessionPrompt, 31, h.second)
+		}
+		if h.load != "" {
+			answers(acp.MethodSessionLoad, 9, h.load)
+		}
+		breaks()
+		if h.told || h.second != "" && h.second != refused || h.load != "" && h.load != refused {
+			p.two.takes(t, acp.MethodSessionResume)
+		} else if p.quiet(p.two); t.Failed() {
+			t.Logf("%+v", h)
+		}
+	}
+	each := func(taken string, run func(h how)) {
+		for _, second := range []string{"", refused, taken} {
+			for _, load := range []string{"", refused, `{"jsonrpc":"2.0","id":%d,"result":{}}`} {
+				run(how{second, load, false})
+				run(how{second, load, true})
+			}
+		}
+	}
+	each(`{"jsonrpc":"2.0","id":%d,"result":{"stopReason":"end_turn"}}`, func(h how) {
+		t.Run("version 1", func(t *testing.T) {
+			withPair(t, func(t *testing.T, p pair) { check(t, p, h, p.breaks) })
+		})
+	})
+	each(`{"jsonrpc":"2.0","id":%d,"result":{"messageId":"sa.6"}}`, func(h how) {
+		t.Run("version 2", func(t *testing.T) {
+			withPairTwo(t, func(t *testing.T, p pair) {
+				check(t, p, h, func() {
+					p.one.breakRead()
+					p.one.breakWrite()
+					p.two.welcomeTwo(t)
+				})
+			})
+		})
+	})
+}

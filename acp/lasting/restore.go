@@ -126,7 +126,7 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	}
 	turns[id] = rawjson.MemberString(resumed, "_meta", acp.MetaKey, "turn") == "running"
 	c.mu.Lock()
-	s.here = true
+	s.here, s.unsure = true, false
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
 	about := rawjson.Object{}.String("sessionId", id).End()
