@@ -190,6 +190,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	args = append(args, l.chosen(known)...)
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
+			s.end()
 			return nil, nil, nil, err
 		}
 	}

@@ -122,14 +122,55 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 	if rules := slices.Concat(o.up.rules, o.box.fences(o.own, nil)); len(rules) > 0 {
 		body["permission"] = rules
 	}
-	if err := o.srv.call(ctx, "POST", at("/session", o.up.Cwd), body, &made); err != nil {
+	if err := a.create(ctx, o.srv, at("/session", o.up.Cwd), body, &made); err != nil {
 		return nil, openError(err)
 	}
 	s, err := a.begin(ctx, o, &made, record{}, true)
 	if err != nil {
+		a.discard(ctx, o.srv, made.ID)
 		return nil, err
 	}
 	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
+}
+
+// givenUpBound limits how long OpenCode may take to make a session that nobody wants any more, and to delete it.
+const givenUpBound = 5 * time.Second
+
+// create has OpenCode make a session. It does so also when it was asked by a request that is given up, and only its answer
+// names the session: that is waited for, and the session deleted.
+func (a *agent) create(ctx context.Context, srv *server, path string, body any, made *info) error {
+	wanted, done := context.WithCancel(context.WithoutCancel(ctx))
+	defer done()
+	defer context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(givenUpBound)
+		defer limit.Stop()
+		select {
+		case <-limit.C:
+			done()
+		case <-wanted.Done():
+		}
+	})()
+	err := srv.call(wanted, "POST", path, body, made)
+	if ctx.Err() == nil {
+		return err
+	}
+	if err == nil {
+		a.discard(ctx, srv, made.ID)
+	}
+	return context.Cause(ctx)
+}
+
+// discard deletes a session that was made and is not wanted, also when ctx has ended.
+func (a *agent) discard(ctx context.Context, srv *server, id string) {
+	ctx, done := bridge.Within(context.WithoutCancel(ctx), givenUpBound)
+	defer done()
+	if err := srv.call(ctx, "DELETE", "/session/"+url.PathEscape(id), nil, nil); err != nil && !unknown(err) {
+		a.log.Warn("delete a session that was given up", "session", id, "err", err)
+		return
+	}
+	if err := a.store.Forget(id); err != nil {
+		a.log.Warn("forget a session that was given up", "session", id, "err", err)
+	}
 }
 
 // begin makes a native session known here. made says that it came to be here. On
@@ -293,7 +334,7 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 }
 
 // ForkSession makes a session that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
+func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (_ *schema.ForkSessionResponse, err error) {
 	o, err := a.prepare(ctx, bridge.OfFork(r), r.SessionID)
 	if err != nil {
 		return nil, err
@@ -301,9 +342,14 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	defer o.done(ctx)
 	from := o.from
 	var made info
-	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {
+	if err := a.create(ctx, o.srv, at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {
 		return nil, openError(err)
 	}
+	defer func() {
+		if err != nil {
+			a.discard(ctx, o.srv, made.ID)
+		}
+	}()
 	rules := slices.Concat(o.up.rules, o.box.fences(o.own, made.Permission))
 	if len(rules) > 0 {
 		if err := o.srv.call(ctx, "PATCH", at("/session/"+made.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
