@@ -175,3 +175,35 @@ func TestList_FieldsThatMustBeTexts(t *testing.T) {
 		t.Errorf("initialize: %v", err)
 	}
 }
+
+// Who finds a session in a list while it is being made, and prompts it, keeps it: a start that removes what no client was
+// told of leaves that one alone, with all it has said, and so does each later start.
+func TestNew_PromptedWhileItIsMade(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	prompted, empty := tc.session(), tc.session()
+	id := tc.request("session/prompt", prompt(prompted, "precious"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{prompted, empty} { // as a gateway that is killed in their making leaves them
+		if err := os.WriteFile(filepath.Join(dir, "sessions", s, "making"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		r = newRuntime(t, dir, &fakeAgent{})
+		list, err := r.Sessions(t.Context(), SessionFilter{})
+		if err != nil || len(list.Sessions) != 1 || list.Sessions[0].ID != prompted || list.Sessions[0].EventCount == 0 {
+			t.Errorf("%+v, %v", list.Sessions, err)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
