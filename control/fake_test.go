@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -20,6 +21,7 @@ type fake struct {
 	events   func(after uint64, limit int) ([]runtime.Event, bool, error)
 	follow   func(ctx context.Context, after uint64) iter.Seq2[runtime.Event, error]
 	raw      string
+	rawFails error // what reading raw ends with
 	closed   func(id string) error
 	deleted  func(id string) error
 	ready    error
@@ -94,7 +96,11 @@ func (f *fake) Raw(_ context.Context, id string) (io.ReadCloser, error) {
 	if f.raw == "" {
 		return nil, problem.New(problem.NotFound, "nothing was recorded")
 	}
-	return io.NopCloser(strings.NewReader(f.raw)), nil
+	raw := io.Reader(strings.NewReader(f.raw))
+	if f.rawFails != nil {
+		raw = io.MultiReader(raw, iotest.ErrReader(f.rawFails))
+	}
+	return io.NopCloser(struct{ io.Reader }{raw}), nil // as of a file: it has nothing but Read
 }
 
 func (f *fake) FollowEvents(ctx context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {

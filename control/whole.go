@@ -58,9 +58,10 @@ func (s *Server) sendMade(r fileRequest, held int, share *memory.Share, write fu
 	return err
 }
 
-// begun writes the header before the first bytes of a body.
+// begun writes the header before the first bytes of a body. It has no other way to write
+// them, as the one that files take: bytes that go by it would leave without a header.
 type begun struct {
-	*outgoing
+	out      *outgoing
 	response *echo.Response
 	share    *memory.Share
 }
@@ -68,9 +69,9 @@ type begun struct {
 // Write implements io.Writer.
 func (b begun) Write(p []byte) (int, error) {
 	if !b.response.Committed {
-		b.WriteHeader(http.StatusOK)
+		b.out.WriteHeader(http.StatusOK)
 	}
-	n, err := b.outgoing.Write(p)
+	n, err := b.out.Write(p)
 	if b.share != nil {
 		b.share.Moved(n)
 	}
