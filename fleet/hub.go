@@ -144,6 +144,13 @@ func (h *Hub) removed(s *store.Session) {
 	if !another && h.online(h.node(s.Node)) {
 		h.relay.Deleted(s.Session, s.Node)
 	}
+	// The hub that has removed it may have seen the note of a move that is over by now.
+	if o := h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Deleted != nil && o.Moving == nil && h.enter() {
+		go func() {
+			defer h.serving.Done()
+			h.forgetDeleted(h.stop, o)
+		}()
+	}
 }
 
 // Run does what the hub does by itself, until ctx or the hub ends: it tells how the list of sessions changes,

@@ -458,5 +458,7 @@ func TestMove_DeletedAtAnotherHub(t *testing.T) {
 	if kind, detail := by.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "session_not_found" || strings.Contains(detail, "stays at") {
 		t.Errorf("%s: %s", kind, detail)
 	}
-	h.await("nothing is left of it", func() bool { return len(h.listed(s)) == 0 && len(by.listed(s)) == 0 })
+	h.await("nothing is left of it", func() bool {
+		return len(h.listed(s)) == 0 && len(by.listed(s)) == 0 && len(h.store.Owners()) == 0 && len(by.store.Owners()) == 0
+	})
 }

@@ -26,8 +26,23 @@ func (m *move) settle(ctx context.Context, change func(store.Owner) *store.Owner
 	o, err := m.note(ctx, end)
 	if err != nil {
 		m.later(err, end)
+		return o, err
 	}
-	return o, err
+	m.h.forgetDeleted(context.WithoutCancel(ctx), o)
+	return o, nil
+}
+
+// forgetDeleted forgets who has a session that was deleted everywhere. The note of a move keeps that record, and so does
+// what is listed of the session: whichever of the two goes last calls this.
+func (h *Hub) forgetDeleted(ctx context.Context, o *store.Owner) {
+	if o == nil || o.Deleted == nil || o.Moving != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
+	if err := h.o.Store.ForgetOwner(ctx, o.Line); err != nil {
+		h.log.Warn("what is left of a session that was deleted", "session", o.Session, "err", err)
+	}
 }
 
 // over returns a copy of the record in which nobody moves the session.
@@ -61,6 +76,7 @@ func (m *move) later(failed error, end func(store.Owner) *store.Owner) {
 			o, err := m.noteIn(m.h.stop, end)
 			if err == nil {
 				m.h.log.Info("how a move has ended is noted now", "session", m.line.Session, "at", o.Node, "term", o.Term)
+				m.h.forgetDeleted(m.h.stop, o)
 			}
 			if err == nil || errors.Is(err, errTaken) {
 				return

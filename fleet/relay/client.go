@@ -56,8 +56,9 @@ var _ acp.Client = (*Client)(nil)
 
 // lost is a session that was open, and why it is no more.
 type lost struct {
-	s   *session
-	why string
+	s      *session
+	why    string
+	moving bool // it was being moved then, and may be taken back
 }
 
 // ask is an open request of an agent.

@@ -56,7 +56,7 @@ func (c *Client) loadCopy(q *viewer.Request, m *acp.Message, why error) error {
 		return why
 	}
 	before := c.overLocked(id)
-	c.lost[id] = lost{s, "it was loaded from the hub's copy while its node was away"}
+	c.lost[id] = lost{s: s, why: "it was loaded from the hub's copy while its node was away"}
 	c.mu.Unlock()
 	c.attachInPlaceOf(before, s)
 	if !c.begin(func() {

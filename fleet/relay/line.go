@@ -644,7 +644,7 @@ func (l *line) endsTurn(s *session, prompt *acp.Message, why error) {
 func (c *Client) loseLocked(s *session, why string) {
 	delete(c.sessions, s.id)
 	if had, ok := c.lost[s.id]; !ok || had.s != s {
-		c.lost[s.id] = lost{s, why}
+		c.lost[s.id] = lost{s: s, why: why}
 	}
 }
 

@@ -96,7 +96,8 @@ func (c *Client) ownedLocked(s *session, o *store.Owner, move string) {
 	}
 	was := s.moving
 	c.moveLocked(s, move)
-	if s.next = nil; went { // of several moves the last one counts
+	torn := c.lost[s.id]
+	if s.next = nil; went || torn.s == s && torn.moving && move == "" { // of several moves the last one counts
 		s.next = o
 		c.beginLocked(func() { c.follow(s) })
 	} else if was != "" && move == "" {
@@ -126,20 +127,27 @@ func (c *Client) follow(s *session) {
 
 // goOn goes on with a session at another node, right behind what the client was given
 // of it. Of events that the node before it has lost with itself the client is told. A session that was never open
-// is opened by what waits for it. One that a node is still asked to open is left until that has answered: false.
+// is opened by what waits for it. One that a node is still asked to open is left until that has answered: false. Where it cannot be
+// opened before its move is over, it may be taken back: what the client asks goes on waiting for that.
 func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	from := s.at()
 	to, err := c.lineFor(o.Node, s.id)
-	if from == to {
+	if from == to && !c.isTorn(s) {
 		return true
 	}
+	left := o.Other(from.node) // nil where it came back before it was followed
 	if err != nil {
 		c.mu.Lock()
 		c.loseLocked(s, "it went to another node: "+err.Error())
-		s.moving, s.next = "", nil
+		waits := c.tornLocked(s, o)
+		if !waits {
+			s.moving, s.next = "", nil
+		}
 		c.mu.Unlock()
-		left := o.Other(from.node)
 		from.forsake(s, left != nil && left.Lost)
+		if waits {
+			return true
+		}
 		refused := acp.NewError("0", viewer.ErrorOf(err))
 		from.interrupt(s, from, refused.Err())
 		c.refuse(s, &refused)
@@ -179,14 +187,20 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	var refused *acp.Message
 	answered := newLatch(func() { c.release(s, by, refused) })
 	c.awaitAnswers(s, to, answered)
-	left := o.Other(from.node)
-	prompted := from.owesPrompt(s)
-	from.forsake(s, left.Lost)
-	after := s.passed(left.LastSeq, prompted)
+	after := uint64(0)
+	if left == nil {
+		s.noting.Lock()
+		after = s.seen
+		s.noting.Unlock()
+	} else {
+		prompted := from.owesPrompt(s)
+		from.forsake(s, left.Lost)
+		after = s.passed(left.LastSeq, prompted)
+	}
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
-		further := c.hasLeft(s, to, res)
+		further := o.Moving == nil && c.hasLeft(s, to, res)
 		c.mu.Lock()
 		if s.at() != to { // it is opened at the next one already
 			c.mu.Unlock()
@@ -194,12 +208,13 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		}
 		if res.Err() != nil {
 			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
+			c.tornLocked(s, o)
 		}
 		c.mu.Unlock()
 		switch {
-		case res.Err() == nil && !left.Lost:
+		case res.Err() == nil && left != nil && !left.Lost:
 			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
-		case res.Err() != nil && !further:
+		case res.Err() != nil && !further && o.Moving == nil:
 			refused = res
 		}
 		c.opens(answered)
@@ -209,6 +224,32 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		opened(&res)
 	}
 	return true
+}
+
+// tornLocked notes of a session that was lost whether the move by which that came is not over: then it is opened again when
+// it is. Client.mu is held.
+func (c *Client) tornLocked(s *session, o *store.Owner) bool {
+	gone, is := c.lost[s.id]
+	if o.Moving == nil || !is || gone.s != s {
+		return false
+	}
+	gone.moving = true
+	c.lost[s.id] = gone
+	if s.moving == "" && s.next == nil { // it is over by now
+		over := *o
+		over.Moving = nil
+		s.next = &over
+		c.beginLocked(func() { c.follow(s) })
+	}
+	return true
+}
+
+// isTorn reports whether a session was lost while it was moved.
+func (c *Client) isTorn(s *session) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := c.lost[s.id]
+	return gone.s == s && gone.moving
 }
 
 func movedNotice(id, from string, o *store.Owner, left *store.Other, res *acp.Message) []byte {
