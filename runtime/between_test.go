@@ -549,6 +549,22 @@ func TestClose_MeetsTheAgentsOpening(t *testing.T) {
 	})
 }
 
+// A prompt that is refused because its session is closed does not attach to it: its client is shown nothing of what others do when
+// they open the session again.
+func TestPrompt_RefusedDoesNotAttach(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{})
+	one, two := connect(t, r, ""), connect(t, r, "")
+	s := one.session()
+	of := fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s)
+	one.call("_sandboxagent/session/detach", of)
+	two.call("session/close", of)
+	one.callErr("session/prompt", prompt(s, "x"))
+	two.call("session/resume", of)
+	if i, err := r.Session(s); err != nil || i.Clients != 1 {
+		t.Errorf("%d clients have the session open, not only the one that has opened it, %v", i.Clients, err)
+	}
+}
+
 // Whoever follows a session's events learns of its deletion by their end.
 func TestDelete_EndsWhoFollows(t *testing.T) {
 	a := &fakeAgent{}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -205,5 +207,73 @@ func TestNew_PromptedWhileItIsMade(t *testing.T) {
 		if err := r.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What a log was before a part of it was let go of, or is damaged, nobody knows: a session whose note that it was being made has
+// stayed is kept then.
+func TestNew_NoteOfASessionWhoseLogIsNotWhole(t *testing.T) {
+	for name, change := range map[string]func(log []byte){
+		"damaged":          func(log []byte) { clear(log[len(log)/4:][:len(log)/2]) },
+		"damaged all over": func(log []byte) { clear(log) },
+		"let go of":        nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				open := func(bound Retention) (*Runtime, *fakeAgent) {
+					a := &fakeAgent{id: "fake"}
+					r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: bound})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r, a
+				}
+				shut := func(r *Runtime) {
+					if err := r.Shutdown(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r, a := open(Retention{})
+				tc := connect(t, r, "")
+				s := tc.session()
+				id := tc.request("session/prompt", prompt(s, "precious"))
+				m := a.conn().next(t, "session/prompt")
+				for i := range 100 {
+					a.conn().chunk(rawjson.MemberString(m.Params(), "sessionId"), incompressible(i))
+				}
+				a.conn().result(m, `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				tc.close()
+				shut(r)
+				if change == nil {
+					r, _ = open(Retention{SessionBytes: 64 << 10})
+					time.Sleep(2 * time.Minute)
+					synctest.Wait()
+					if i, err := r.Session(s); err != nil || i.OldestSeq < 10 {
+						t.Fatalf("events are there from %d on, %v", i.OldestSeq, err)
+					}
+					shut(r)
+				} else {
+					file := filepath.Join(dir, "sessions", s, "log.journal")
+					log, err := os.ReadFile(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					change(log)
+					if err := os.WriteFile(file, log, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.WriteFile(filepath.Join(dir, "sessions", s, "making"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r, _ = open(Retention{})
+				if i, err := r.Session(s); err != nil || i.EventCount == 0 {
+					t.Errorf("%+v, %v", i, err)
+				}
+				shut(r)
+			})
+		})
 	}
 }

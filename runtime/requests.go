@@ -159,7 +159,9 @@ func (c *Client) handle(ctx context.Context, q *viewer.Request, m *acp.Message) 
 				q.Fail(nil, err)
 				return
 			}
-			c.attach(s)
+			if s.Refusal() == nil { // a prompt that is refused leaves a client that has left the session where it is
+				c.attach(s)
+			}
 			s.Prompt(ctx, q, m, c.needs)
 		}
 	case acp.MethodSessionClose:

@@ -363,6 +363,9 @@ func (set *Set) Reread(id string) (*Session, error) {
 	rec, err := set.store.read(filepath.Base(path), set.o.Logger)
 	if err != nil {
 		set.Unreserve(id)
+		if errors.Is(err, errUntold) { // the start could not remove it
+			set.noteDeleted(id)
+		}
 		if errors.Is(err, errLost) {
 			return nil, nil
 		}

@@ -275,7 +275,11 @@ func (st store) untold(name string) bool {
 	if _, err := os.Lstat(filepath.Join(dir, makingFile)); err != nil {
 		return false
 	}
-	prompted, err := hasPrompt(filepath.Join(dir, logFile))
+	var rec record // of one that is lost the log says all
+	if b, err := readFile(filepath.Join(dir, recordFile)); err == nil {
+		_ = json.Unmarshal(b, &rec)
+	}
+	prompted, err := hasPrompt(filepath.Join(dir, logFile), rec.LastSeq)
 	if err != nil || !prompted {
 		return err == nil
 	}
@@ -283,9 +287,10 @@ func (st store) untold(name string) bool {
 	return false
 }
 
-// hasPrompt reports whether the log in a file has a client's prompt. A history that was copied has none.
-func hasPrompt(path string) (is bool, err error) {
-	l, err := journal.Open(path, journal.Options{Sync: journal.SyncNever})
+// hasPrompt reports whether the log in a file, which has come to the event reached, has a client's prompt, or may have had one: a
+// part of it cannot be read, or was let go of, which is an error. A history that was copied has none.
+func hasPrompt(path string, reached uint64) (is bool, err error) {
+	l, err := journal.Open(path, journal.Options{Sync: journal.SyncNever, Reached: reached})
 	if err != nil {
 		return false, err
 	}
@@ -296,6 +301,9 @@ func hasPrompt(path string) (is bool, err error) {
 			return false, err
 		}
 		for _, e := range batch {
+			if e.Kind == journal.Damage {
+				return true, nil
+			}
 			if m, err := acp.Parse(e.Frame); err == nil && e.Kind == journal.Client && m.Method() == acp.MethodSessionPrompt {
 				return true, nil
 			}
