@@ -2,7 +2,9 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -207,6 +209,36 @@ func TestNew_PromptedWhileItIsMade(t *testing.T) {
 		if err := r.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Whoever finds a session in a list while it is being made, and keeps something of his own with it, can rely on that: a start does
+// not remove it as one that nobody was told of.
+func TestNew_EditedWhileItIsMade(t *testing.T) {
+	for name, edit := range map[string]string{"nobody": "", "metadata": `"metadata":{"a":1}`, "a title": `"title":"Mine"`} {
+		t.Run(name, func(t *testing.T) {
+			a, dir := &fakeAgent{id: "fake", shared: make(chan sent, 64)}, t.TempDir()
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} }
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			id := tc.request("session/new", newParams(`{"mode":"b"}`))
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","modes":{"currentModeId":"a","availableModes":[{"id":"a","name":"A"},{"id":"b","name":"B"}]}}`)
+			mode := a.nextOf(t, "session/set_mode")
+			if edit != "" {
+				connect(t, r, "").call("_sandboxagent/session/set_metadata", `{"sessionId":"n",`+edit+`}`)
+			}
+			_, err := os.Lstat(filepath.Join(dir, "sessions", "n", "making"))
+			if gone := errors.Is(err, fs.ErrNotExist); gone != (edit != "") {
+				t.Errorf("the note is gone: %v, %v", gone, err)
+			}
+			a.answer(mode, `{}`)
+			if _, res := tc.until(id); rawjson.MemberString(res.Result(), "sessionId") != "n" {
+				t.Errorf("answered %s", res.Frame())
+			}
+			if _, err := os.Lstat(filepath.Join(dir, "sessions", "n", "making")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the client was told of it, and the note is there: %v", err)
+			}
+		})
 	}
 }
 

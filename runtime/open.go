@@ -178,9 +178,14 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 	s := c.r.sessions.Create(p, result, n)
 	result = bytes.Clone(result)
 	c.r.tasks.Go(func() {
-		if err := s.Keep(); err != nil {
-			_, _ = s.Delete(c.r.ctx)
+		fail := func(err error) {
+			if _, failed := s.Delete(c.r.ctx); failed != nil {
+				_ = s.Made() // it stays, and whoever finds it can use it
+			}
 			q.Fail(nil, err)
+		}
+		if err := s.Keep(); err != nil {
+			fail(err)
 			return
 		}
 		prepare(s)
@@ -190,8 +195,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 			err = s.Made()
 		}
 		if err != nil {
-			_, _ = s.Delete(c.r.ctx)
-			q.Fail(nil, err)
+			fail(err)
 			return
 		}
 		result = withUnsupported(result, missing)

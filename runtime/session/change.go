@@ -339,7 +339,8 @@ func (s *Session) Rename(title string, told func(err error)) {
 	s.rec.noteTitle(title)
 	is := s.rec.Title
 	s.editedLocked(edit{
-		undo: func(rec *record) { rec.Title, rec.Titled, rec.AgentTitle = was, titled, agents },
+		undo:   func(rec *record) { rec.Title, rec.Titled, rec.AgentTitle = was, titled, agents },
+		wanted: true,
 		told: func(err error) {
 			if err == nil && was != is {
 				update := rawjson.Object{}.String("sessionUpdate", "session_info_update")

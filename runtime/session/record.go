@@ -168,6 +168,8 @@ func (s *Session) Cleaner() func(text string) string {
 type edit struct {
 	undo func(rec *record)
 	told func(err error) // is called outside of all locks, in the order of the edits
+
+	wanted bool // it is a client's: a session that is just being made stays with it
 }
 
 // editedLocked notes a change of the record that somebody waits for. It is followed by save.
@@ -219,6 +221,9 @@ func (s *Session) save() error {
 	err := s.noteMaking()
 	if err == nil {
 		err = s.set.store.save(rec, s.set.o.Fsync != "never")
+	}
+	if err == nil && slices.ContainsFunc(edits, func(e edit) bool { return e.wanted }) {
+		err = s.endMaking()
 	}
 	if err == nil {
 		s.set.unsaved.set(s.id, nil)
@@ -298,7 +303,7 @@ func (s *Session) SetMetadata(raw json.RawMessage, told func(err error)) {
 	s.mu.Lock()
 	was := s.rec.Metadata
 	s.rec.Metadata = bytes.Clone(raw)
-	s.editedLocked(edit{undo: func(rec *record) { rec.Metadata = was }, told: told})
+	s.editedLocked(edit{undo: func(rec *record) { rec.Metadata = was }, told: told, wanted: true})
 	s.mu.Unlock()
 	s.saveSoon()
 }

@@ -223,19 +223,30 @@ func (s *Session) BeginsFor(c *viewer.Client) uint64 {
 	return last
 }
 
-// Made says that the client that made the session is about to be told of it: from now on a start of the gateway
-// keeps it. An error is why it must not be told.
+// Made says that somebody is about to be told of the session: from now on a start of the gateway keeps it. An error is why
+// nobody must be told.
 func (s *Session) Made() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	s.making.Store(false)
 	if s.away != "" {
 		return notFound(s.id)
 	}
-	if err := s.set.store.made(s.id, s.set.o.Fsync != "never"); err != nil {
+	if err := s.endMaking(); err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
 	}
 	return nil
+}
+
+// endMaking takes back what noteMaking has noted. saving is held.
+func (s *Session) endMaking() error {
+	if !s.making.Load() {
+		return nil
+	}
+	err := s.set.store.made(s.id, s.set.o.Fsync != "never")
+	if err == nil {
+		s.making.Store(false)
+	}
+	return err
 }
 
 // noteMaking notes beside what is written of a session that is being made that nobody was told of it.

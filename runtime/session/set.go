@@ -360,12 +360,9 @@ func (set *Set) Reread(id string) (*Session, error) {
 		return nil, nil
 	}
 	path := set.store.path(id)
-	rec, err := set.store.read(filepath.Base(path), set.o.Logger)
+	rec, err := set.store.read(filepath.Base(path), set.o.Logger, set.noteDeleted)
 	if err != nil {
 		set.Unreserve(id)
-		if errors.Is(err, errUntold) { // the start could not remove it
-			set.noteDeleted(id)
-		}
 		if errors.Is(err, errLost) {
 			return nil, nil
 		}

@@ -127,19 +127,16 @@ func (st store) syncFolders(dir string) error {
 
 // records reads the record in each of the store's folders; see [store.read]. A session that cannot be
 // read is reported and left alone. A folder in which nothing was written yet is removed: its session was
-// being made when the gateway was killed, and nobody was told of it. untold is called, by several goroutines, with the
-// ids of those of which more was written, which are removed as well.
+// being made when the gateway was killed, and nobody was told of it. So is one of which more was written; untold is
+// called with its id before, by several goroutines.
 func (st store) records(folders []os.DirEntry, log *slog.Logger, untold func(id string)) []record {
 	recs := make([]record, len(folders))
 	atOnce(len(folders), func(i int) {
-		rec, err := st.read(folders[i].Name(), log)
+		rec, err := st.read(folders[i].Name(), log, untold)
 		switch {
 		case err == nil:
 			recs[i] = rec
 		case errors.Is(err, errUntold):
-			if id, err := url.PathUnescape(folders[i].Name()); err == nil && filepath.Base(st.path(id)) == folders[i].Name() {
-				untold(id)
-			}
 		case !st.removeUnwritten(folders[i].Name()):
 			log.Warn("skip unreadable session", "directory", folders[i].Name(), "err", err)
 		}
@@ -183,10 +180,14 @@ var errLost = errors.New("the session's record is lost")
 // errUntold is matched when a session was removed of which nobody was told.
 var errUntold = fmt.Errorf("%w: nobody was told of the session when the gateway was killed", errLost)
 
-// read reads the record in a folder. A session that was being made when the gateway was killed is removed. One that is lost is made again from what the log says of the session.
+// read reads the record in a folder. A session that was being made when the gateway was killed is removed, and untold called with
+// its id before. A record that is lost is made again from what the log says of the session.
 // One that cannot be read now, or not by this version, is not: it may have more than that, and stays as it is.
-func (st store) read(name string, log *slog.Logger) (rec record, err error) {
-	if st.untold(name) {
+func (st store) read(name string, log *slog.Logger, untold func(id string)) (rec record, err error) {
+	if id, is := st.untold(name); is {
+		if id != "" {
+			untold(id)
+		}
 		if err := st.removeNoted(name, makingFile); err != nil {
 			return record{}, fmt.Errorf("nobody was told of the session when the gateway was killed, and what is left cannot be removed: %w", err)
 		}
@@ -268,23 +269,34 @@ func (st store) made(id string, durable bool) error {
 	return err
 }
 
-// untold reports whether the folder has a session that was being made when the gateway was killed. One that somebody
-// has found in a list before, and has prompted, is wanted.
-func (st store) untold(name string) bool {
+// untold reports whether the folder has a session that was being made when the gateway was killed, and its id as far as
+// that is known. One that somebody has found in a list before, and has prompted, is wanted, and so is one of which
+// nobody can say.
+func (st store) untold(name string) (id string, is bool) {
 	dir := filepath.Join(st.dir, name)
 	if _, err := os.Lstat(filepath.Join(dir, makingFile)); err != nil {
-		return false
+		return "", false
 	}
 	var rec record // of one that is lost the log says all
 	if b, err := readFile(filepath.Join(dir, recordFile)); err == nil {
 		_ = json.Unmarshal(b, &rec)
 	}
-	prompted, err := hasPrompt(filepath.Join(dir, logFile), rec.LastSeq)
-	if err != nil || !prompted {
-		return err == nil
+	if prompted, err := hasPrompt(filepath.Join(dir, logFile), rec.LastSeq); err != nil || prompted {
+		_ = os.Remove(filepath.Join(dir, makingFile)) // if that fails, the next start decides again
+		return "", false
 	}
-	_ = os.Remove(filepath.Join(dir, makingFile)) // if that fails, the next start sees the prompt, too
-	return false
+	for _, known := range []string{rec.ID, unescaped(name)} {
+		if filepath.Base(st.path(known)) == name {
+			return known, true
+		}
+	}
+	return "", true
+}
+
+// unescaped is the id that a folder's name says, unless it was cut.
+func unescaped(name string) string {
+	id, _ := url.PathUnescape(name)
+	return id
 }
 
 // hasPrompt reports whether the log in a file, which has come to the event reached, has a client's prompt, or may have had one: a

@@ -24,7 +24,7 @@ func TestStore_FullDisk(t *testing.T) {
 	if _, err := os.Lstat(tmp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was written is left: %v", err)
 	}
-	if rec, err := st.read("s", nil); err != nil || rec.Title != "before" {
+	if rec, err := st.read("s", nil, nil); err != nil || rec.Title != "before" {
 		t.Errorf("%+v, %v", rec, err)
 	}
 }
