@@ -65,6 +65,9 @@ type Traces interface {
 	PassOn(ctx context.Context, h http.Header)
 }
 
+// maxForgets is how many records of deleted sessions are removed at a time.
+const maxForgets = 16
+
 // Hub is the hub's http.Handler.
 type Hub struct {
 	o         Options
@@ -87,6 +90,7 @@ type Hub struct {
 	searching chan struct{} // searches
 	reading   chan struct{} // transcripts that are written
 	bundling  chan struct{} // bundles that are fetched
+	forgets   chan struct{} // records of deleted sessions that are removed
 
 	serving  sync.WaitGroup // requests; the HTTP server does not wait for those it gave away
 	joining  pace
@@ -104,7 +108,7 @@ func New(o Options) *Hub {
 	h := &Hub{
 		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),
 		copies: replica.NewShare(), searching: make(chan struct{}, maxSearching), reading: make(chan struct{}, maxReading),
-		bundling: make(chan struct{}, maxBundling),
+		bundling: make(chan struct{}, maxBundling), forgets: make(chan struct{}, maxForgets),
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -145,11 +149,19 @@ func (h *Hub) removed(s *store.Session) {
 		h.relay.Deleted(s.Session, s.Node)
 	}
 	// The hub that has removed it may have seen the note of a move that is over by now.
-	if o := h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Deleted != nil && o.Moving == nil && h.enter() {
+	o := h.o.Store.Owner(store.LineOf(s.Info))
+	if o == nil || o.Deleted == nil || o.Moving != nil || !h.enter() {
+		return
+	}
+	select {
+	case h.forgets <- struct{}{}:
 		go func() {
 			defer h.serving.Done()
 			h.forgetDeleted(h.stop, o)
+			<-h.forgets
 		}()
+	default: // the next deletion of a session that had moved takes the record with it
+		h.serving.Done()
 	}
 }
 

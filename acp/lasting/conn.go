@@ -164,7 +164,7 @@ type session struct {
 	asks   map[uint64]*ask
 	opened int  // number of the newest request that attaches to it
 	here   bool // the connection of now is attached to it
-	unsure bool // that is so if a prompt is taken that was written behind a request to detach from it
+	unsure bool // here counts only if a prompt is taken that was written behind a request to detach
 }
 
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was

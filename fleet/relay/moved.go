@@ -128,7 +128,7 @@ func (c *Client) follow(s *session) {
 // goOn goes on with a session at another node, right behind what the client was given
 // of it. Of events that the node before it has lost with itself the client is told. A session that was never open
 // is opened by what waits for it. One that a node is still asked to open is left until that has answered: false. Where it cannot be
-// opened before its move is over, it may be taken back: what the client asks goes on waiting for that.
+// opened while its move goes on, the hub may give it back to the node before: what the client asks waits for the end of the move.
 func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	from := s.at()
 	to, err := c.lineFor(o.Node, s.id)
@@ -226,8 +226,8 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	return true
 }
 
-// tornLocked notes of a session that was lost whether the move by which that came is not over: then it is opened again when
-// it is. Client.mu is held.
+// tornLocked notes that a session was lost in a move that still goes on, and is opened again when that is over. It returns
+// false for another one. Client.mu is held.
 func (c *Client) tornLocked(s *session, o *store.Owner) bool {
 	gone, is := c.lost[s.id]
 	if o.Moving == nil || !is || gone.s != s {
