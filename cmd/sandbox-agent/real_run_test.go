@@ -228,8 +228,8 @@ func (r *realRun) play(topic string, names ...string) {
 			}
 		})
 	}
-	for name := range verdicts {
-		r.t.Errorf("scenario %q is in no list", name)
+	for name, v := range verdicts {
+		r.t.Errorf("%q is in no list: %s", name, v.Detail)
 	}
 	if failed != nil {
 		r.t.Errorf("%s: %v\n%s", topic, failed, stderr.String())

@@ -91,6 +91,9 @@ export async function failure(promise) {
 
 /** Sessions that scenarios have left for others, by their settings. */
 const idle = new Map();
+const returned = new Set();
+
+const folders = (sessions) => sessions.filter((s) => s.cwd).map((s) => [s.id, s.cwd]);
 
 /** One scenario's world: a folder, connections, sessions. All but what is borrowed are closed with it. */
 export class World {
@@ -142,10 +145,14 @@ export class World {
     return s;
   }
 
-  /** The sessions that are open, and their folders. */
-  open() {
-    const all = [...this.links.flatMap((l) => [...l.sessions.values()]), ...this.borrowed.map(([, s]) => s)];
-    return all.filter((s) => s.cwd).map((s) => [s.id, s.cwd]);
+  /** The open sessions that end with the scenario, and their folders. */
+  ends() { return folders(this.links.flatMap((l) => [...l.sessions.values()])); }
+
+  /** Those that scenarios have given back since they were asked for the last time, likewise. */
+  static returned() {
+    const all = [...returned];
+    returned.clear();
+    return folders(all);
   }
 
   /**
@@ -172,6 +179,7 @@ export class World {
   async take(settings = {}, answer = undefined) {
     const s = await this.borrow(settings, answer);
     this.borrowed.pop();
+    returned.delete(s);
     this.links.push(s.link);
     return s;
   }
@@ -179,8 +187,13 @@ export class World {
   /** Ends the scenario. Sessions go back if it went well. */
   async close(well) {
     for (const [key, s] of this.borrowed) {
-      if (well) idle.set(key, [...idle.get(key) ?? [], s]);
-      else this.links.push(s.link);
+      if (well) {
+        idle.set(key, [...idle.get(key) ?? [], s]);
+        returned.add(s);
+      } else {
+        returned.delete(s);
+        this.links.push(s.link);
+      }
     }
     for (const link of this.links) {
       for (const id of link.sessions.keys()) {

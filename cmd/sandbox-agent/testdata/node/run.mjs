@@ -45,7 +45,7 @@ async function run([name, scenario]) {
   let detail = "";
   try {
     await Promise.race([scenario(world, agent), late]);
-    read += await Promise.race([readTwice(world.open(), World.follower), late]);
+    read += await Promise.race([readTwice(world.ends(), World.follower), late]);
   } catch (error) {
     const links = new Set([...world.links, ...world.borrowed.map(([, s]) => s.link)]);
     const shown = [...links].flatMap((l) => [...l.updates.values()].flat()).filter((u) => u.sessionUpdate !== "available_commands_update");
@@ -58,13 +58,24 @@ async function run([name, scenario]) {
 }
 
 for (const [name, reason] of Object.entries(without)) console.log(JSON.stringify({ name, without: reason }));
+/** What scenarios share is read when all have had it: the conversation of one is a part of that. */
+async function readShared() {
+  try {
+    read += await readTwice(World.returned(), World.follower);
+  } catch (error) {
+    console.log(JSON.stringify({ name: "second reading", ok: false, detail: `${error.stack ?? error}` }));
+  }
+}
+
 for (const one of chosen(first)) await run(one);
 const queue = chosen({ ...shared, ...own });
 await Promise.all(Array.from({ length: AT_ONCE }, async () => {
   for (let next = queue.shift(); next; next = queue.shift()) await run(next);
 }));
+await readShared();
 // What others would notice: each alone, behind all others.
 for (const one of chosen(last)) await run(one);
+await readShared();
 World.follower?.close();
 if (read === 0 && topic === "turns") console.log(JSON.stringify({ name: "second reading", ok: false, detail: "no session was read in both versions" }));
 process.exit(0);

@@ -106,7 +106,7 @@ export async function readTwice(sessions, follower) {
           before = await old.open(id, cwd, true);
           after = await young.open(id, cwd, true);
           live = await follower?.told(id);
-        } while (before !== after || before !== await old.open(id, cwd, true));
+        } while (before !== after || after !== await young.open(id, cwd, false));
       } catch (error) {
         if (error.code === -32002 || error.code === -32000) continue; // deleted, or without its credentials
         throw error;
