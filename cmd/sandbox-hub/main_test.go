@@ -226,13 +226,19 @@ func (f *fleet) command(args ...string) string {
 
 func (f *fleet) try(args ...string) (string, int) {
 	f.t.Helper()
-	cmd := exec.CommandContext(f.t.Context(), filepath.Join(buildDir, "sandbox-hub"), args...)
-	cmd.Env = append(os.Environ(), "SANDBOX_HUB_ENDPOINT="+f.url, "SANDBOX_HUB_TOKEN="+f.admin)
+	cmd := f.runs(args...)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		f.t.Fatal(err)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// runs is the hub's program with a command that is not begun yet.
+func (f *fleet) runs(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(f.t.Context(), filepath.Join(buildDir, "sandbox-hub"), args...)
+	cmd.Env = append(os.Environ(), "SANDBOX_HUB_ENDPOINT="+f.url, "SANDBOX_HUB_TOKEN="+f.admin)
+	return cmd
 }
 
 // startNode starts a gateway that joins the hub, by another address if one is given.

@@ -44,6 +44,7 @@ type editor struct {
 	said *bytes.Buffer
 	id   int
 	seqs []uint64 // of the pieces that the agent has said
+	end  func()   // ends it
 }
 
 func startEditor(t *testing.T, endpoint, token string) *editor {
@@ -70,12 +71,13 @@ func startEditorWith(t *testing.T, endpoint, token, hello string) *editor {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	end := sync.OnceFunc(func() {
+	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+	e.end = sync.OnceFunc(func() {
 		_ = in.Close()
 		_ = cmd.Wait() // what it said is what counts
+		late.Stop()
 	})
-	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() { end(); late.Stop() })
+	t.Cleanup(e.end)
 	e.request("initialize", hello)
 	e.must()
 	return e

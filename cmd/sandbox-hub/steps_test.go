@@ -1,7 +1,10 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -153,6 +156,7 @@ func (n *overseen) stopAt(is func(*http.Request) bool, behind bool) (reached, on
 			answer := httptest.NewRecorder()
 			serve.ServeHTTP(answer, r)
 			defer func() {
+				maps.Copy(w.Header(), answer.Header())
 				w.WriteHeader(answer.Code)
 				_, _ = w.Write(answer.Body.Bytes())
 			}()
@@ -189,6 +193,7 @@ var other = map[string]string{"one": "two", "two": "one"}
 func (f *fleet) killedAt(t *testing.T, nodes map[string]*overseen, victim string, at stop, behind bool) {
 	t.Helper()
 	e := startEditor(t, f.url, f.admin)
+	defer e.end()
 	id := e.session()
 	e.prompt(id, "echo first")
 	e.must()
@@ -204,9 +209,10 @@ func (f *fleet) killedAt(t *testing.T, nodes map[string]*overseen, victim string
 	}
 	reached, on := asked.stopAt(func(r *http.Request) bool { return at.is(r, id) }, behind)
 	moved := make(chan string, 1)
+	move := f.runs("session", "move", id, "--to", to)
 	go func() {
-		out, _ := f.try("session", "move", id, "--to", other[from])
-		moved <- out
+		out, err := move.CombinedOutput()
+		moved <- fmt.Sprintf("%s (%v)", bytes.TrimSpace(out), err)
 	}()
 	select {
 	case <-reached:
@@ -229,7 +235,7 @@ func (f *fleet) killedAt(t *testing.T, nodes map[string]*overseen, victim string
 	default:
 		nodes[to].killed(t, on)
 	}
-	t.Logf("the move: %s", strings.TrimSpace(<-moved))
+	t.Logf("the move: %s", <-moved)
 	f.await("the nodes are there", func() bool { return f.answers("/nodes/one/v2/health") && f.answers("/nodes/two/v2/health") })
 	e.prompt(id, "echo second")
 	if end := e.response(func() {}); end.Result.StopReason != "end_turn" {

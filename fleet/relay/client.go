@@ -56,9 +56,8 @@ var _ acp.Client = (*Client)(nil)
 
 // lost is a session that was open, and why it is no more.
 type lost struct {
-	s      *session
-	why    string
-	moving bool // it was being moved then, and may be taken back
+	s   *session
+	why string
 }
 
 // ask is an open request of an agent.
@@ -514,6 +513,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 		return err
 	case !acts(q.Method()):
 		before := c.placeOf(id)
+		c.abandon(q.Method(), id)
 		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, before, res) })
 	}
 	s, fresh, err := c.attach(l, m)
@@ -539,7 +539,9 @@ func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 		if err != nil {
 			return err
 		}
-		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, at, res) })
+		term := c.termOf(own.Session())
+		c.abandon(q.Method(), own.Session())
+		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, at, term, res) })
 	})
 }
 
@@ -716,13 +718,15 @@ func (c *Client) detach(s *session) {
 	c.Detach(s)
 }
 
-// forgetOpen has a session be none that the connection has open, while what came of it is still given to the client.
+// forgetOpen has a session be none that the connection has open, or opens again, while what came of it is still given to the client.
 func (c *Client) forgetOpen(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
 		s.at().forgetLocked(s)
+	} else if c.lost[s.id].s == s {
+		c.overLocked(s.id)
 	}
 }
 

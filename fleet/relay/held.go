@@ -20,7 +20,7 @@ type held struct {
 }
 
 // sender sends what waits for a session, or has asked a node to open the session for that. Of several the newest one does.
-type sender struct{ _ byte } // each has an address of its own
+type sender struct{ refuses bool } // what waits is refused, one after the other
 
 type heldKind uint8
 
@@ -42,7 +42,7 @@ const (
 )
 
 // awaitsLocked reports whether what is asked of the session must wait. Client.mu is held.
-func (s *session) awaitsLocked() bool { return s.moving != "" || s.next != nil }
+func (s *session) awaitsLocked() bool { return s.moving != "" || s.behind }
 
 // sendsLocked makes the caller the one who sends what waits. Client.mu is held.
 func (s *session) sendsLocked() *sender {
@@ -50,9 +50,13 @@ func (s *session) sendsLocked() *sender {
 	return s.sender
 }
 
-// refuse answers what waits for a session that cannot be opened.
+// refuse answers what waits for a session that cannot be opened. If somebody does that it goes on in its order.
 func (c *Client) refuse(s *session, refused *acp.Message) {
 	c.mu.Lock()
+	if s.sender != nil && s.sender.refuses {
+		c.mu.Unlock()
+		return
+	}
 	by := s.sendsLocked()
 	c.mu.Unlock()
 	c.release(s, by, refused)
@@ -76,6 +80,7 @@ func (c *Client) release(s *session, by *sender, refused *acp.Message) {
 			res := acp.NewError("0", viewer.ErrorOf(err))
 			answer = &res
 		}
+		by.refuses = answer != nil
 		h := s.held[0]
 		s.held = s.held[1:] // who comes meanwhile comes behind
 		passed := h.kind == heldCancel && h.place < s.sent
@@ -126,21 +131,21 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 		s.place++
 		at = s.place
 	}
-	if acts(m.Method()) {
-		s.wanted = max(s.wanted, at)
-	}
 	free := s.sender == nil && !s.awaitsLocked() && len(s.held) == 0
 	cancelled := m.Method() == acp.MethodSessionPrompt && s.cancelled > at // one that is sent once more is still cancelled
+	var refused *acp.Message
+	if err := c.lostLocked(s); err != nil && free {
+		res := acp.NewError("0", viewer.ErrorOf(err))
+		refused = &res
+	} else if acts(m.Method()) {
+		s.wanted = max(s.wanted, at)
+	}
 	if free && (!cancelled || s.passedLocked(at)) {
-		err := c.lostLocked(s)
-		if err == nil {
+		if refused == nil {
 			s.sent = max(s.sent, at)
 		}
 		c.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		return f(at, nil)
+		return f(at, refused)
 	}
 	if !again && (s.waiting >= maxHeld || s.bytes > 0 && s.bytes+bytes > maxHeldBytes) {
 		n, size := s.waiting, s.bytes
@@ -203,13 +208,22 @@ func (c *Client) placeOf(id string) place {
 	return place{s, s.place}
 }
 
+// reachedLocked returns the session of the connection with the id, also one that was lost as long as that waits to be opened again;
+// nil for none. Client.mu is held.
+func (c *Client) reachedLocked(id string) *session {
+	if s := c.openLocked(id); s != nil && (s == c.sessions[id] || s.awaitsLocked()) {
+		return s
+	}
+	return nil
+}
+
 // whenSettled calls f when the session that a message names is on its way to no other node, as whenOpen does if it is one of
 // the connection's. Left is a node that says that the session went, "" for none. An error of f that comes later is the answer
 // to the request.
 func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, left string, f func(at place) error) error {
 	id := m.Session()
 	c.mu.Lock()
-	open := c.sessions[id]
+	open := c.reachedLocked(id)
 	c.mu.Unlock()
 	if at.s != open { // the client has left the session, and perhaps opened it anew: it is asked behind that
 		at = place{s: open}
@@ -217,7 +231,15 @@ func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, left s
 	failed := func(err error) { q.Fail(nil, err) }
 	switch {
 	case open != nil:
-		return c.whenOpen(open, at.n, m, func(n uint64, _ *acp.Message) error { return f(place{open, n}) }, failed)
+		return c.whenOpen(open, at.n, m, func(n uint64, refused *acp.Message) error {
+			c.mu.Lock()
+			anew := refused != nil && c.sessions[id] != nil // by what was asked before it: it is done behind that
+			c.mu.Unlock()
+			if anew {
+				return c.whenSettled(q, m, place{}, left, f)
+			}
+			return f(place{open, n})
+		}, failed)
 	case left == "" && c.moveOf(id) == "":
 		return f(at)
 	}
@@ -294,6 +316,15 @@ func (c *Client) hear(s *session) {
 func (c *Client) moveOf(id string) string {
 	_, move := c.g.fleet.Moving(c.token, id)
 	return move
+}
+
+// termOf returns the term of the owner of a session.
+func (c *Client) termOf(id string) uint64 {
+	o, _ := c.g.fleet.Moving(c.token, id)
+	if o == nil { // it has never been moved
+		return 1
+	}
+	return o.Term
 }
 
 // moveLocked notes the move that a session waits for, "" for none. Client.mu is held.
@@ -379,7 +410,7 @@ func (l *line) wentTo(res *acp.Message) string {
 // movesFrom is leavesLocked for what has changed a session, which need not be one of the connection's.
 func (c *Client) movesFrom(at *line, id string, res *acp.Message) bool {
 	c.mu.Lock()
-	if s := c.sessions[id]; s != nil {
+	if s := c.reachedLocked(id); s != nil {
 		defer c.mu.Unlock()
 		return c.leavesLocked(s, at, res)
 	}
@@ -406,7 +437,7 @@ func (c *Client) endOpen(s *session, ok bool) {
 	defer c.mu.Unlock()
 	s.asking--
 	s.open = s.open || ok
-	if s.next != nil {
+	if s.behind {
 		c.beginLocked(func() { c.follow(s) })
 	}
 }

@@ -55,9 +55,10 @@ type line struct {
 	ended    bool
 	caps     json.RawMessage // what the node's agent can, nil until it has answered
 	calls    map[acp.ID]call
-	children map[string]string // sessions that live in the log of another, which is the value; at most maxChildren
-	asks     int               // open requests
-	bytes    int               // of what is in out
+	children map[string]string   // sessions that live in the log of another, which is the value; at most maxChildren
+	leaving  map[string]*leaving // sessions that the hub itself leaves, until the node has answered
+	asks     int                 // open requests
+	bytes    int                 // of what is in out
 }
 
 // call is a request that a node has not answered.
@@ -100,7 +101,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	case len(c.lines) >= maxLines:
 		return nil, problem.New(problem.TooManyRequests, "this connection uses %d nodes already: use another one", maxLines)
 	}
-	l := &line{c: c, node: node, out: make(chan acp.Message, maxOut), calls: map[acp.ID]call{}, children: map[string]string{}}
+	l := &line{c: c, node: node, out: make(chan acp.Message, maxOut), calls: map[acp.ID]call{}, children: map[string]string{}, leaving: map[string]*leaving{}}
 	l.ctx, l.cancel = context.WithCancelCause(c.ctx)
 	l.own = newSession(c, l, "")
 	hello := c.hello
@@ -353,7 +354,7 @@ func (l *line) sessionOf(m *acp.Message) *session {
 	if s == nil && m.Method() != "" && seqIn(m.Meta(), acp.MetaKey, "seq") == 0 {
 		s = l.c.lost[id].s // how its turn ended is still told, which the connection to the node does
 	}
-	if s == nil || s.at() != l {
+	if s == nil || s.at() != l || l.leaving[s.id] != nil && seqIn(m.Meta(), acp.MetaKey, "seq") > 0 {
 		return nil
 	}
 	if string(m.UpdateKind()) == "subagent_update" {
@@ -541,8 +542,8 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 			q.Result(nil, l.pending(res.Result()))
 			return
 		}
-	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
-		if res.Err() != nil {
+	default:
+		if res.Err() != nil || !leaves(q.Method()) {
 			break
 		}
 		if q.Method() == acp.MethodSessionDelete {
@@ -646,6 +647,34 @@ func (c *Client) loseLocked(s *session, why string) {
 	if had, ok := c.lost[s.id]; !ok || had.s != s {
 		c.lost[s.id] = lost{s: s, why: why}
 	}
+}
+
+// leaves reports whether a client that asks for a method leaves the session.
+func leaves(method string) bool {
+	switch method {
+	case acp.MethodSessionClose, acp.MethodSessionDelete, methodDetach, "_sandboxagent/session/terminate":
+		return true
+	}
+	return false
+}
+
+// abandon has a session that was lost not be opened again when its client is about to ask a node to leave it. What came of it is still
+// given to the client.
+func (c *Client) abandon(method, id string) {
+	if !leaves(method) {
+		return
+	}
+	c.mu.Lock()
+	s := c.overLocked(id)
+	c.mu.Unlock()
+	if s == nil {
+		return
+	}
+	last := s.log.Appended()
+	c.begin(func() {
+		c.AwaitEntry(c.ctx, s, last, replayBound)
+		c.Detach(s)
+	})
 }
 
 // lostLocked says why what is asked of a session cannot be sent: the connection has not got all of it. It is nil for one

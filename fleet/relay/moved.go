@@ -87,20 +87,31 @@ func (c *Client) owned(o *store.Owner) {
 	c.ownedLocked(s, o, move)
 }
 
-// ownedLocked takes who owns a session of the connection, and its move. Client.mu is held.
+// ownedLocked takes the newest record of who has a session of the connection, and its move. A session is either open at the node of its line or lost,
+// and the newest record says what becomes of it:
+//
+//	                                        open                              lost
+//	another node has it                     it is opened there                it is opened there
+//	its node has it, and a move goes on     what is asked waits               what is asked waits
+//	its node has it, and none goes on       what is asked goes there          it is opened there again
+//	where it is it cannot be opened         it is lost; what is asked is refused, unless a move goes on, or a newer
+//	                                        record is there, by which it is opened once more
+//
+// Client.mu is held.
 func (c *Client) ownedLocked(s *session, o *store.Owner, move string) {
 	node := s.at().node
 	went := o.Other(node) != nil && o.Other(node).Term > 0
 	if !went && node != o.Node {
 		return
 	}
-	was := s.moving
+	awaited := s.awaitsLocked()
 	c.moveLocked(s, move)
-	torn := c.lost[s.id]
-	if s.next = nil; went || torn.s == s && torn.moving && move == "" { // of several moves the last one counts
-		s.next = o
+	s.owner = o
+	s.behind = went || move == "" && c.lost[s.id].s == s // of several moves the last one counts
+	switch {
+	case s.behind:
 		c.beginLocked(func() { c.follow(s) })
-	} else if was != "" && move == "" {
+	case awaited && !s.awaitsLocked():
 		c.beginLocked(func() { c.releaseUnlessOpening(s) })
 	}
 }
@@ -111,40 +122,47 @@ func (c *Client) follow(s *session) {
 	defer s.following.Unlock()
 	for {
 		c.mu.Lock()
-		o := s.next
+		o, behind := s.owner, s.behind
 		c.mu.Unlock()
-		if o == nil || !c.goOn(s, o) {
+		if !behind || !c.goOn(s, o) {
 			return
 		}
-		c.mu.Lock()
-		if s.next == o {
-			s.next = nil
-		}
-		c.mu.Unlock()
 		c.releaseUnlessOpening(s)
 	}
 }
 
-// goOn goes on with a session at another node, right behind what the client was given
+// goOn goes on with a session where a record says that it is, right behind what the client was given
 // of it. Of events that the node before it has lost with itself the client is told. A session that was never open
-// is opened by what waits for it. One that a node is still asked to open is left until that has answered: false. Where it cannot be
-// opened while its move goes on, the hub may give it back to the node before: what the client asks waits for the end of the move.
+// is opened by what waits for it. One that a node is still asked to open is left until that has answered: false.
 func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	from := s.at()
 	to, err := c.lineFor(o.Node, s.id)
-	if from == to && !c.isTorn(s) {
-		return true
-	}
-	left := o.Other(from.node) // nil where it came back before it was followed
-	if err != nil {
-		c.mu.Lock()
-		c.loseLocked(s, "it went to another node: "+err.Error())
-		waits := c.tornLocked(s, o)
-		if !waits {
-			s.moving, s.next = "", nil
-		}
+	left := o.Other(from.node) // nil where it stayed, or is again
+	c.mu.Lock()
+	isLost := c.lost[s.id].s == s
+	switch {
+	case s.owner != o || !s.behind: // a newer record was told meanwhile
 		c.mu.Unlock()
-		from.forsake(s, left != nil && left.Lost)
+		return true
+	case s.asking > 0:
+		c.mu.Unlock()
+		return false
+	}
+	s.behind = false
+	switch {
+	case c.openLocked(s.id) != s, // the client has left it, or opened it anew
+		from.node == o.Node && !isLost:
+		c.mu.Unlock()
+		return true
+	case err == nil && isLost && !s.open:
+		err = problem.New(problem.NodeOffline, "the connection to %s ended before session %q was open: try again", from.node, s.id)
+	}
+	if err != nil {
+		waits, open := c.strandLocked(s, o, "it went to another node: "+err.Error()), s.open
+		c.mu.Unlock()
+		if open {
+			from.passes(s, left)
+		}
 		if waits {
 			return true
 		}
@@ -153,103 +171,71 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.refuse(s, &refused)
 		return true
 	}
-	c.mu.Lock()
-	had := c.sessions[s.id]
-	switch {
-	case had != nil && had != s, s.over != nil:
-		c.mu.Unlock()
-		return true // the client has opened it anew
-	case s.asking > 0:
-		c.mu.Unlock()
-		return false
-	case !s.open && had == nil:
-		c.mu.Unlock()
-		refused := acp.NewError("0", viewer.ErrorOf(problem.New(problem.NodeOffline, "the connection to %s ended before session %q was open: try again", from.node, s.id)))
-		c.refuse(s, &refused)
-		return true
-	}
 	s.line.Store(to)
 	s.sent = 0
-	by := s.sendsLocked()
-	if !s.open {
-		c.mu.Unlock()
-		answered := newLatch(func() { c.release(s, by, nil) })
-		c.awaitAnswers(s, to, answered)
-		c.opens(answered)
-		return true
+	by, open := s.sendsLocked(), s.open
+	if open {
+		delete(c.lost, s.id)
+		c.sessions[s.id] = s
 	}
-	if s.next == o {
-		s.next = nil
-	}
-	delete(c.lost, s.id)
-	c.sessions[s.id] = s
 	c.mu.Unlock()
 	var refused *acp.Message
 	answered := newLatch(func() { c.release(s, by, refused) })
 	c.awaitAnswers(s, to, answered)
-	after := uint64(0)
-	if left == nil {
-		s.noting.Lock()
-		after = s.seen
-		s.noting.Unlock()
-	} else {
-		prompted := from.owesPrompt(s)
-		from.forsake(s, left.Lost)
-		after = s.passed(left.LastSeq, prompted)
+	if !open {
+		c.opens(answered)
+		return true
 	}
+	if from == to {
+		from.letGo(s)
+	}
+	after := from.passes(s, left)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
 	opened := func(res *acp.Message) {
-		further := o.Moving == nil && c.hasLeft(s, to, res)
+		waits := false
 		c.mu.Lock()
-		if s.at() != to { // it is opened at the next one already
+		if s.sender != by { // it is opened elsewhere, or once more, already
 			c.mu.Unlock()
 			return
 		}
 		if res.Err() != nil {
-			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
-			c.tornLocked(s, o)
+			_ = isConflict(res) && c.leavesLocked(s, to, res) // then what is asked waits until the hub hears of that
+			waits = c.strandLocked(s, o, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
 		}
 		c.mu.Unlock()
 		switch {
 		case res.Err() == nil && left != nil && !left.Lost:
 			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
-		case res.Err() != nil && !further && o.Moving == nil:
+		case res.Err() != nil && !waits:
 			refused = res
 		}
 		c.opens(answered)
 	}
-	if err := to.call(nil, &m, opened); err != nil {
-		res := acp.NewError("0", viewer.ErrorOf(err))
-		opened(&res)
-	}
+	to.whenLeft(s, func() {
+		c.mu.Lock()
+		stale := s.sender != by
+		c.mu.Unlock()
+		if stale {
+			return
+		}
+		if err := to.call(nil, &m, opened); err != nil {
+			res := acp.NewError("0", viewer.ErrorOf(err))
+			opened(&res)
+		}
+	})
 	return true
 }
 
-// tornLocked notes that a session was lost in a move that still goes on, and is opened again when that is over. It returns
-// false for another one. Client.mu is held.
-func (c *Client) tornLocked(s *session, o *store.Owner) bool {
-	gone, is := c.lost[s.id]
-	if o.Moving == nil || !is || gone.s != s {
-		return false
-	}
-	gone.moving = true
-	c.lost[s.id] = gone
-	if s.moving == "" && s.next == nil { // it is over by now
-		over := *o
-		over.Moving = nil
-		s.next = &over
+// strandLocked notes that a session could not be opened where a record says that it is, and reports whether what is asked of it
+// waits nevertheless: for the end of a move, or as a newer record was told meanwhile. Client.mu is held.
+func (c *Client) strandLocked(s *session, o *store.Owner, why string) (waits bool) {
+	c.loseLocked(s, why)
+	if s.owner != o && s.owner.Moving == nil && !s.behind {
+		s.behind = true
 		c.beginLocked(func() { c.follow(s) })
 	}
-	return true
-}
-
-// isTorn reports whether a session was lost while it was moved.
-func (c *Client) isTorn(s *session) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	gone := c.lost[s.id]
-	return gone.s == s && gone.moving
+	return s.awaitsLocked()
 }
 
 func movedNotice(id, from string, o *store.Owner, left *store.Other, res *acp.Message) []byte {
@@ -271,11 +257,24 @@ func WithLeftOut(notice rawjson.Object, leftOut []string) rawjson.Object {
 	return notice.Raw("leftOut", list)
 }
 
-// passed returns the event behind which a session goes on at another node, to which the events up
+// passes has the node let go of a session that went from it, and returns the event behind which that goes on. Left is what went on from there,
+// nil where it did not go.
+func (l *line) passes(s *session, left *store.Other) (after uint64) {
+	if left != nil {
+		prompted := l.owesPrompt(s)
+		l.forsake(s, left.Lost)
+		s.passed(left.LastSeq, prompted)
+	}
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	return s.seen
+}
+
+// passed notes that a session goes on at another node, to which the events up
 // to last went. A client may have been given more of them, which were lost. Of the end of its own turn it may have been given the
 // state alone, with the newest event: then all of that comes again. Prompted says that a prompt of its own was not answered, which may be
 // that of the turn.
-func (s *session) passed(last uint64, prompted bool) uint64 {
+func (s *session) passed(last uint64, prompted bool) {
 	s.c.mu.Lock()
 	prompted = prompted && s.c.turns
 	s.c.mu.Unlock()
@@ -285,9 +284,8 @@ func (s *session) passed(last uint64, prompted bool) uint64 {
 	again := s.seen <= last && s.idle > 0 && s.idle == s.seen && own
 	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
 	if again {
-		return s.seen - 1
+		s.seen--
 	}
-	return s.seen
 }
 
 // lineFor returns the connection to a node to which a session was moved. The gateway there need not have an agent for
@@ -296,17 +294,28 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 	if _, err := c.g.fleet.Node(c.token, node); err != nil {
 		return nil, err // the token is not for it
 	}
+	if c.g.fleet.Away(node) == nil {
+		c.mu.Lock()
+		l := c.lines[node] // also one that is about to be there again: it is given what waits then
+		c.mu.Unlock()
+		if l != nil {
+			return l, nil
+		}
+	}
 	found, _ := c.g.fleet.Find(c.token, session, "") // where it is not known, the gateway's own is asked for
 	return c.lineTo(node, found.Agent)
 }
 
 // changed takes the answer to what changes a session. If a move has begun before it came to the node, that has changed
 // what it is about to let go of, or what is left there: it is done once more, where the session is when the
-// move is over, unless that is still the same node.
-func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, res *acp.Message) {
+// move is over, unless that is still the same node. One to which it was taken back has opened it anew. Term is that of its owner before
+// the node was asked.
+func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before place, term uint64, res *acp.Message) {
 	id := m.Session()
 	left, from := at.wentTo(res), ""
-	again := func() bool { return res.Err() != nil || q.Method() != acp.MethodSessionFork && c.nodeOf(id) != at.node }
+	again := func() bool {
+		return res.Err() != nil || q.Method() != acp.MethodSessionFork && (c.nodeOf(id) != at.node || c.termOf(id) > term)
+	}
 	canAsk := func(node string) bool {
 		_, err := c.g.fleet.Node(c.token, node)
 		return err == nil // else the token is not for it
@@ -315,7 +324,7 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	leftAlone := func(at *line, left, why string) error {
 		return problem.New(problem.Conflict, "session %q went from %s to %s, and only what was left of it there was asked for; %s: try again", id, at.node, left, why).With("node", left)
 	}
-	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) {
+	if q.Method() == acp.MethodSessionFork && res.Err() == nil || final() || !c.movesFrom(at, id, res) && c.termOf(id) <= term {
 		at.answered(q, id, before, res)
 		return
 	}
@@ -324,7 +333,7 @@ func (c *Client) changed(q *viewer.Request, at *line, m *acp.Message, before pla
 	}
 	if err := c.whenSettled(q, m, before, from, func(now place) error {
 		switch node := c.nodeOf(id); {
-		case res.Err() == nil && left != "" && (node == "" || node == at.node):
+		case res.Err() == nil && left != "" && (node == "" || !again()):
 			return leftAlone(at, left, "this hub does not reach it there yet")
 		case !again(): // what was asked meanwhile is behind it
 			at.answered(q, id, before, res)
@@ -462,7 +471,52 @@ func (l *line) forsake(s *session, lost bool) {
 	case away && len(calls) > 0:
 		l.end(errors.New("it was away, and a session of it went to another node"))
 	default:
-		m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
-		_ = l.call(nil, &m, func(*acp.Message) {}) // of a line that takes nothing more nothing comes either
+		l.letGo(s)
+	}
+}
+
+// leaving is a session that the hub leaves at a node. What the node says of it is old until it has answered.
+type leaving struct {
+	left int    // requests
+	then func() // nil for nothing
+}
+
+// letGo has the node say nothing more of a session. Where that is opened at this node again, what the node has said meanwhile comes again.
+func (l *line) letGo(s *session) {
+	l.c.mu.Lock()
+	if l.leaving[s.id] == nil {
+		l.leaving[s.id] = new(leaving)
+	}
+	l.leaving[s.id].left++
+	l.c.mu.Unlock()
+	answered := func(*acp.Message) {
+		l.c.mu.Lock()
+		of := l.leaving[s.id]
+		of.left--
+		over := of.left == 0
+		if over {
+			delete(l.leaving, s.id)
+		}
+		l.c.mu.Unlock()
+		if over && of.then != nil {
+			of.then()
+		}
+	}
+	m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
+	if l.call(nil, &m, answered) != nil { // of a line that takes nothing more nothing comes either
+		answered(nil)
+	}
+}
+
+// whenLeft calls then when the hub is not about to leave a session at the node any more. Of several the last one is called.
+func (l *line) whenLeft(s *session, then func()) {
+	l.c.mu.Lock()
+	of := l.leaving[s.id]
+	if of != nil {
+		of.then = then
+	}
+	l.c.mu.Unlock()
+	if of == nil {
+		then()
 	}
 }

@@ -19,7 +19,8 @@ import (
 type player struct {
 	*editor
 	r     *realm
-	last  int                // number of its newest request
+	of    int                // which of the clients it is
+	last  int                // number of its newest request, of which each client has its own
 	open  map[string]request // requests that were not answered, by their ids
 	got   map[string]int     // answers, by the ids of requests
 	ok    map[string]bool    // of those that succeeded
@@ -28,6 +29,9 @@ type player struct {
 	turns map[string]string  // sessions of prompts that have begun in version 2, and whose ends were not told, by the ids of the prompts
 	ended map[string]bool    // prompts in version 2
 }
+
+// many is more than the requests of a client.
+const many = 1_000_000
 
 // request is what a player has asked.
 type request struct{ method, session string }
@@ -42,6 +46,8 @@ type view struct {
 	holes   bool // it may not be shown all that is new
 	works   bool // it was told so last, in version 2
 	left    int  // the newest request to leave it
+	acted   int  // the newest to open it, or by which it is open
+	late    bool // one of these was done behind the newest request to leave it
 }
 
 // begins connects the player, anew if it is connected: what it has asked before may be done, and nobody is told.
@@ -54,7 +60,7 @@ func (p *player) begins() {
 	if p.r.two {
 		hello = helloTwo
 	}
-	c, _, err := p.r.g.Connect(p.r.t.Context(), acp.NewRequest("0", "initialize", []byte(hello)), acp.ConnectOptions{Shape: acp.OneStream})
+	c, _, err := p.r.g.Connect(p.r.t.Context(), acp.NewRequest("0", "initialize", rawjson.SetMember([]byte(hello), []byte(fmt.Sprint(p.of)), "_meta", "player")), acp.ConnectOptions{Shape: acp.OneStream})
 	if err != nil {
 		p.r.t.Fatal(err)
 	}
@@ -72,8 +78,10 @@ func (p *player) begins() {
 func (p *player) asks(s *tale, method, more string) string {
 	p.last++
 	id := fmt.Sprint(p.last)
-	if leaves(method) {
-		p.views[s.id].left = p.last
+	if v := p.views[s.id]; leaves(method) {
+		v.left, v.late = p.last, false
+	} else if acts(method) {
+		v.acted = p.last
 	}
 	p.open[id] = request{method, s.id}
 	p.send(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"sessionId":%q,"number":%s%s,"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, id, method, s.id, id, more, id)
@@ -145,6 +153,7 @@ func (p *player) answered(id string, m *acp.Message) {
 		return
 	}
 	v := p.views[r.session]
+	v.late = v.late || p.r.late && acts(r.method) && numberOf([]byte(id)) < v.left && p.got[fmt.Sprint(v.left)] > 0
 	switch {
 	case leaves(r.method):
 		maps.DeleteFunc(p.asked, func(_ acp.ID, q asked) bool { return q.session == r.session })
@@ -164,11 +173,6 @@ func (p *player) answered(id string, m *acp.Message) {
 		p.t.Errorf("%s is told to be deleted, and is at %v", r.session, p.r.tales[r.session].where())
 	}
 	delete(p.open, id)
-}
-
-// leaves reports whether a client that asks for a method leaves the session: what it is asked there is asked anew when it opens it.
-func leaves(method string) bool {
-	return method == acp.MethodSessionClose || method == acp.MethodSessionDelete || method == methodDetach
 }
 
 // replays reports whether a client that asks for a method may be shown again what it has.
@@ -192,7 +196,7 @@ func (p *player) step() string {
 	case choose(12) && len(p.open) < 8:
 		return "prompts " + p.asks(s, acp.MethodSessionPrompt, `,"prompt":[]`)
 	case choose(6):
-		s.cancelled = p.last
+		s.cancelled[p.of] = p.last
 		p.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":%q}}`, s.id)
 		return "cancels " + s.id
 	case choose(4) && len(p.open) < 8:
@@ -217,7 +221,7 @@ func (p *player) step() string {
 	case choose(1):
 		p.begins()
 		return "connects anew"
-	case choose(6) && alive:
+	case choose(6) && alive && !s.stuck:
 		s.works()
 		return "the agent works in " + s.id
 	case choose(15):
@@ -226,7 +230,7 @@ func (p *player) step() string {
 		}
 		s.ends()
 		return "a turn ends in " + s.id
-	case choose(3) && alive:
+	case choose(3) && alive && !s.stuck:
 		s.asksFor()
 		return "the agent asks in " + s.id
 	case choose(4):
@@ -272,8 +276,7 @@ func (p *player) step() string {
 }
 
 // rests has all come to its end that has begun.
-func (p *player) rests() {
-	r := p.r
+func (r *realm) rests(players []*player) {
 	for _, name := range r.names() {
 		if !r.nodes[name].online {
 			r.leaves(r.nodes[name])
@@ -299,7 +302,10 @@ func (p *player) rests() {
 					some = true
 				}
 			}
-			if p.reads(); some {
+			for _, p := range players {
+				p.reads()
+			}
+			if some {
 				quiet = 0
 			} else {
 				break
@@ -310,31 +316,41 @@ func (p *player) rests() {
 	}
 }
 
-// A client, which may connect anew, its nodes, the network, and moves of its sessions do what they like, in any order. Each request is answered, and none is
+// A client or two, which may connect anew, their nodes, the network, and moves of their sessions do what they like, in any order. Each request is answered, and none is
 // carried out twice, nor a prompt behind a later one; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
-// what is told to be deleted is, each turn that begins is told to end, and in the end the sessions can be opened and used.
+// what is told to be deleted is, what the client leaves is not open for it, each turn that begins is told to end, and in the end the sessions can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
 	seeds := 200
 	if testing.Short() {
 		seeds = 40
 	}
-	for version, sessions := range map[int][]string{1: {"s"}, 2: {"s"}, 3: {"s", "t"}, 4: {"s", "t"}} {
-		for seed := range agentcache.Sequences(seeds / len(sessions)) {
-			two := version%2 == 0
-			t.Run(fmt.Sprintf("version 2: %v, %v, %d", two, sessions, seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed), two, sessions) })
-			})
+	both := []bool{false, true}
+	for _, of := range []struct {
+		clients  int
+		sessions []string
+		versions []bool // whether it is version 2. There who watches the turn of another client may be told that it works, and no more
+	}{{1, []string{"s"}, both}, {1, []string{"s", "t"}, both}, {2, []string{"s"}, both[:1]}} {
+		for _, two := range of.versions {
+			for seed := range agentcache.Sequences(seeds / len(of.sessions) / of.clients) {
+				t.Run(fmt.Sprintf("version 2: %v, %v, clients: %d, %d", two, of.sessions, of.clients, seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed), two, of.sessions, of.clients) })
+				})
+			}
 		}
 	}
 }
 
-func randomSequence(t *testing.T, seed uint64, two bool, sessions []string) {
+func randomSequence(t *testing.T, seed uint64, two bool, sessions []string, clients int) {
 	r := newRealm(t, rand.New(rand.NewPCG(seed, 1)), two, sessions, "a", "b", "c")
 	defer r.g.Close()
-	p := &player{r: r, got: map[string]int{}, ok: map[string]bool{}, ended: map[string]bool{}}
-	p.begins()
-	for range 150 {
-		if told := p.step(); told != "" {
+	var players []*player
+	for of := range clients {
+		p := &player{r: r, of: of, last: of * many, got: map[string]int{}, ok: map[string]bool{}, ended: map[string]bool{}}
+		p.begins()
+		players = append(players, p)
+	}
+	for i := range 150 * clients {
+		if told := players[i%clients].step(); told != "" {
 			r.notes("- %s", told)
 		}
 		if t.Failed() {
@@ -342,8 +358,11 @@ func randomSequence(t *testing.T, seed uint64, two bool, sessions []string) {
 		}
 	}
 	if !t.Failed() {
-		p.rests()
-		p.checks()
+		r.rests(players)
+		for _, p := range players {
+			p.checks()
+		}
+		r.used(players)
 	}
 	if t.Failed() {
 		t.Logf("what happened:\n%s", strings.Join(r.story, "\n"))
@@ -370,17 +389,31 @@ func (p *player) checks() {
 			p.t.Errorf("prompt %s has begun, and no end was told", id)
 		}
 	}
-	var last []string
+	for id, v := range p.views {
+		for _, c := range p.r.live() {
+			if c.of == p.of && v.left > v.acted && !v.late && p.ok[fmt.Sprint(v.left)] && c.open[id] {
+				p.t.Errorf("%s is open at %s, and its client has left it by request %d", id, p.r.nodeOf(c).name, v.left)
+			}
+		}
+	}
 	for _, s := range p.r.all() {
 		if v := p.views[s.id]; v.works && s.deleted == "" {
 			p.t.Errorf("%s is told to work", s.id)
 		}
-		last = append(last, p.loads(s), p.asks(s, acp.MethodSessionPrompt, `,"prompt":[]`))
 	}
-	p.rests()
-	for i, id := range last {
-		if deleted := p.r.all()[i/2].deleted != ""; p.ok[id] == deleted || p.got[id] != 1 {
-			p.t.Errorf("%s was answered %d times, ok: %v; the session was deleted: %v", id, p.got[id], p.ok[id], deleted)
+}
+
+// used has all sessions be opened and used once more.
+func (r *realm) used(players []*player) {
+	for _, s := range r.all() {
+		for _, p := range players {
+			last := []string{p.loads(s), p.asks(s, acp.MethodSessionPrompt, `,"prompt":[]`)}
+			r.rests(players)
+			for _, id := range last {
+				if deleted := s.deleted != ""; p.ok[id] == deleted || p.got[id] != 1 {
+					r.t.Errorf("%s was answered %d times, ok: %v; the session was deleted: %v", id, p.got[id], p.ok[id], deleted)
+				}
+			}
 		}
 	}
 	synctest.Wait()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,7 @@ type realm struct {
 	change chan struct{}    // closed and replaced when something is told
 
 	// What follows is of the test alone.
+	late  bool        // a node has not answered for long: what it refuses is done behind what was asked later
 	count int         // of moves
 	ran   map[int]int // how often each of the client's prompts was carried out, by its number
 	story []string    // what has happened
@@ -54,6 +56,7 @@ type path struct {
 	out  []acp.Message
 	open map[string]bool     // sessions
 	asks map[acp.ID]question // what was asked on it, by the id there
+	of   int                 // whose it is
 	last int64
 }
 
@@ -122,7 +125,7 @@ func (r *realm) Dial(ctx context.Context, _ store.Token, name string, wait bool)
 		select {
 		case <-back:
 		case <-ctx.Done():
-			return nil, r.Away(name)
+			return nil, cmp.Or(r.Away(name), ctx.Err()) // it can be back in this moment
 		}
 	}
 }
@@ -289,6 +292,7 @@ func (r *realm) all() (out []*tale) {
 
 // loosens has prompts change places from now on: a node has not answered for long.
 func (r *realm) loosens() {
+	r.late = true
 	for _, s := range r.tales {
 		s.loose = true
 	}
@@ -296,6 +300,10 @@ func (r *realm) loosens() {
 
 // does has a node do what it is told.
 func (r *realm) does(p *post, c *path, m acp.Message) {
+	if m.Method() == acp.MethodInitialize {
+		raw, _ := rawjson.Member(m.Meta(), "player")
+		c.of = numberOf(raw)
+	}
 	switch s := r.tales[m.Session()]; {
 	case m.IsResponse():
 		r.answered(c, m)

@@ -45,7 +45,8 @@ type session struct {
 	opens     int          // requests of the client to open it that are not answered
 	left      bool         // the client has left it, and wants it again behind that
 	moving    string       // the move that it waits for, "" for none
-	next      *store.Owner // who has it now, while this connection is still to follow it there
+	owner     *store.Owner // the newest that the hub has told of who has it, nil for nothing
+	behind    bool         // it is still to be opened where that says that it is
 	held      []held       // what waits for all that, by its place
 	waiting   int          // requests among them, also those that are being sent; bounded by maxHeld
 	bytes     int          // of these; bounded by maxHeldBytes

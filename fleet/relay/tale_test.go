@@ -34,9 +34,10 @@ type tale struct {
 	ended     map[string]bool  // turns, by the names of their prompts
 	asks      map[int]bool     // what the agent asks and nobody has answered, by its event
 	closed    bool             // prompts are refused
+	stuck     bool             // the node to which it went does not open it: it is taken back
 	loose     bool             // prompts may change places: it is back at a node that had it, or a node has not answered for long
-	newest    int              // the prompt that was carried out last
-	cancelled int              // the client's newest prompt before its newest cancel
+	newest    map[int]int      // the prompt that was carried out last, by its client
+	cancelled map[int]int      // a client's newest prompt before its newest cancel
 }
 
 // stay is what a node has of a session.
@@ -57,7 +58,7 @@ type turn struct {
 }
 
 func newTale(r *realm, id, node string) *tale {
-	s := &tale{r: r, id: id, born: node, stays: map[string]*stay{}, ended: map[string]bool{}, asks: map[int]bool{}}
+	s := &tale{r: r, id: id, born: node, stays: map[string]*stay{}, ended: map[string]bool{}, asks: map[int]bool{}, newest: map[int]int{}, cancelled: map[int]int{}}
 	s.owner = &store.Owner{Line: store.Line{Session: id}, Node: node, Term: 1}
 	for name := range r.nodes {
 		s.stays[name] = &stay{has: name == node}
@@ -82,6 +83,9 @@ func (s *tale) does(p *post, c *path, m acp.Message) {
 	switch {
 	case !m.IsRequest() && m.Method() != acp.MethodSessionCancel:
 		return
+	case at.has && s.stuck && m.IsRequest() && (replays(m.Method()) || m.Method() == acp.MethodSessionPrompt):
+		c.says(acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it does not start")))
+		return
 	case at.has:
 		s.doesHere(c, m, result)
 		return
@@ -94,6 +98,8 @@ func (s *tale) does(p *post, c *path, m acp.Message) {
 	switch m.Method() { // what is left of it can be read, and changed
 	case "_sandboxagent/session/get":
 		result(`{"state":"closed"}`)
+	case methodDetach:
+		result(`{}`)
 	case "_sandboxagent/session/pending":
 		result(`{"pending":[]}`)
 	case "_sandboxagent/session/events":
@@ -124,8 +130,8 @@ func (s *tale) doesHere(c *path, m acp.Message, result func(string, ...any)) {
 		s.prompted(c, m)
 	case acp.MethodSessionCancel:
 		for _, t := range s.turns {
-			if t.number > s.cancelled {
-				r.t.Errorf("a cancel ends prompt %d, and the newest was sent behind %d", t.number, s.cancelled)
+			if of := t.number / many; of == c.of && t.number > s.cancelled[of] {
+				r.t.Errorf("a cancel ends prompt %d, and the newest was sent behind %d", t.number, s.cancelled[of])
 			}
 			t.cancelled = true
 		}
@@ -230,10 +236,11 @@ func (s *tale) begins() {
 		if t.begun || s.r.two && i > 0 {
 			continue
 		}
-		if t.begun = true; t.number < s.newest && !s.loose {
-			s.r.t.Errorf("prompt %d is carried out behind prompt %d", t.number, s.newest)
+		of := t.number / many
+		if t.begun = true; t.number < s.newest[of] && !s.loose {
+			s.r.t.Errorf("prompt %d is carried out behind prompt %d", t.number, s.newest[of])
 		}
-		s.newest = t.number
+		s.newest[of] = t.number
 		s.r.ran[t.number]++
 		whole := fmt.Sprintf(`{"method":"session/prompt","params":{"sessionId":%q,"number":%d,"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, s.id, t.number, t.name)
 		if !s.r.two {
@@ -386,8 +393,8 @@ func (s *tale) departs(from *post, to string) {
 	}
 }
 
-// moves goes on with the move of the session, or begins one to a node. One fails when its node works. A session whose node is away
-// moves in one step.
+// moves goes on with the move of the session, or begins one to a node. One fails when its node works, and is taken back where the next node does
+// not open the session. A session whose node is away moves in one step.
 func (s *tale) moves(to *post) {
 	r := s.r
 	from, over := r.nodes[s.owner.Node], func(o *store.Owner) { o.Moving = nil }
@@ -404,7 +411,15 @@ func (s *tale) moves(to *post) {
 				o.Others = append(o.Others, store.Other{Node: to.name})
 			}
 		})
+	case m.To == from.name && s.stuck && has && s.deleted == "": // noted before it is done
+		i := slices.IndexFunc(s.owner.Others, func(other store.Other) bool { return other.Term+1 == s.owner.Term })
+		s.hands(s.owner.Others[i].Node)
+	case m.To == from.name && s.stuck && s.deleted == "":
+		s.stuck = false
+		s.departs(s.here(), from.name)
+		s.arrives(from)
 	case m.To == from.name || s.deleted == from.name: // it is there, or nowhere
+		s.stuck = false
 		s.writes(over)
 	case has && (len(s.turns) > 0 || r.rnd.IntN(4) == 0 || !from.online):
 		s.writes(over)
@@ -415,12 +430,18 @@ func (s *tale) moves(to *post) {
 		s.departs(from, m.To)
 		s.arrives(r.nodes[m.To])
 	default: // it has left
-		s.writes(func(o *store.Owner) {
-			o.Others = slices.DeleteFunc(o.Others, func(other store.Other) bool { return other.Node == m.To })
-			o.Others = append(o.Others, store.Other{Node: o.Node, LastSeq: uint64(len(s.events)), Term: o.Term, Until: time.Now()})
-			o.Node, o.Term = m.To, o.Term+1
-		})
+		s.stuck = r.rnd.IntN(3) == 0
+		s.hands(m.To)
 	}
+}
+
+// hands notes that the next node has the session, by the move that goes on.
+func (s *tale) hands(to string) {
+	s.writes(func(o *store.Owner) {
+		o.Others = slices.DeleteFunc(o.Others, func(other store.Other) bool { return other.Node == to })
+		o.Others = append(o.Others, store.Other{Node: o.Node, LastSeq: uint64(len(s.events)), Term: o.Term, Until: time.Now()})
+		o.Node, o.Term, o.Moving = to, o.Term+1, &store.Moving{ID: o.Moving.ID, To: to}
+	})
 }
 
 // revives has the session go on without its node, which is away: the last that happened there may be lost, and so are its turns.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -134,7 +135,7 @@ func (w *world) Dial(ctx context.Context, _ store.Token, name string, wait bool)
 	select {
 	case <-back:
 	case <-ctx.Done():
-		return nil, w.Away(name)
+		return nil, cmp.Or(w.Away(name), ctx.Err()) // it can be back in this moment
 	}
 	if err := w.Away(name); err != nil {
 		return nil, err // it was forgotten
