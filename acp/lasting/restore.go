@@ -295,10 +295,31 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 		c.o.Gone(id, failure)
 	}
 	c.mu.Lock()
-	out := c.forgetLocked(id, failure, func(r *request) bool { return r.sent })
+	waiting := c.takePromptsLocked(id)
+	out := c.forgetLocked(id, failure, func(r *request) bool { return r.sent || waiting[r] })
 	c.mu.Unlock()
 	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
 	c.giveAll(out)
+}
+
+// takePromptsLocked takes the prompts from the queue that were written when nobody knew that their session is gone: what they lead to
+// would be shown behind a hole. What is behind a request to open the session is not among them.
+func (c *Conn) takePromptsLocked(id string) map[*request]bool {
+	taken, opens := map[*request]bool{}, false
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool {
+		r := o.request
+		if r == nil || r.session != id {
+			return false
+		}
+		opens = opens || r.opens()
+		if opens || r.method != acp.MethodSessionPrompt {
+			return false
+		}
+		taken[r] = true
+		o.done()
+		return true
+	})
+	return taken
 }
 
 // deletedLocked takes the news that a client has deleted a session, which need not be this one. What was still on its way
@@ -330,7 +351,7 @@ func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) 
 		switch {
 		case r.end != nil:
 			out = append(out, outcome(rid, r.end))
-		case repeatable[r.method]:
+		case repeatable[r.method], !r.sent:
 			out = append(out, acp.NewError(rid, failure))
 		default:
 			out = append(out, acp.NewError(rid, doneUnknown(failure)))
