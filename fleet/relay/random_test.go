@@ -144,6 +144,14 @@ func (p *player) answered(id string, m *acp.Message) {
 	if p.ok[id] = m.Err() == nil; !is {
 		return
 	}
+	if r.method == acp.MethodSessionPrompt && m.Err() == nil && acp.TurnBegan(m.Result()) {
+		if of, said := rawjson.Member(m.Result(), "number"); said && string(of) != id {
+			p.t.Errorf("prompt %s has the answer to prompt %s", id, of)
+		}
+		if !p.r.began[numberOf([]byte(id))] {
+			p.t.Errorf("prompt %s is answered as one that ran, and it did not", id)
+		}
+	}
 	v := p.views[r.session]
 	switch {
 	case leaves(r.method):
@@ -233,6 +241,18 @@ func (p *player) step() string {
 		n := r.one()
 		r.leaves(n)
 		return fmt.Sprintf("%s is online: %v", n.name, n.online)
+	case choose(2):
+		n := r.one()
+		r.kills(n)
+		return n.name + " is killed and started again"
+	case choose(5):
+		for _, name := range r.names() {
+			if n := r.nodes[name]; n.online && n.late {
+				r.reaches(n)
+				return n.name + " is reached"
+			}
+		}
+		return ""
 	case choose(3):
 		for _, c := range r.live() {
 			name := r.nodeOf(c).name
@@ -278,6 +298,7 @@ func (p *player) rests() {
 		if !r.nodes[name].online {
 			r.leaves(r.nodes[name])
 		}
+		r.reaches(r.nodes[name])
 	}
 	for quiet := 0; quiet < 3; quiet++ {
 		for range 2000 {
@@ -311,7 +332,7 @@ func (p *player) rests() {
 }
 
 // A client, which may connect anew, its nodes, the network, and moves of its sessions do what they like, in any order. Each request is answered, and none is
-// carried out twice, nor a prompt behind a later one; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
+// carried out twice, nor a prompt behind a later one; one is answered as a prompt that ran if it did; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
 // what is told to be deleted is, each turn that begins is told to end, and in the end the sessions can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
 	seeds := 200
