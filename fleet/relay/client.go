@@ -389,7 +389,12 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		s.opens--
 		s.open = s.open || refused == nil
 		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
-		s.left = s.left && refused != nil
+		if s.left = s.left && refused != nil; unwanted {
+			s.over = refused.Err() // it is not gone on with: the client has it no more
+			if c.lost[s.id].s == s {
+				delete(c.lost, s.id)
+			}
+		}
 		c.mu.Unlock()
 		if unwanted {
 			c.forgetOpen(s)
