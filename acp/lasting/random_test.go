@@ -212,7 +212,7 @@ func (p *person) next(i int) acp.Message {
 		}
 	case what == 10:
 		return load(reopening)
-	case what == 11 && s.prompts == 0 && !s.works:
+	case what == 11 && s.prompts == 0 && !s.works && !p.awaitsEnd(id):
 		return leave("_sandboxagent/session/detach")
 	case what == 12 && len(ids) < 4:
 		return about(acp.MethodSessionFork)
@@ -222,6 +222,16 @@ func (p *person) next(i int) acp.Message {
 		return leave(acp.MethodSessionClose)
 	}
 	return request(acp.MethodSessionList, `{}`)
+}
+
+// awaitsEnd reports whether the end of a turn in a session is yet to be told.
+func (p *person) awaitsEnd(session string) bool {
+	for id, n := range p.ends {
+		if asked := p.asked[id]; n == 0 && asked.Session() == session {
+			return true
+		}
+	}
+	return false
 }
 
 // reply answers a question.
