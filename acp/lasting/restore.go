@@ -32,6 +32,7 @@ func (c *Conn) restore(live *link) bool {
 
 func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	live.since = c.now()
+	c.detachesBeforePrompts()
 	c.mu.Lock()
 	c.restored, c.since = c.restored+1, live.since
 	c.nothingWaitsLocked()
@@ -79,6 +80,22 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	c.queueWaitsLocked(all)
 	c.goOnLocked(all)
 	return nil
+}
+
+// detachesBeforePrompts answers the requests to detach behind which a prompt was sent. What they end has ended with the connection before,
+// and here they would end what that prompt is told by.
+func (c *Conn) detachesBeforePrompts() {
+	c.order.Lock()
+	defer c.order.Unlock()
+	var out []acp.Message
+	c.mu.Lock()
+	for _, r := range slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) }) {
+		if r.method == methodDetach && r.sent && c.sentBehindLocked(r.session, r.n) {
+			out = append(out, c.respondedLocked(acp.NewResult(r.id, []byte("{}")))...)
+		}
+	}
+	c.mu.Unlock()
+	c.giveAll(out)
 }
 
 // nothingWaitsLocked ends what was begun for nodes that were away on the connection before: what was sent is recovered, the

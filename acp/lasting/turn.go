@@ -203,10 +203,14 @@ func (l lastPrompts) cancelAgain(c *Conn, live *link) error {
 	return nil
 }
 
-// sentBehind reports whether another prompt of the session was sent behind prompt n.
+// sentBehind reports whether another prompt of the session was sent behind request n.
 func (c *Conn) sentBehind(session string, n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.sentBehindLocked(session, n)
+}
+
+func (c *Conn) sentBehindLocked(session string, n int) bool {
 	for _, r := range c.requests {
 		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent && r.n > n {
 			return true
