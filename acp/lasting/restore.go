@@ -92,6 +92,9 @@ func (c *Conn) detachesBeforePrompts() {
 	for _, r := range slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) }) {
 		if r.method == methodDetach && r.sent && c.sentBehindLocked(r.session, r.n) {
 			out = append(out, c.respondedLocked(acp.NewResult(r.id, []byte("{}")))...)
+			if s := c.sessions[r.session]; s != nil {
+				s.here, s.unsure = false, false // this connection is attached to nothing yet
+			}
 		}
 	}
 	c.mu.Unlock()
