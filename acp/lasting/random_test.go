@@ -34,7 +34,7 @@ func TestConn_RandomSessions(t *testing.T) {
 		for version := 1; version <= 2; version++ {
 			t.Run(fmt.Sprintf("version %d, %d", version, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := &world{t: t, two: version == 2, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{}, ran: map[int]int{}}
+					w := &world{t: t, two: version == 2, gateway: seed%3 == 0, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{}, ran: map[int]int{}}
 					for _, id := range []string{"a", "b"} {
 						w.sessions[id] = &far{open: map[int]*askOf{}}
 					}

@@ -16,10 +16,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
-// world is a hub, of which all is known.
+// world is a hub, or a gateway, of which all is known.
 type world struct {
 	t        *testing.T
 	two      bool       // it speaks version 2 of the protocol
+	gateway  bool       // it is no hub: it is killed and started again, and no session is away from it
 	mu       sync.Mutex // guards all that follows
 	rnd      *rand.Rand
 	breaks   int // connections that break
@@ -75,7 +76,7 @@ func (w *world) dial(context.Context) (acp.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leaves()
-	if w.chance(30) {
+	if w.gateway && w.chance(50) {
 		w.restarts()
 	}
 	wire, left := newWire(), 1<<30
@@ -185,7 +186,7 @@ func (w *world) goOn(at *wire) (out []acp.Message) {
 		switch {
 		case s.away && (w.calm || time.Now().After(s.back)):
 			s.away = false
-		case !s.away && !w.calm && w.chance(3):
+		case !s.away && !w.calm && !w.gateway && w.chance(3):
 			s.away, s.back = true, time.Now().Add(time.Duration(w.rnd.IntN(12))*time.Second)
 			if w.chance(10) {
 				s.back = s.back.Add(time.Minute)
