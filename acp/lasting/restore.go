@@ -616,7 +616,7 @@ func (c *Conn) goOnLocked(in func(session string) bool) {
 			c.queueLocked(o)
 			return true
 		case !o.request.asks:
-			o.request.asks, o.request.sent = true, false
+			o.request.asks = true
 			c.queueLocked(o)
 		}
 		asked[id] = id != ""
