@@ -24,6 +24,32 @@ func TestConn_TheSessionIsGone(t *testing.T) {
 	})
 }
 
+// A prompt that was written before anybody could know that its session is gone is not sent: what it leads to would be shown behind a
+// hole. Where the client has asked to open the session before the prompt it is.
+func TestConn_TheSessionIsGone_AndPromptsWait(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		const one = `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"sessionId":"s","cwd":"/","prompt":[]}}`
+		p.one.breakRead()
+		p.one.breakWrite()
+		synctest.Wait()
+		p.sends(one, 3, acp.MethodSessionPrompt)
+		p.sends(one, 4, acp.MethodSessionSetMode)
+		p.sends(one, 5, acp.MethodSessionLoad)
+		p.sends(one, 6, acp.MethodSessionPrompt)
+		p.two.welcome(t)
+		resume := p.two.takes(t, acp.MethodSessionResume)
+		p.two.toClient <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeResourceNotFound, "gone"))
+		p.got(`{"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"gone","data":{"type":"urn:sandbox-agent:error:not_found"}}}`)
+		for _, want := range []string{acp.MethodSessionSetMode, acp.MethodSessionLoad} {
+			m := p.two.replies(t, want, `{}`)
+			p.got(`{"jsonrpc":"2.0","id":%s,"result":{}}`, string(m.ID()))
+		}
+		if m := p.two.takes(t, acp.MethodSessionPrompt); m.ID() != "6" {
+			t.Errorf("it was sent %s", m.Frame())
+		}
+	})
+}
+
 // How a turn ended is told also of a session that cannot be attached to again, if its log can be read, as when somebody has
 // terminated it.
 func TestConn_TheSessionIsGone_AndItsTurnHasEnded(t *testing.T) {

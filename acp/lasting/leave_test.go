@@ -63,6 +63,33 @@ func TestConn_PromptsAndLoadsBehindADetach(t *testing.T) {
 	})
 }
 
+// The connection breaks before a request to detach is answered, with a prompt behind it. That is found again, and its end is told.
+func TestConn_BreaksAtADetachBeforeAPrompt(t *testing.T) {
+	const (
+		begun  = `{"seq":6,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`
+		ended  = `{"seq":8,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{"stopReason":"end_turn"}}}}`
+		answer = `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`
+	)
+	for name, events := range map[string]string{"it goes on": begun, "it has ended": begun + "," + ended} {
+		t.Run(name, func(t *testing.T) {
+			withPair(t, func(t *testing.T, p pair) {
+				p.sends(leaves, methodDetach)
+				p.sends(prompt)
+				p.one.takes(t, methodDetach)
+				p.one.takes(t, acp.MethodSessionPrompt)
+				p.breaks()
+				p.got(`{"jsonrpc":"2.0","id":8,"result":{}}`)
+				p.two.reattached(t, "[]")
+				p.two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+				p.two.replies(t, "_sandboxagent/session/events", `{"events":[`+events+`]}`)
+				p.two.says(turnEnded, "mine", `"result":{"stopReason":"end_turn"},`, 8)
+				p.got(answer)
+				p.quiet(p.two)
+			})
+		})
+	}
+}
+
 // A prompt that is refused attaches to nothing: a session that its client has left before is left alone on the next connection, unless
 // another prompt was taken, something was told of the session since, or it was opened again.
 func TestConn_RefusedPromptsBehindADetach(t *testing.T) {

@@ -1,6 +1,7 @@
 package lasting
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,6 +258,41 @@ func TestConn_TheNodeComesLater_InOrder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The connection breaks as a request that waited for its node is about to be sent once more: what was refused behind it stays behind it.
+func TestConn_TheNodeComesLater_AndTheConnectionBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two, three := newWire(), newWire(), newWire()
+		p := pair{t: t, c: New(Options{Dial: dials(one, two, three)}), one: one, two: two}
+		attached(t, p.c, one)
+		for _, id := range []string{"3", "4", "5"} {
+			p.sends(`{"jsonrpc":"2.0","id":%s,"method":"session/set_mode","params":{"sessionId":"s","modeId":"m"}}`, id)
+			one.takes(t, acp.MethodSessionSetMode)
+		}
+		p.breaks()
+		two.reattached(t, `[]`)
+		two.away(t, acp.MethodSessionSetMode, problem.New(problem.NodeOffline, "away")) // the others wait behind it
+		first := two.takes(t, acp.MethodSessionSetMode)
+		p.sends(`{"jsonrpc":"2.0","id":9,"method":"session/close","params":{"sessionId":"other"}}`) // is not taken
+		two.toClient <- acp.NewResult(first.ID(), []byte(`{}`))
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		two.breakRead()
+		two.breakWrite()
+		three.welcome(t)
+		three.reattached(t, `[]`)
+		sent := []string{}
+		for range 3 {
+			m := <-three.toGateway
+			sent = append(sent, string(m.ID()))
+			three.toClient <- acp.NewResult(m.ID(), []byte(`{}`))
+			p.got(`{"jsonrpc":"2.0","id":%s,"result":{}}`, string(m.ID()))
+		}
+		if slices.Index(sent, "4") > slices.Index(sent, "5") {
+			t.Errorf("they were sent in the order %q", sent)
+		}
+		_ = p.c.Close()
+	})
 }
 
 // What makes a session is not sent once more where nobody knows whether it was done.

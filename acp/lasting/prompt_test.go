@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,17 +108,19 @@ func TestPrompt_IsFoundAgain(t *testing.T) {
 		after []int    // where they begin
 		sent  bool     // the prompt is sent again
 		want  string   // what the client is given in the end, "" for nothing
+		again string   // answer to session/get when that is asked once more, and the events with it; "" when it is not
 	}{
-		{"never arrived", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, others, false)}, []int{15}, true, ""},
-		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, others+","+came, false)}, []int{15}, false, ""},
-		{"was interrupted, and another one runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`},
-		{"waits for an answer", 0, `{"state":"waiting"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, ""},
-		{"was interrupted", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`},
-		{"ended, and the client has all", 22, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+others+","+ended, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
-		{"ended, and more comes", 21, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+ended, false)}, []int{15}, false, ""},
-		{"on several pages", 23, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, true), fmt.Sprintf(page, others, true), fmt.Sprintf(page, ended, true)}, []int{15, 16, 19}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
-		{"the session is gone", 0, no("")[1], nil, nil, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`},
-		{"the events are gone", 0, `{"state":"idle"}`, no("")[1:], []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`},
+		{"never arrived", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, others, false)}, []int{15}, true, "", ""},
+		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, others+","+came, false)}, []int{15}, false, "", ""},
+		{"was interrupted, and another one runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`, ""},
+		{"waits for an answer", 0, `{"state":"waiting"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, "", ""},
+		{"was interrupted", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew","data":{"type":"urn:sandbox-agent:error:internal"}}}`, `{"state":"idle"}`},
+		{"comes on the connection before just now", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, "", `{"state":"running"}`},
+		{"ended, and the client has all", 22, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+others+","+ended, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`, ""},
+		{"ended, and more comes", 21, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+ended, false)}, []int{15}, false, "", ""},
+		{"on several pages", 23, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, true), fmt.Sprintf(page, others, true), fmt.Sprintf(page, ended, true)}, []int{15, 16, 19}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`, ""},
+		{"the session is gone", 0, no("")[1], nil, nil, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`, ""},
+		{"the events are gone", 0, `{"state":"idle"}`, no("")[1:], []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			withPair(t, func(t *testing.T, p pair) {
@@ -142,11 +145,13 @@ func TestPrompt_IsFoundAgain(t *testing.T) {
 					}
 					return m
 				}
-				reply("_sandboxagent/session/get", tt.info)
-				for i, answer := range tt.pages {
-					m := reply("_sandboxagent/session/events", answer)
-					if want := fmt.Sprintf(`{"sessionId":"s","after":%d}`, tt.after[i]); string(m.Params()) != want {
-						t.Errorf("events were asked for by %s, want %s", m.Params(), want)
+				for _, state := range slices.DeleteFunc([]string{tt.info, tt.again}, func(state string) bool { return state == "" }) {
+					reply("_sandboxagent/session/get", state)
+					for i, answer := range tt.pages {
+						m := reply("_sandboxagent/session/events", answer)
+						if want := fmt.Sprintf(`{"sessionId":"s","after":%d}`, tt.after[i]); string(m.Params()) != want {
+							t.Errorf("events were asked for by %s, want %s", m.Params(), want)
+						}
 					}
 				}
 				if tt.sent {

@@ -20,7 +20,7 @@ import (
 
 // A client writes at random about sessions, whose nodes come and go, while connections break at any place. Each request
 // is answered once; what a session says comes once, in order, and before the answer to its prompt, and once more where that is
-// asked for; prompts run once at most, in the order in which they were written; a cancel ends nothing that was written behind it;
+// asked for; prompts run once at most, in the order in which they were written, and none is answered as one that ran and did not; a cancel ends nothing that was written behind it;
 // what was set last counts; what an agent asks is shown once, and the answer to it arrives.
 func TestConn_RandomSessions(t *testing.T) {
 	seeds, kinds := 40, usual
@@ -34,12 +34,12 @@ func TestConn_RandomSessions(t *testing.T) {
 		for version := 1; version <= 2; version++ {
 			t.Run(fmt.Sprintf("version %d, %d", version, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := &world{t: t, two: version == 2, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{}}
+					w := &world{t: t, two: version == 2, gateway: seed%3 == 0, rnd: rand.New(rand.NewPCG(uint64(seed), 2)), breaks: 8, sessions: map[string]*far{}, ran: map[int]int{}}
 					for _, id := range []string{"a", "b"} {
 						w.sessions[id] = &far{open: map[int]*askOf{}}
 					}
 					p := &person{
-						w: w, kinds: kinds, known: map[string]*seen{"a": {}, "b": {}}, asked: map[acp.ID]acp.Message{}, answered: map[acp.ID]int{},
+						w: w, kinds: kinds, known: map[string]*seen{"a": {}, "b": {}}, asked: map[acp.ID]acp.Message{}, answered: map[acp.ID]int{}, ran: map[acp.ID]bool{},
 						ends: map[acp.ID]int{}, asks: map[acp.ID]*question{}, shown: map[string]int{},
 					}
 					p.run()
@@ -66,7 +66,8 @@ type person struct {
 	known    map[string]*seen
 	asked    map[acp.ID]acp.Message // what was written
 	answered map[acp.ID]int
-	ends     map[acp.ID]int // of turns, in version 2
+	ran      map[acp.ID]bool // prompts that were answered so
+	ends     map[acp.ID]int  // of turns, in version 2
 	asks     map[acp.ID]*question
 	shown    map[string]int // questions
 }
@@ -211,7 +212,7 @@ func (p *person) next(i int) acp.Message {
 		}
 	case what == 10:
 		return load(reopening)
-	case what == 11 && s.prompts == 0 && !s.works:
+	case what == 11 && s.prompts == 0 && !s.works && !p.awaitsEnd(id):
 		return leave("_sandboxagent/session/detach")
 	case what == 12 && len(ids) < 4:
 		return about(acp.MethodSessionFork)
@@ -221,6 +222,16 @@ func (p *person) next(i int) acp.Message {
 		return leave(acp.MethodSessionClose)
 	}
 	return request(acp.MethodSessionList, `{}`)
+}
+
+// awaitsEnd reports whether the end of a turn in a session is yet to be told.
+func (p *person) awaitsEnd(session string) bool {
+	for id, n := range p.ends {
+		if asked := p.asked[id]; n == 0 && asked.Session() == session {
+			return true
+		}
+	}
+	return false
 }
 
 // reply answers a question.
@@ -285,6 +296,7 @@ func (p *person) response(m *acp.Message) {
 	s := p.known[id]
 	if _, begun := rawjson.Member(m.Result(), "messageId"); begun {
 		p.ends[m.ID()] += 0
+		p.ran[m.ID()] = true
 	}
 	if p.answered[m.ID()]++; s == nil {
 		return
@@ -309,6 +321,10 @@ func (p *person) response(m *acp.Message) {
 		return
 	}
 	n, _ := m.ID().Int()
+	p.ran[m.ID()] = acp.TurnBegan(m.Result())
+	if of, said := rawjson.Member(m.Result(), "n"); said && string(of) != string(m.ID()) {
+		p.w.t.Errorf("prompt %d has the answer to prompt %s", n, of)
+	}
 	if reason == "cancelled" && s.cancel < int(n) {
 		p.w.t.Errorf("prompt %d was cancelled, and the newest cancel is %d", n, s.cancel)
 	}
@@ -347,6 +363,11 @@ func (p *person) last() {
 	for id := range p.asked {
 		if p.answered[id] != 1 {
 			p.w.t.Errorf("request %s was answered %d times", id, p.answered[id])
+		}
+	}
+	for id, ran := range p.ran {
+		if n, _ := id.Int(); ran && p.w.ran[int(n)] != 1 {
+			p.w.t.Errorf("prompt %s was answered as if it ran, and it did %d times", id, p.w.ran[int(n)])
 		}
 	}
 	for id, n := range p.ends {

@@ -32,6 +32,7 @@ func (c *Conn) restore(live *link) bool {
 
 func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	live.since = c.now()
+	c.detachesBeforePrompts()
 	c.mu.Lock()
 	c.restored, c.since = c.restored+1, live.since
 	c.nothingWaitsLocked()
@@ -79,6 +80,25 @@ func (c *Conn) restoreAll(live *link, turns map[string]bool) error {
 	c.queueWaitsLocked(all)
 	c.goOnLocked(all)
 	return nil
+}
+
+// detachesBeforePrompts answers the requests to detach behind which a prompt was sent. What they end has ended with the connection before,
+// and here they would end what that prompt is told by.
+func (c *Conn) detachesBeforePrompts() {
+	c.order.Lock()
+	defer c.order.Unlock()
+	var out []acp.Message
+	c.mu.Lock()
+	for _, r := range slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) }) {
+		if r.method == methodDetach && r.sent && c.sentBehindLocked(r.session, r.n) {
+			out = append(out, c.respondedLocked(acp.NewResult(r.id, []byte("{}")))...)
+			if s := c.sessions[r.session]; s != nil {
+				s.here, s.unsure = false, false // this connection is attached to nothing yet
+			}
+		}
+	}
+	c.mu.Unlock()
+	c.giveAll(out)
 }
 
 // nothingWaitsLocked ends what was begun for nodes that were away on the connection before: what was sent is recovered, the
@@ -295,10 +315,31 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 		c.o.Gone(id, failure)
 	}
 	c.mu.Lock()
-	out := c.forgetLocked(id, failure, func(r *request) bool { return r.sent })
+	waiting := c.takePromptsLocked(id)
+	out := c.forgetLocked(id, failure, func(r *request) bool { return r.sent || waiting[r] })
 	c.mu.Unlock()
 	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
 	c.giveAll(out)
+}
+
+// takePromptsLocked takes the prompts from the queue that were written when nobody knew that their session is gone: what they lead to
+// would be shown behind a hole. What is behind a request to open the session is not among them.
+func (c *Conn) takePromptsLocked(id string) map[*request]bool {
+	taken, opens := map[*request]bool{}, false
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool {
+		r := o.request
+		if r == nil || r.session != id {
+			return false
+		}
+		opens = opens || r.opens()
+		if opens || r.method != acp.MethodSessionPrompt {
+			return false
+		}
+		taken[r] = true
+		o.done()
+		return true
+	})
+	return taken
 }
 
 // deletedLocked takes the news that a client has deleted a session, which need not be this one. What was still on its way
@@ -330,7 +371,7 @@ func (c *Conn) forgetLocked(id string, failure *acp.Error, fails func(*request) 
 		switch {
 		case r.end != nil:
 			out = append(out, outcome(rid, r.end))
-		case repeatable[r.method]:
+		case repeatable[r.method], !r.sent:
 			out = append(out, acp.NewError(rid, failure))
 		default:
 			out = append(out, acp.NewError(rid, doneUnknown(failure)))
@@ -575,7 +616,7 @@ func (c *Conn) goOnLocked(in func(session string) bool) {
 			c.queueLocked(o)
 			return true
 		case !o.request.asks:
-			o.request.asks, o.request.sent = true, false
+			o.request.asks = true
 			c.queueLocked(o)
 		}
 		asked[id] = id != ""

@@ -92,6 +92,9 @@ var errAnew = acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gatewa
 // errCancelled is how a prompt of version 2 ends that was cancelled and has not begun.
 var errCancelled = acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")
 
+// unbegun is how one of version 1 does.
+var unbegun = []byte(`{"stopReason":"cancelled","_meta":{"` + acp.MetaKey + `":{"began":false}}}`)
+
 // errNoBeginning is how a prompt of version 2 ends whose turn has ended, and whose beginning cannot be found.
 var errNoBeginning = acp.Errorf(acp.CodeInternal, "the turn has ended, and the event that began it is lost")
 
@@ -200,10 +203,14 @@ func (l lastPrompts) cancelAgain(c *Conn, live *link) error {
 	return nil
 }
 
-// sentBehind reports whether another prompt of the session was sent behind prompt n.
+// sentBehind reports whether another prompt of the session was sent behind request n.
 func (c *Conn) sentBehind(session string, n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.sentBehindLocked(session, n)
+}
+
+func (c *Conn) sentBehindLocked(session string, n int) bool {
 	for _, r := range c.requests {
 		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent && r.n > n {
 			return true
@@ -228,7 +235,12 @@ func (c *Conn) cancels(r *request) bool {
 
 // recovered is recoverPrompt for one prompt. It reports whether the prompt goes on.
 func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
-	f, failure, err := c.findPrompt(live, r.session, turn{name: r.name, after: r.after}, false)
+	mine := turn{name: r.name, after: r.after}
+	f, failure, err := c.findPrompt(live, r.session, mine, false)
+	if begun := f.begun; begun > 0 && f.end == nil && !f.active && !f.over { // an earlier connection may have brought it just now, behind the state
+		f, failure, err = c.findPrompt(live, r.session, mine, true)
+		f.begun = cmp.Or(f.begun, begun)
+	}
 	c.mu.Lock()
 	switch {
 	case c.two || err != nil:
@@ -266,7 +278,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		if c.isTwo() {
 			c.answer(acp.NewError(r.id, errCancelled))
 		} else {
-			c.answer(acp.NewResult(r.id, []byte(`{"stopReason":"cancelled"}`)))
+			c.answer(acp.NewResult(r.id, unbegun))
 		}
 	case f.begun == 0:
 		return c.again(live, r, r.frame)

@@ -131,12 +131,14 @@ func TestConn_VersionTwo_FindsATurn(t *testing.T) {
 				p.one.breakWrite()
 				p.two.welcomeTwo(t)
 				p.two.reattached(t, `[]`)
-				p.two.replies(t, "_sandboxagent/session/get", `{"state":"`+tt.state+`"}`)
-				if tt.told {
-					p.two.tells("s", 11, `{"n":1}`)
-					reads(t, p.c)
+				for range len(tt.want) { // an interruption is looked for twice
+					p.two.replies(t, "_sandboxagent/session/get", `{"state":"`+tt.state+`"}`)
+					if tt.told {
+						p.two.tells("s", 11, `{"n":1}`)
+						reads(t, p.c)
+					}
+					p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`+tt.events+`]}`)
 				}
-				p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`+tt.events+`]}`)
 				for _, want := range tt.want {
 					p.got("%s", want)
 				}

@@ -16,16 +16,18 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
-// world is a hub, of which all is known.
+// world is a hub, or a gateway, of which all is known.
 type world struct {
 	t        *testing.T
 	two      bool       // it speaks version 2 of the protocol
+	gateway  bool       // it is no hub: it is killed and started again, and no session is away from it
 	mu       sync.Mutex // guards all that follows
 	rnd      *rand.Rand
 	breaks   int // connections that break
 	calm     bool
 	sessions map[string]*far
 	forks    int               // that were made
+	ran      map[int]int       // how often each prompt began
 	asked    int               // requests of agents on the connection of now, which are numbered from one
 	offered  map[acp.ID]*askOf // those
 }
@@ -45,6 +47,7 @@ type far struct {
 	newest  int // prompt that has begun
 	open    map[int]*askOf
 	closed  bool
+	lost    bool // its turn was, with the gateway: who opens it next notes that
 }
 
 // askOf is a request of an agent, which nobody has answered.
@@ -73,6 +76,9 @@ func (w *world) dial(context.Context) (acp.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leaves()
+	if w.gateway && w.chance(50) {
+		w.restarts()
+	}
 	wire, left := newWire(), 1<<30
 	if w.breaks > 0 && !w.calm {
 		w.breaks--
@@ -149,6 +155,28 @@ func (w *world) leaves() {
 	}
 }
 
+// restarts has the gateway be killed and started again: what is not in a log is forgotten, and the numbers of events leap.
+func (w *world) restarts() {
+	for _, id := range w.ids() {
+		s := w.sessions[id]
+		s.lost = s.lost || len(s.queue) > 0 && s.queue[0].begun
+		s.queue = nil
+		clear(s.open)
+		for range leap {
+			s.log = append(s.log, entry{})
+		}
+	}
+}
+
+const leap = 5 // of the numbers of events, behind a kill
+
+// opens notes the end of a turn that was lost. Nobody knows any more whose it was.
+func (s *far) opens() {
+	if s.lost {
+		s.lost, s.log = false, append(s.log, entry{methodTurnEnded, `"began":true,"error":{"code":-32603,"message":"the gateway was ended"}`})
+	}
+}
+
 func (w *world) ids() []string { return slices.Sorted(maps.Keys(w.sessions)) }
 
 // goOn has a moment pass in the sessions.
@@ -158,7 +186,7 @@ func (w *world) goOn(at *wire) (out []acp.Message) {
 		switch {
 		case s.away && (w.calm || time.Now().After(s.back)):
 			s.away = false
-		case !s.away && !w.calm && w.chance(3):
+		case !s.away && !w.calm && !w.gateway && w.chance(3):
 			s.away, s.back = true, time.Now().Add(time.Duration(w.rnd.IntN(12))*time.Second)
 			if w.chance(10) {
 				s.back = s.back.Add(time.Minute)
@@ -189,6 +217,7 @@ func (w *world) begins(s *far, p *turnOf, at *wire) {
 		w.t.Errorf("prompt %d begins behind %d", p.n, s.newest)
 	}
 	s.newest, p.begun = p.n, true
+	w.ran[p.n]++
 	s.log = append(s.log, entry{acp.MethodSessionPrompt, fmt.Sprintf(`"_meta":{"sandboxagent.dev":{"promptId":%q}}`, p.name)})
 	if w.two && p.from == at && s.at == at {
 		s.answers = append(s.answers, acp.NewResult(p.id, fmt.Appendf(nil, `{"messageId":"sa.%d"}`, len(s.log))))
@@ -226,6 +255,9 @@ func (w *world) told(id string, at *wire) (out []acp.Message) {
 	}
 	for ; s.shown < len(s.log); s.shown++ {
 		e := s.log[s.shown]
+		if e.method == "" {
+			continue
+		}
 		if e.params == `"options":[]` {
 			out = append(out, w.offers(s, s.shown+1)...)
 			continue
@@ -313,6 +345,7 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 			after = uint64(len(s.log))
 		}
 		s.at, s.shown, s.closed = at, int(after), false
+		s.opens()
 		var out []acp.Message
 		for _, seq := range slices.Sorted(maps.Keys(s.open)) {
 			if seq <= s.shown {
@@ -384,6 +417,7 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 	if s.at != at {
 		s.at, s.shown = at, len(s.log)
 	}
+	s.opens()
 	if was, did := s.ended[name]; did {
 		if w.two {
 			was = `{"messageId":"sa.1"}`
@@ -407,12 +441,15 @@ func (w *world) take(at *wire, m acp.Message) []acp.Message {
 func (s *far) page(params []byte) []byte {
 	raw, _ := rawjson.Member(params, "after")
 	after, _ := strconv.Atoi(string(raw))
-	list := []byte(`{"events":[`)
-	for i := after; i < min(after+3, len(s.log)); i++ {
-		if i > after {
+	list, n, i := []byte(`{"events":[`), 0, after
+	for ; n < 3 && i < len(s.log); i++ {
+		if s.log[i].method == "" {
+			continue
+		}
+		if n++; n > 1 {
 			list = append(list, ',')
 		}
 		list = fmt.Appendf(list, `{"seq":%d,"message":{"method":%q,"params":{"sessionId":%q,%s}}}`, i+1, s.log[i].method, rawjson.MemberString(params, "sessionId"), s.log[i].params)
 	}
-	return fmt.Appendf(list, `],"hasMore":%v}`, after+3 < len(s.log))
+	return fmt.Appendf(list, `],"hasMore":%v}`, n == 3 && i < len(s.log))
 }

@@ -188,6 +188,46 @@ func TestMove_KilledAtEachStep(t *testing.T) {
 	}
 }
 
+// A node was killed, and is there again before the way of an editor's connection to it is: what is prompted then waits for that, and is run
+// once.
+func TestPrompt_NodeIsThereBeforeItsConnection(t *testing.T) {
+	f := startHub(t)
+	n := f.oversee(t, "one")
+	e := startEditor(t, f.url, f.admin)
+	id := e.session()
+	e.prompt(id, "echo first")
+	e.must()
+	n.gateway.kill(syscall.SIGKILL)
+	n.gone()
+	reached, on := n.stopAt(func(r *http.Request) bool { return r.URL.Path == "/v2/rpc" }, false)
+	goOn := sync.OnceFunc(func() { close(on) })
+	defer goOn()
+	n.gateway.start()
+	n.join(t)
+	<-reached
+	f.await("the node is there", func() bool { return f.answers("/nodes/one/v2/health") })
+	e.prompt(id, "echo second")
+	prompt := fmt.Sprint(e.id)
+	e.request("session/list", `{}`) // the hub itself answers it, when it has the prompt
+	answered := func() string {
+		for {
+			if m := e.next(); m.Method == "" {
+				return fmt.Sprint(m.ID, " ", m.Result.StopReason, string(m.Error))
+			}
+		}
+	}
+	if got := answered(); got != fmt.Sprint(e.id, " ") {
+		t.Fatalf("while there is no connection, it is answered %s", got)
+	}
+	goOn()
+	if got := answered(); got != prompt+" end_turn" {
+		t.Errorf("it is answered %s", got)
+	}
+	if all := f.transcript(id, "second"); strings.Count(all, "\nsecond") != 1 {
+		t.Errorf("it was not run once:\n%s", all)
+	}
+}
+
 var other = map[string]string{"one": "two", "two": "one"}
 
 func (f *fleet) killedAt(t *testing.T, nodes map[string]*overseen, victim string, at stop, behind bool) {

@@ -388,10 +388,12 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		s.opens--
 		s.open = s.open || refused == nil
 		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
-		s.left = s.left && refused != nil
+		if s.left = s.left && refused != nil; unwanted {
+			s.over = refused.Err() // it is not gone on with: the client has it no more
+			c.forgetOpenLocked(s)
+		}
 		c.mu.Unlock()
 		if unwanted {
-			c.forgetOpen(s)
 			last := s.log.Appended()
 			c.begin(func() { // what came before is shown before, such as how a turn ended
 				c.AwaitEntry(c.ctx, s, last, replayBound)
@@ -429,7 +431,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 				c.mu.Unlock()
 			case res.Err() != nil:
 				answered(res)
-				if !fresh || at.wasUp() || !c.begin(func() {
+				if !fresh || s.log.Appended() > 0 || !c.begin(func() {
 					if c.loadCopy(q, m, errAway(res)) != nil {
 						q.Forward(nil, res)
 					}
@@ -491,9 +493,14 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 	id := m.Session()
 	_, named := rawjson.Member(m.Meta(), acp.MetaKey, "node")
 	if ends := q.Method() == acp.MethodSessionClose || q.Method() == acp.MethodSessionDelete; named || !ends {
-		if l, is, err := c.lineOfChild(m); err != nil {
+		l, err := c.lineOfChild(m)
+		if l != nil { // the node says what can be asked of a subagent
+			l, err = c.lineTo(l.node, "")
+		}
+		if err != nil {
 			return err
-		} else if is { // the node says what can be asked of a subagent
+		}
+		if l != nil {
 			return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
 		}
 	}
@@ -631,10 +638,7 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 		if m.Method() == acp.MethodSessionCancel {
 			c.cancelHeld(m.Clone()) // first: they may be on their way in a moment
 		}
-		l, is, failed := c.lineOfChild(m)
-		if !is {
-			l, failed = c.lineOf(m)
-		}
+		l, failed := c.lineForNews(m)
 		if err = failed; err == nil {
 			l.tellNode(m.Clone())
 		}
@@ -714,77 +718,21 @@ func (c *Client) attachInPlaceOf(before, s *session) {
 
 // detach takes a session from the connection.
 func (c *Client) detach(s *session) {
-	c.forgetOpen(s)
+	c.mu.Lock()
+	c.forgetOpenLocked(s)
+	c.mu.Unlock()
 	c.Detach(s)
 }
 
-// forgetOpen has a session be none that the connection has open, or opens again, while what came of it is still given to the client.
-func (c *Client) forgetOpen(s *session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// forgetOpenLocked has a session be none that the connection has open, or opens again, while what came of it is still given to the client.
+// Client.mu is held.
+func (c *Client) forgetOpenLocked(s *session) {
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
 		s.at().forgetLocked(s)
 	} else if c.lost[s.id].s == s {
 		c.overLocked(s.id)
 	}
-}
-
-// lineOf returns the connection to the node of the session that a message names.
-func (c *Client) lineOf(m *acp.Message) (*line, error) {
-	at, err := selectionIn(m.Meta())
-	if err != nil {
-		return nil, err
-	}
-	id := m.Session()
-	c.mu.Lock()
-	s := c.sessions[id]
-	c.mu.Unlock()
-	var found Found
-	switch {
-	case s != nil && (at.name == "" || at.name == s.at().node):
-		found.Node = s.at().node
-	default:
-		if found, err = c.g.find(c.token, id, at.name); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := c.g.fleet.Node(c.token, found.Node); err != nil {
-		return nil, err // its labels have changed, or it was forgotten
-	}
-	return c.lineTo(found.Node, found.Agent)
-}
-
-// lineOfChild is lineOf for a message that names a subagent of a session that the client has open; is says that
-// it does. A session with the id comes first, unless the message says at which node the subagent is.
-func (c *Client) lineOfChild(m *acp.Message) (l *line, is bool, err error) {
-	at, err := selectionIn(m.Meta())
-	if err != nil {
-		return nil, false, err
-	}
-	id, node := m.Session(), ""
-	c.mu.Lock()
-	if c.sessions[id] == nil {
-		for _, l := range c.lines {
-			if s := c.sessions[l.children[id]]; s != nil && s.at() == l && (at.name == "" || at.name == l.node) {
-				node = l.node
-			}
-		}
-	}
-	c.mu.Unlock()
-	if node == "" {
-		return nil, false, nil
-	}
-	if at.name == "" {
-		if _, err := c.g.find(c.token, id, ""); err == nil {
-			return nil, false, nil
-		}
-	}
-	if _, err := c.g.fleet.Node(c.token, node); err != nil {
-		return nil, true, err // its labels have changed, or it was forgotten
-	}
-	l, err = c.lineTo(node, "")
-	return l, true, err
 }
 
 // tell shows the client a notification of the hub's own, if it knows such.

@@ -11,7 +11,8 @@
 // To each node that it needs the connection has one connection of its own, which is
 // replaced when it breaks and goes on right behind the last event: see package lasting. A
 // request for a node that is away is refused at once. One that was under way waits for the
-// node to come back, for a minute or until it is forgotten, and is then refused; the node's
+// node to come back, for a minute or until it is forgotten, and is then refused, and so does one for a node that
+// is there again before the connection to it is, and what cancels a turn; the node's
 // sessions must then be loaded or resumed anew before they take prompts, so that nothing is
 // missing in silence. A turn ends as its request does, also in version 2 of the protocol, where
 // that was answered when the turn began.

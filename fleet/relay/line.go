@@ -94,9 +94,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	switch l := c.lines[node]; {
 	case c.closed:
 		return nil, errEnded
-	case l != nil && l.away.Load():
-		return nil, problem.New(problem.NodeOffline, "%s has just come back, and this connection is not there again: try again in a moment", node)
-	case l != nil:
+	case l != nil: // where it is not there again yet, what it is sent waits with what is under way
 		return l, nil
 	case len(c.lines) >= maxLines:
 		return nil, problem.New(problem.TooManyRequests, "this connection uses %d nodes already: use another one", maxLines)

@@ -294,14 +294,6 @@ func (c *Client) lineFor(node, session string) (*line, error) {
 	if _, err := c.g.fleet.Node(c.token, node); err != nil {
 		return nil, err // the token is not for it
 	}
-	if c.g.fleet.Away(node) == nil {
-		c.mu.Lock()
-		l := c.lines[node] // also one that is about to be there again: it is given what waits then
-		c.mu.Unlock()
-		if l != nil {
-			return l, nil
-		}
-	}
 	found, _ := c.g.fleet.Find(c.token, session, "") // where it is not known, the gateway's own is asked for
 	return c.lineTo(node, found.Agent)
 }

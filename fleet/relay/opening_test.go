@@ -469,3 +469,22 @@ func TestLoad_NodeDoesNotCome(t *testing.T) {
 		}
 	})
 }
+
+// A node was there, and the connection to it does not come again: a session of it that was not open is loaded from the copy.
+func TestLoad_NodeIsNotReachedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.found["s"], w.copy = "a", []string{update("s", 1, "copied")}
+		e := w.connect(plainHello, acp.OneStream)
+		first := w.opens(e, "a", "another")
+		w.mu.Lock()
+		w.unreachable = true
+		w.mu.Unlock()
+		_ = first.Close()
+		wants(t, e, "a offline")
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}`)
+		wants(t, e)
+		time.Sleep(giveUp)
+		wants(t, e, "s copied", "1 ok")
+	})
+}

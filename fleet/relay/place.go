@@ -165,3 +165,79 @@ func (g *Gateway) find(t store.Token, id, node string) (Found, error) {
 	}
 	return found, err
 }
+
+// lineOf returns the connection to the node of the session that a message names.
+func (c *Client) lineOf(m *acp.Message) (*line, error) {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return nil, err
+	}
+	id := m.Session()
+	c.mu.Lock()
+	s := c.sessions[id]
+	c.mu.Unlock()
+	var found Found
+	switch {
+	case s != nil && (at.name == "" || at.name == s.at().node):
+		found.Node = s.at().node
+	default:
+		if found, err = c.g.find(c.token, id, at.name); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := c.g.fleet.Node(c.token, found.Node); err != nil {
+		return nil, err // its labels have changed, or it was forgotten
+	}
+	return c.lineTo(found.Node, found.Agent)
+}
+
+// lineOfChild returns the connection on which the client has the session open whose subagent a message names, if there is one; it may be
+// away. A session with the id comes first, unless the message says at which node the subagent is.
+func (c *Client) lineOfChild(m *acp.Message) (of *line, err error) {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return nil, err
+	}
+	id := m.Session()
+	c.mu.Lock()
+	if c.sessions[id] == nil {
+		for _, l := range c.lines {
+			if s := c.sessions[l.children[id]]; s != nil && s.at() == l && (at.name == "" || at.name == l.node) {
+				of = l
+			}
+		}
+	}
+	c.mu.Unlock()
+	if of == nil {
+		return nil, nil
+	}
+	if at.name == "" {
+		if _, err := c.g.find(c.token, id, ""); err == nil {
+			return nil, nil
+		}
+	}
+	if _, err := c.g.fleet.Node(c.token, of.node); err != nil {
+		return nil, err // its labels have changed, or it was forgotten
+	}
+	return of, nil
+}
+
+// lineForNews returns the connection that a notification goes to. What is under way in a session that the client has open waits for a
+// node that is away, and so does what is said of it, such as that it is to end.
+func (c *Client) lineForNews(m *acp.Message) (*line, error) {
+	if l, err := c.lineOfChild(m); l != nil || err != nil {
+		return l, err
+	}
+	at, _ := selectionIn(m.Meta())
+	c.mu.Lock()
+	s := c.sessions[m.Session()]
+	c.mu.Unlock()
+	if s == nil {
+		return c.lineOf(m)
+	}
+	if l := s.at(); at.name == "" || at.name == l.node {
+		_, err := c.g.fleet.Node(c.token, l.node)
+		return l, err
+	}
+	return c.lineOf(m)
+}

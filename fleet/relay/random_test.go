@@ -152,6 +152,14 @@ func (p *player) answered(id string, m *acp.Message) {
 	if p.ok[id] = m.Err() == nil; !is {
 		return
 	}
+	if r.method == acp.MethodSessionPrompt && m.Err() == nil && acp.TurnBegan(m.Result()) {
+		if of, said := rawjson.Member(m.Result(), "number"); said && string(of) != id {
+			p.t.Errorf("prompt %s has the answer to prompt %s", id, of)
+		}
+		if !p.r.began[numberOf([]byte(id))] {
+			p.t.Errorf("prompt %s is answered as one that ran, and it did not", id)
+		}
+	}
 	v := p.views[r.session]
 	v.late = v.late || p.r.late && acts(r.method) && numberOf([]byte(id)) < v.left && p.got[fmt.Sprint(v.left)] > 0
 	switch {
@@ -237,6 +245,18 @@ func (p *player) step() string {
 		n := r.one()
 		r.leaves(n)
 		return fmt.Sprintf("%s is online: %v", n.name, n.online)
+	case choose(2):
+		n := r.one()
+		r.kills(n)
+		return n.name + " is killed and started again"
+	case choose(5):
+		for _, name := range r.names() {
+			if n := r.nodes[name]; n.online && n.late {
+				r.reaches(n)
+				return n.name + " is reached"
+			}
+		}
+		return ""
 	case choose(3):
 		for _, c := range r.live() {
 			name := r.nodeOf(c).name
@@ -281,6 +301,7 @@ func (r *realm) rests(players []*player) {
 		if !r.nodes[name].online {
 			r.leaves(r.nodes[name])
 		}
+		r.reaches(r.nodes[name])
 	}
 	for quiet := 0; quiet < 3; quiet++ {
 		for range 2000 {
@@ -317,8 +338,9 @@ func (r *realm) rests(players []*player) {
 }
 
 // A client or two, which may connect anew, their nodes, the network, and moves of their sessions do what they like, in any order. Each request is answered, and none is
-// carried out twice, nor a prompt behind a later one; a cancel ends nothing that came behind it, no event is shown twice or passed over, an answer reaches who has asked,
-// what is told to be deleted is, what the client leaves is not open for it, each turn that begins is told to end, and in the end the sessions can be opened and used.
+// carried out twice, nor a prompt behind a later one; one is answered as a prompt that ran if it did; a cancel ends nothing that came behind it, no event is shown twice or
+// passed over, an answer reaches who has asked, what is told to be deleted is, what the client leaves is not open for it, each turn that begins is told to end, and in the
+// end the sessions can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
 	seeds := 200
 	if testing.Short() {

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,10 +32,11 @@ type realm struct {
 	change chan struct{}    // closed and replaced when something is told
 
 	// What follows is of the test alone.
-	late  bool        // a node has not answered for long: what it refuses is done behind what was asked later
-	count int         // of moves
-	ran   map[int]int // how often each of the client's prompts was carried out, by its number
-	story []string    // what has happened
+	late  bool         // a node has not answered for long: what it refuses is done behind what was asked later
+	count int          // of moves
+	ran   map[int]int  // how often each of the client's prompts was carried out, by its number
+	began map[int]bool // those that ever were, also where the session knows nothing of it any more
+	story []string     // what has happened
 }
 
 // post is a node of a realm.
@@ -46,7 +46,8 @@ type post struct {
 
 	// Guarded by realm.mu.
 	online bool
-	back   chan struct{} // closed when it is online
+	late   bool          // nobody reaches it yet
+	back   chan struct{} // closed when it is online, and can be reached
 	fresh  []*path       // that were dialed
 }
 
@@ -69,7 +70,7 @@ type question struct {
 func (q question) about() string { return fmt.Sprintf("%s %d", q.of.id, q.seq) }
 
 func newRealm(t *testing.T, rnd *rand.Rand, two bool, sessions []string, names ...string) *realm {
-	r := &realm{t: t, rnd: rnd, two: two, nodes: map[string]*post{}, tales: map[string]*tale{}, change: make(chan struct{}), ran: map[int]int{}}
+	r := &realm{t: t, rnd: rnd, two: two, nodes: map[string]*post{}, tales: map[string]*tale{}, change: make(chan struct{}), ran: map[int]int{}, began: map[int]bool{}}
 	for _, name := range names {
 		p := &post{name: name, online: true, back: make(chan struct{})}
 		close(p.back)
@@ -112,20 +113,21 @@ func (r *realm) Dial(ctx context.Context, _ store.Token, name string, wait bool)
 		r.mu.Lock()
 		p := r.nodes[name]
 		back := p.back
-		if p.online {
+		if p.online && !p.late {
 			c := &path{wire: newWire(r.t), open: map[string]bool{}, asks: map[acp.ID]question{}}
 			p.fresh = append(p.fresh, c)
 			r.mu.Unlock()
 			return c.wire, nil
 		}
 		r.mu.Unlock()
+		why := problem.New(problem.NodeOffline, "%s cannot be reached", name)
 		if !wait {
-			return nil, r.Away(name)
+			return nil, why
 		}
 		select {
 		case <-back:
 		case <-ctx.Done():
-			return nil, cmp.Or(r.Away(name), ctx.Err()) // it can be back in this moment
+			return nil, why
 		}
 	}
 }
@@ -328,20 +330,50 @@ func (r *realm) answered(c *path, m acp.Message) {
 	}
 }
 
-// leaves has a node leave, or come back.
+// leaves has a node leave, or come back. Connections to it can be made a moment after the hub says that it is there.
 func (r *realm) leaves(p *post) {
 	r.mu.Lock()
 	if p.online = !p.online; p.online {
-		close(p.back)
+		p.late = true
 	} else {
 		p.back = make(chan struct{})
 	}
 	r.mu.Unlock()
 	if !p.online {
-		for _, c := range r.live() {
-			if slices.Contains(p.paths, c) {
-				_ = c.Close()
-			}
+		r.breaks(p)
+	} else if r.rnd.IntN(2) == 0 {
+		r.reaches(p)
+	}
+}
+
+// reaches has connections to a node be made that is there.
+func (r *realm) reaches(p *post) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.online && p.late {
+		p.late = false
+		close(p.back)
+	}
+}
+
+// breaks has the connections to a node break.
+func (r *realm) breaks(p *post) {
+	for _, c := range r.live() {
+		if slices.Contains(p.paths, c) {
+			_ = c.Close()
 		}
 	}
+}
+
+// kills has a node be killed and started again: what is in no log is forgotten.
+func (r *realm) kills(p *post) {
+	if p.online {
+		r.leaves(p)
+	}
+	for _, s := range r.all() {
+		if s.stays[p.name].has {
+			s.dies()
+		}
+	}
+	r.leaves(p)
 }

@@ -57,20 +57,70 @@ func TestLine_NodeComesBack(t *testing.T) {
 	})
 }
 
-// A node that the store says is there and that cannot be reached is as one that is away.
-func TestLine_NodeCannotBeReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		e := w.connect(plainHello, acp.OneStream)
-		one := w.opens(e, "a", "s")
-		w.mu.Lock()
-		w.unreachable = true
-		w.mu.Unlock()
-		_ = one.Close()
-		wants(t, e, "a offline")
-		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
-		wants(t, e, "2 node_offline")
-	})
+// A node is there again, and the client's connection to it is not yet: what is asked waits for it with what is under way, and for as long.
+func TestLine_NodeIsThereBeforeItsConnection(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		t.Run(fmt.Sprint("it comes: ", comes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				e := w.connect(plainHello, acp.OneStream)
+				one := w.opens(e, "a", "s")
+				reach := func(can bool) {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					w.unreachable = !can
+				}
+				reach(false)
+				_ = one.Close()
+				wants(t, e, "a offline")
+				e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				wants(t, e)
+				if !comes {
+					time.Sleep(giveUp)
+					wants(t, e, "2 node_offline")
+					return
+				}
+				reach(true)
+				time.Sleep(giveUp / 2)
+				two := w.dialed("a")
+				two.answers(two.takes("session/resume"), `{}`)
+				two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+				two.answers(two.takes("session/prompt"), `{"stopReason":"end_turn"}`)
+				wants(t, e, "a online", "2 ok")
+			})
+		})
+	}
+}
+
+// A client cancels while the node is away: that waits with what it is to end.
+func TestLine_CancelledWhileTheNodeIsAway(t *testing.T) {
+	for name, whose := range map[string]string{"the session's turn": "s", "a subagent": "s.c"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				e := w.connect(plainHello, acp.OneStream)
+				one := w.opens(e, "a", "s")
+				e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+				prompt := rawjson.MemberString(one.takes("session/prompt").Meta(), acp.MetaKey, "promptId")
+				one.says("%s", of("s", update("s.c", 1, "says")))
+				wants(t, e, "s.c says")
+				w.set("a", false)
+				_ = one.Close()
+				wants(t, e, "a offline")
+				e.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":%q}}`, whose)
+				wants(t, e)
+				w.set("a", true)
+				two := w.dialed("a")
+				two.answers(two.takes("session/resume"), `{}`)
+				two.answers(two.takes("_sandboxagent/session/pending"), `{"pending":[]}`)
+				two.answers(two.takes("_sandboxagent/session/get"), `{"state":"running"}`)
+				two.answers(two.takes("_sandboxagent/session/events"), fmt.Sprintf(`{"events":[{"seq":1,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":%q}}}}}],"hasMore":false}`, prompt))
+				if m := two.takes("session/cancel"); m.Session() != whose {
+					t.Errorf("it was sent %s", m.Frame())
+				}
+			})
+		})
+	}
 }
 
 // A node stays away. What waits is refused, what was asked is withdrawn, and a session whose
@@ -116,10 +166,13 @@ func TestLine_SessionCannotGoOn(t *testing.T) {
 		_ = one.Close()
 		two := w.dialed("a")
 		resume := two.takes("session/resume")
-		two.hub <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeInternal, "events are no longer kept"))
+		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`) // when nobody knows that yet
 		wants(t, e, "a offline", "a online")
-		e.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
-		wants(t, e, "1 node_offline")
+		two.hub <- acp.NewError(resume.ID(), acp.Errorf(acp.CodeInternal, "events are no longer kept").WithData(problem.New(problem.EventsExpired, "events are no longer kept")))
+		wants(t, e, "1 events_expired")
+		e.send(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		wants(t, e, "2 node_offline")
+		two.takesNothing()
 	})
 }
 

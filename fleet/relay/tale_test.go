@@ -242,6 +242,7 @@ func (s *tale) begins() {
 		}
 		s.newest[of] = t.number
 		s.r.ran[t.number]++
+		s.r.began[t.number] = true
 		whole := fmt.Sprintf(`{"method":"session/prompt","params":{"sessionId":%q,"number":%d,"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, s.id, t.number, t.name)
 		if !s.r.two {
 			s.happens(whole)
@@ -261,7 +262,7 @@ func (s *tale) ends() {
 	if t.cancelled {
 		reason = "cancelled"
 	}
-	whole := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"sessionId":%q,"promptId":%q,"result":{"stopReason":%q},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, methodTurnEnded, s.id, t.name, reason, len(s.events)+1)
+	whole := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"sessionId":%q,"promptId":%q,"result":{"stopReason":%q,"number":%d},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, methodTurnEnded, s.id, t.name, reason, t.number, len(s.events)+1)
 	if s.r.two {
 		s.happens(whole, strings.Replace(s.state(false, len(s.events)+1), `"idle"`, `"idle","stopReason":"`+reason+`"`, 1), whole)
 		s.begins()
@@ -271,7 +272,7 @@ func (s *tale) ends() {
 	for _, c := range s.here().paths {
 		switch {
 		case c == t.at:
-			c.says(acp.NewResult(t.id, fmt.Appendf(nil, `{"stopReason":%q}`, reason)))
+			c.says(acp.NewResult(t.id, fmt.Appendf(nil, `{"stopReason":%q,"number":%d}`, reason, t.number)))
 		case c.open[s.id]:
 			c.says(acp.MustParse([]byte(whole)))
 		}
@@ -446,7 +447,6 @@ func (s *tale) hands(to string) {
 
 // revives has the session go on without its node, which is away: the last that happened there may be lost, and so are its turns.
 func (s *tale) revives(from, to *post) {
-	const leap = 5
 	r, had := s.r, len(s.events)
 	last := max(0, had-r.rnd.IntN(3))
 	s.departs(from, to.name)
@@ -458,11 +458,7 @@ func (s *tale) revives(from, to *post) {
 		delete(s.ended, rawjson.MemberString([]byte(message), "params", "promptId"))
 	}
 	s.events, s.whole = s.events[:last:last], s.whole[:last:last]
-	for range had - last + leap {
-		s.events, s.whole = append(s.events, nil), append(s.whole, `{"method":"x"}`)
-	}
-	s.turns = nil
-	clear(s.asks)
+	s.leaps(had - last)
 	r.count++
 	s.writes(func(o *store.Owner) { o.Moving = &store.Moving{ID: fmt.Sprint("move ", r.count), To: to.name} })
 	s.writes(func(o *store.Owner) {
@@ -471,6 +467,29 @@ func (s *tale) revives(from, to *post) {
 		o.Node, o.Term = to.name, o.Term+1
 	})
 	s.writes(func(o *store.Owner) { o.Moving = nil })
+}
+
+// dies has the session go on at its node, which was killed: it notes the end of its turn, and not whose that was.
+func (s *tale) dies() {
+	if len(s.turns) > 0 {
+		whole := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"sessionId":%q,"began":true,"error":{"code":-32603,"message":"killed"},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, methodTurnEnded, s.id, len(s.events)+1)
+		told := []string{whole}
+		if s.r.two {
+			told = []string{strings.Replace(s.state(false, len(s.events)+1), `"idle"`, `"idle","stopReason":"error"`, 1), whole}
+		}
+		s.events, s.whole = append(s.events, told), append(s.whole, whole)
+	}
+	s.leaps(0)
+}
+
+// leaps has the session forget what is in no log, and go on with numbers that no client was given.
+func (s *tale) leaps(lost int) {
+	const leap = 5
+	for range lost + leap {
+		s.events, s.whole = append(s.events, nil), append(s.whole, `{"method":"x"}`)
+	}
+	s.turns = nil
+	clear(s.asks)
 }
 
 // where names the nodes that have the session.
