@@ -31,7 +31,8 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings` +
 	`|TestTravel_FilesAreEdited|TestEphemeral_SaysWhatItNoLongerHas|TestRetention_InMemory|TestOpen_TheAnswerNamesWhatWasShown` +
 	`|TestMachine_EveryEventInEveryState|TestBudget_MemoryOnly|TestOpen_EveryPrefix|TestDial_LargeMessage|TestConn_LargeMessagesThatNobodyReads` +
-	`|TestMove_RevivedSessionIsRefused)$`
+	`|TestMove_RevivedSessionIsRefused|TestMove_FullDisk|TestFeed_SlowFollower|TestChanges_SlowReader|TestEphemeral_MemoryIsSpent` +
+	`|TestRandom_ThatFailed|TestLife_SequencesThatFailed)$`
 
 // both matches the tests that play random sequences. They run with the race detector, which sees
 // a quarter of them, and without it, where they all are: see agentcache.Sequences.

@@ -17,14 +17,20 @@ class ServerEvent:
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[ServerEvent]:
     """The events of a response. Lines end with a newline only: data may have other separators in it."""
-    rest = b""
+    begun: list[bytes] = []  # pieces of the line that has not ended: joined once, however many there are
+    length = 0
     name, last = "message", ""
     data: list[str] = []
     async for chunk in chunks:
-        rest += chunk
-        if len(rest) > MAX_EVENT:
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > MAX_EVENT:
             raise ValueError(f"an event has more than {MAX_EVENT} bytes")
-        *lines, rest = rest.split(b"\n")
+        if not others:
+            continue
+        *lines, rest = [b"".join(begun), *others]
+        begun, length = [rest], len(rest)
         for raw in lines:
             line = raw.removesuffix(b"\r").decode("utf-8", "replace")
             if line == "":

@@ -9,8 +9,8 @@ export interface ServerEvent {
 /** Decodes a `text/event-stream`, fed piece by piece. */
 export class EventDecoder {
   #decoder = new TextDecoder();
-  #rest = "";
-  #searched = 0; // of #rest; no line end before it
+  #begun: string[] = []; // pieces of the line that has not ended
+  #length = 0; // of them
   #skipLF = false; // the piece before ended in CR
   #id = "";
   #event = "";
@@ -33,24 +33,36 @@ export class EventDecoder {
       this.#skipLF = false;
       if (text.startsWith("\n")) text = text.slice(1);
     }
-    this.#rest = this.#rest === "" ? text : this.#rest + text;
     const events: ServerEvent[] = [];
     let from = 0;
-    for (let at = this.#searched; ; ) {
-      const end = lineEnd(this.#rest, at);
-      if (end < 0) break;
-      this.#line(this.#rest.slice(from, end), events);
+    // Each is searched once: a line end is not looked for again behind those before it.
+    let [lf, cr] = [text.indexOf("\n"), text.indexOf("\r")];
+    while (lf >= 0 || cr >= 0) {
+      const end = lf < 0 || (cr >= 0 && cr < lf) ? cr : lf;
+      this.#line(this.#cut(text.slice(from, end)), events);
       from = end + 1;
-      if (this.#rest[end] === "\r") {
-        if (from === this.#rest.length) this.#skipLF = true;
-        else if (this.#rest[from] === "\n") from++;
+      if (end === cr) {
+        if (from === text.length) this.#skipLF = true;
+        else if (text[from] === "\n") from++;
       }
-      at = from;
+      if (lf >= 0 && lf < from) lf = text.indexOf("\n", from);
+      if (cr >= 0 && cr < from) cr = text.indexOf("\r", from);
     }
-    if (from > 0) this.#rest = this.#rest.slice(from);
-    this.#searched = this.#rest.length;
-    if (this.#rest.length + this.#size > this.limit) throw new Error(`an event is larger than ${this.limit} characters`);
+    if (from < text.length) {
+      this.#begun.push(text.slice(from));
+      this.#length += text.length - from;
+    }
+    if (this.#length + this.#size > this.limit) throw new Error(`an event is larger than ${this.limit} characters`);
     return events;
+  }
+
+  /** The line that ends with a text, with what came of it before. */
+  #cut(end: string): string {
+    if (this.#begun.length === 0) return end;
+    const line = this.#begun.join("") + end;
+    this.#begun = [];
+    this.#length = 0;
+    return line;
   }
 
   #line(line: string, out: ServerEvent[]): void {
@@ -80,11 +92,4 @@ export class EventDecoder {
         break;
     }
   }
-}
-
-function lineEnd(text: string, from: number): number {
-  const lf = text.indexOf("\n", from);
-  const cr = text.indexOf("\r", from);
-  if (lf < 0) return cr;
-  return cr < 0 ? lf : Math.min(lf, cr);
 }

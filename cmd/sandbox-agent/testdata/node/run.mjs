@@ -74,8 +74,10 @@ await Promise.all(Array.from({ length: AT_ONCE }, async () => {
 }));
 await readShared();
 // What others would notice: each alone, behind all others.
-for (const one of chosen(last)) await run(one);
-await readShared();
+for (const one of chosen(last)) {
+  await run(one);
+  await readShared();
+}
 World.follower?.close();
 if (read === 0 && topic === "turns") console.log(JSON.stringify({ name: "second reading", ok: false, detail: "no session was read in both versions" }));
 process.exit(0);
