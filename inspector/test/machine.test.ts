@@ -104,6 +104,29 @@ test("what changes before a folder is watched, or while it cannot be, is shown",
   await proxy.stop();
 });
 
+test("what changes while git takes its time, or no watch is to be had just now, is shown", async () => {
+  const folder = join(home, "busy");
+  mkdirSync(folder);
+  writeFileSync(join(folder, "one.txt"), "one\n");
+  const page = await world.open("about:blank");
+  await page.route(/\/v2\/fs\/git\/status/, () => {}); // it never ends
+  let refusals = 1;
+  await page.route(/\/v2\/fs\/watch\?/, async (route) => {
+    // What the gateway says when the system has no more of them.
+    if (refusals-- > 0) await route.fulfill({ status: 413, contentType: "application/problem+json", json: { type: "urn:sandbox-agent:error:payload_too_large", title: "Payload too large", status: 413 } });
+    else await route.continue();
+  });
+  const watched = page.waitForResponse((response) => response.url().includes("/v2/fs/watch?") && response.ok());
+  await page.goto(world.url(at(folder)));
+  const entry = (name: string) => page.locator(".entries").getByRole("link", { name });
+  await entry("one.txt").waitFor();
+  writeFileSync(join(folder, "two.txt"), "two\n");
+  await watched;
+  await entry("two.txt").waitFor();
+  rmSync(join(folder, "one.txt"));
+  await entry("one.txt").waitFor({ state: "detached" });
+});
+
 test("what is not saved is kept, wherever one goes", async () => {
   const folder = join(home, "drafts");
   mkdirSync(folder);

@@ -290,6 +290,9 @@ test("who looks elsewhere while the agent writes is left there, in whichever way
   const ways: Record<string, () => Promise<unknown>> = {
     "the wheel": () => log(page).hover().then(() => page.mouse.wheel(0, -2500)),
     "a key": () => log(page).press("PageUp"),
+    // These go no further than the end is wide, as the first steps of the others do.
+    "a short turn of the wheel": () => log(page).hover().then(() => page.mouse.wheel(0, -30)),
+    "a key for a line": () => log(page).press("ArrowUp"),
     // Screen readers, searching in the page, and what tests a page move it without a key or a pointer.
     "another program": () => log(page).evaluate((e) => (e.scrollTop -= 2000)),
   };

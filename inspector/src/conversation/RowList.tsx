@@ -4,10 +4,10 @@ import { Button } from "../kit/controls.js";
 import type { Row } from "./items.js";
 import { RowView, type PromptActions } from "./RowView.js";
 
-/** How near to its end a list is at its end. */
+/** How near to its end a list is at its end for somebody who moves there. */
 const near = 48;
-/** How long the browser moves the list for one key, at most, in milliseconds. */
-const step = 400;
+/** How far ArrowUp moves a list, as in browsers. */
+const line = 40;
 
 /** How often it is looked whether the end is reached, behind the last change. */
 const maxTries = 8;
@@ -20,6 +20,8 @@ export interface RowControl {
   /** The first row that is in sight, or the one that was asked for and comes into sight. */
   first(): number;
 }
+
+const placeOf = ({ scrollTop: top, clientHeight: height, scrollHeight: whole }: HTMLElement) => ({ top, height, whole });
 
 function estimate(row: Row | undefined): number {
   if (!row) return 40;
@@ -42,8 +44,7 @@ function estimate(row: Row | undefined): number {
 export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked, prompts }: { prompts?: PromptActions | undefined; rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
-  const leaves = useRef(0); // until when a key moves the list up
-  const placed = useRef({ top: 0, height: 0 }); // where the list itself has scrolled to, and how high it was
+  const known = useRef({ top: 0, height: 0, whole: 0 }); // where the list was when it was looked at or moved itself, and how high it and all of it were
   const aim = useRef<string>(undefined); // the key of the row that was asked for, until a person moves the list
   const [away, setAway] = useState(false);
   const virtual = useVirtualizer({
@@ -53,26 +54,26 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     getItemKey: (i) => (i === 0 ? "head" : (rows[i - 1]?.key ?? i)),
     overscan: 4,
     anchorTo: "end",
-    followOnAppend: true,
-    scrollEndThreshold: near,
     paddingEnd: 16,
     scrollToFn: (offset, { adjustments = 0 }) => place(offset + adjustments),
   });
   const total = virtual.getTotalSize();
 
   // A wish to look elsewhere is a move upwards that the list has not made itself: by a wheel,
-  // a finger or a key, but also by a screen reader or by the browser when it finds words.
+  // a finger or a key, but also by a screen reader or by the browser when it finds words. The
+  // browser makes it in steps. The first ones are near the end: what is written there then would undo them.
   // Where the list gets shorter, or its frame higher, the browser moves it to its end.
   const look = useCallback((element: HTMLElement) => {
-    const { scrollTop: top, clientHeight: height } = element;
-    const rest = element.scrollHeight - top - height;
-    if (rest <= near) stuck.current ||= aim.current === undefined && performance.now() > leaves.current; // not on the way from there to a row, or up
-    else if (stuck.current && top < placed.current.top - 2 && height === placed.current.height) {
+    const { top, height, whole } = placeOf(element);
+    const before = known.current;
+    known.current = { top, height, whole };
+    const rest = whole - top - height;
+    const shorter = rest > near ? 0 : Math.max(0, before.whole - whole);
+    if (stuck.current && rest > 1 && top < before.top - shorter - 2 && height === before.height) {
       stuck.current = false;
       virtual.cancelScroll();
-    }
-    if (stuck.current) placed.current = { top, height };
-    setAway(!stuck.current && rest > near);
+    } else if (!stuck.current && aim.current === undefined && (rest <= 1 || (rest <= near && top > before.top))) stuck.current = true; // not on the way from there to a row
+    setAway(!stuck.current && rest > 1);
   }, [virtual]);
   // The browser tells of a scroll later than the list may want to follow its end.
   const place = useCallback((top: number) => {
@@ -83,15 +84,14 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
       if (!stuck.current) return;
     }
     element.scrollTo({ top });
-    placed.current = { top: element.scrollTop, height: element.clientHeight };
+    known.current = placeOf(element);
   }, [look]);
 
   // The list's own way to its end looks again until the rows there are measured.
   const toEnd = useCallback(() => {
     const element = scroller.current;
     stuck.current = true;
-    leaves.current = 0;
-    if (element) placed.current = { top: element.scrollTop, height: element.clientHeight }; // wherever it was; it may be at its end already
+    if (element) known.current = placeOf(element); // wherever it was; it may be at its end already
     aim.current = undefined;
     setAway(false);
     virtual.scrollToEnd();
@@ -151,15 +151,14 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     const element = scroller.current;
     if (!element) return;
     const onScroll = () => look(element);
-    let looks: ReturnType<typeof setTimeout> | undefined;
-    // The browser moves it upwards in steps, of which the first ones are as near to the end as it was.
+    // From the end the list goes up by itself, and at once: nothing that is written comes between the key and the move.
     const onUp = (event: KeyboardEvent) => {
       if (event.target !== element || event.altKey || event.ctrlKey || event.metaKey || !(event.key === "PageUp" || event.key === "ArrowUp" || event.key === " " && event.shiftKey)) return;
+      if (!stuck.current || element.scrollTop <= 0) return;
+      event.preventDefault();
       stuck.current = false;
-      leaves.current = performance.now() + step;
-      virtual.cancelScroll();
-      clearTimeout(looks);
-      looks = setTimeout(() => look(element), step + 50); // there may be nowhere to go
+      virtual.scrollBy(event.key === "ArrowUp" ? -line : -Math.round(element.clientHeight * 0.875));
+      look(element);
     };
     // The browser goes there in steps, to where the ends were when it began: rows that come into sight on the way move them.
     const onKey = (event: KeyboardEvent) => {
@@ -184,7 +183,6 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
       element.removeEventListener("scroll", onScroll);
       element.removeEventListener("keydown", onKey);
       element.removeEventListener("keydown", onUp);
-      clearTimeout(looks);
       for (const type of moves) element.removeEventListener(type, onMove);
       sizes.disconnect();
     };

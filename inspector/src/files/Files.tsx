@@ -204,7 +204,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     if (done > 0) toasts.show(`Uploaded ${plural(done, "file")}`, "good");
     if (there.length > 0 && shown.current) setDoing({ what: "overwrite", files: there });
     else if (there.length > 0) toasts.show(`Not replaced in ${path}, where there is one already: ${there.map((f) => f.name).join(", ")}`, "bad");
-    void folder.reload();
+    folder.reload();
   };
   const download = async (entry: Entry) => {
     await toasts.attempt(`${entry.name} is not downloaded`, async () => {
@@ -232,7 +232,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
           <input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(event) => { void upload([...(event.target.files ?? [])]); event.target.value = ""; }} />
           <Menu label="New" trigger={<><Icon name="plus" size={14} /> New</>} items={[{ label: "File", ...reading, run: () => setDoing({ what: "new-file" }) }, { label: "Folder", ...reading, run: () => setDoing({ what: "new-folder" }) }]} />
           <Button small icon="search" onClick={() => startSearch(path)}>Search</Button>
-          <IconButton label="Load again" icon="refresh" onClick={() => void folder.reload()} />
+          <IconButton label="Load again" icon="refresh" onClick={() => folder.reload()} />
           <Checkbox label="Hidden" checked={hidden} onChange={(event) => setHidden(event.target.checked)} />
           {state.git && <Badge title={`${state.git.root}\n${plural(state.git.files.length, "change")}`}>{state.git.branch ?? state.git.commit?.slice(0, 8) ?? "git"}</Badge>}
         </div>
@@ -247,9 +247,9 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       </section>}
       {file && <Splitter pane={listPane} label="Width of the folder" />}
       {file && <FileView key={file} path={file} changed={changed} line={spot.line} place={spot.place} onPlace={(at) => { const { line: _, ...rest } = query; router.go("files", [], { replace: true, query: { ...rest, path: file, at } }); }} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
-      {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
-      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); if (here()) go(join(path, name)); }} />}
-      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(machine, doing.entry.path, join(path, name)); void folder.reload(); if (here() && shownFile.current === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.mkdir(join(path, name)))} onDone={() => folder.reload()} />}
+      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { folder.reload(); if (here()) go(join(path, name)); }} />}
+      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(machine, doing.entry.path, join(path, name)); folder.reload(); if (here() && shownFile.current === doing.entry.path) go(join(path, name)); }} />}
       {doing?.what === "move" && <Moving entry={doing.entry} folders={[parentOf(path), ...state.entries.filter((e) => e.type === "directory" && e.path !== doing.entry.path).map((e) => e.path)]} onClose={() => setDoing(undefined)} />}
       {doing?.what === "delete" && (
         <Confirm
@@ -257,7 +257,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
           onConfirm={() => toasts.attempt("It is not deleted", async () => {
             await gateway.machine.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" });
             drafts.drop(machine, doing.entry.path);
-            void folder.reload();
+            folder.reload();
             if (here() && shownFile.current === doing.entry.path) go(path);
           })}
         >

@@ -20,15 +20,17 @@ export interface FolderState {
 const most = 5000;
 /** Until a folder is watched again when its watch has broken off; the last one again and again, as long as somebody looks. */
 const waitsMs = [500, 1000, 2000, 4000, 8000, 15_000] as const;
-/** Refusals of a watch that pass: too many are watched, or the gateway, or the node behind a hub, is not there just now. */
-const passes = new Set([429, 502, 503, 504]);
+/** Refusals of a watch that pass: the system (413) or the gateway (429) has too many just now, or the gateway, or the node behind a hub, is not there. */
+const passes = new Set([413, 429, 502, 503, 504]);
 
 /** One folder as it is, and as it changes. */
 export class Folder extends Store<FolderState> {
   readonly #control = new AbortController();
   #again: ReturnType<typeof setTimeout> | undefined;
-  #loading = false;
-  #stale = false;
+  /** Loads it again. */
+  readonly reload = oneByOne(() => this.#list());
+  // In a large repository git takes its time. What comes and goes meanwhile is shown all the same.
+  readonly #mark = oneByOne(() => this.#status());
 
   constructor(private readonly client: Client, readonly path: string, private readonly hidden: boolean) {
     super({ entries: [], phase: "loading", error: "", more: false, git: undefined, marks: new Map() });
@@ -36,7 +38,7 @@ export class Folder extends Store<FolderState> {
 
   /** Loads and follows the folder until the returned function is called. What is told without paths may be any change. */
   open(onChange: (paths: ReadonlySet<string> | undefined) => void): () => void {
-    void this.reload();
+    this.reload();
     void this.#watch(onChange);
     return () => {
       this.#control.abort();
@@ -44,13 +46,9 @@ export class Folder extends Store<FolderState> {
     };
   }
 
-  async reload(): Promise<void> {
-    if (this.#loading) {
-      this.#stale = true;
-      return;
-    }
-    this.#loading = true;
+  async #list(): Promise<void> {
     const { signal } = this.#control;
+    if (signal.aborted) return;
     try {
       const entries: Entry[] = [];
       let cursor: string | undefined;
@@ -61,17 +59,16 @@ export class Folder extends Store<FolderState> {
       } while (cursor && entries.length < most);
       entries.sort((a, b) => Number(b.type === "directory") - Number(a.type === "directory") || collator.compare(a.name, b.name));
       this.patch({ entries, phase: "ready", error: "", more: cursor !== undefined });
-      const git = await this.client.fs.gitStatus(this.path, { signal }).catch(() => undefined);
-      this.patch({ git, marks: marksOf(git, this.path) });
+      this.#mark();
     } catch (error) {
       if (!signal.aborted) this.patch({ phase: "failed", error: messageOf(error) });
-    } finally {
-      this.#loading = false;
-      if (this.#stale && !signal.aborted) {
-        this.#stale = false;
-        void this.reload();
-      }
     }
+  }
+
+  async #status(): Promise<void> {
+    const { signal } = this.#control;
+    const git = await this.client.fs.gitStatus(this.path, { signal }).catch(() => undefined);
+    if (!signal.aborted) this.patch({ git, marks: marksOf(git, this.path) });
   }
 
   /** Follows the folder, also behind a broken connection. A watch that is refused is none: there is a button too. */
@@ -81,7 +78,7 @@ export class Folder extends Store<FolderState> {
     let failures = 0;
     // What has changed since the folder was listed, or a file in it read, is not told.
     const onReady = () => {
-      void this.reload();
+      this.reload();
       onChange(undefined);
     };
     while (!signal.aborted) {
@@ -93,7 +90,7 @@ export class Folder extends Store<FolderState> {
             this.#again = undefined;
             const changed = paths;
             paths = new Set();
-            void this.reload();
+            this.reload();
             onChange(changed);
           }, 200);
         }
@@ -105,6 +102,26 @@ export class Folder extends Store<FolderState> {
       await new Promise((resolve) => setTimeout(resolve, waitsMs[failures++] ?? waitsMs.at(-1)));
     }
   }
+}
+
+/** Work that is done once at a time, and once more when it is asked for meanwhile: what it has seen may be old by then. */
+function oneByOne(work: () => Promise<void>): () => void {
+  let busy = false;
+  let again = false;
+  const run = (): void => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    void work().finally(() => {
+      busy = false;
+      if (!again) return;
+      again = false;
+      run();
+    });
+  };
+  return run;
 }
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });

@@ -231,9 +231,25 @@ export class Api {
   }
 
   async #send<T>(method: string, path: string, query: Query, init: RequestInit, read: (response: Response) => Promise<T>, goesOn: boolean): Promise<T> {
+    const { body } = init;
+    if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
+    if (body instanceof ReadableStream) {
+      const lent = new Lent(body);
+      try {
+        return await this.#tries(method, path, query, { ...init, body: lent.stream }, read, goesOn);
+      } catch (error) {
+        lent.end(error);
+        throw error;
+      } finally {
+        lent.end(new TypeError("the gateway has answered already"));
+      }
+    }
+    return this.#tries(method, path, query, init, read, goesOn);
+  }
+
+  async #tries<T>(method: string, path: string, query: Query, init: RequestInit, read: (response: Response) => Promise<T>, goesOn: boolean): Promise<T> {
     const send = this.#options.fetch ?? globalThis.fetch;
     const { body, headers, signal, expect } = init;
-    if ("body" in init && !isContent(body)) throw new TypeError(`the content is ${body === null ? "null" : `of type ${typeof body}`}: give a string, bytes, a Blob or a ReadableStream`);
     const streamed = body instanceof ReadableStream;
     for (let refused = false; ; refused = true) {
       const given = { ...(streamed ? this.#with(await this.#tried(signal)) : await this.headers(refused)), ...headers };
@@ -304,6 +320,44 @@ interface RequestInit extends RequestOptions {
   expect?: readonly number[];
   /** Called when a stream of events is open. */
   opened?: () => void;
+}
+
+/**
+ * A stream of somebody else's, for one request. Some `fetch`s read on for ever when their request has failed or was aborted:
+ * with `end` it is read no more, and whoever makes it is told.
+ */
+class Lent {
+  readonly stream: ReadableStream<Uint8Array>;
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  #control!: ReadableStreamDefaultController<Uint8Array>;
+  #over = false;
+
+  constructor(theirs: ReadableStream<Uint8Array>) {
+    this.#reader = theirs.getReader();
+    this.stream = new ReadableStream({
+      start: (control) => void (this.#control = control),
+      pull: async (control) => {
+        const { done, value } = await this.#reader.read();
+        if (this.#over) return;
+        if (!done) return control.enqueue(value);
+        this.#over = true;
+        control.close();
+      },
+      cancel: (reason) => this.#stop(reason),
+    }, { highWaterMark: 0 });
+  }
+
+  /** It does not end as one that is whole: what has come of it could be kept. */
+  end(reason: unknown): void {
+    if (this.#over) return;
+    this.#control.error(reason);
+    void this.#stop(reason);
+  }
+
+  async #stop(reason: unknown): Promise<void> {
+    this.#over = true;
+    await this.#reader.cancel(reason).catch(() => {}); // it may have failed itself
+  }
 }
 
 /** The error of an answer that no gateway gives, as that of a proxy's page. */

@@ -76,19 +76,36 @@ test("folders, moves, searches, archives and conditions", async () => {
   await expect(fs.stat(work)).rejects.toMatchObject({ status: 404 });
 });
 
-test("an aborted upload leaves the old file", async () => {
+test("an upload that is aborted or refused leaves the old file, and its stream is read no more", async () => {
   const path = join(dir, "kept");
   await client.fs.write(path, "old");
-  const controller = new AbortController();
-  let sent = 0;
-  const endless = new ReadableStream<Uint8Array>({
-    async pull(c) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-      c.enqueue(new Uint8Array(64 << 10));
-      if (++sent === 20) controller.abort();
-    },
-  });
-  await expect(client.fs.write(path, endless, { signal: controller.signal })).rejects.toThrow();
+  const endless = (told: (reason: unknown) => void, onPull = (_sent: number) => {}) => {
+    let sent = 0;
+    return new ReadableStream<Uint8Array>({
+      async pull(c) {
+        await new Promise((later) => setImmediate(later));
+        c.enqueue(new Uint8Array(64 << 10));
+        onPull(++sent);
+      },
+      cancel: told,
+    });
+  };
+  for (const at of [0, 1, 20]) {
+    const controller = new AbortController();
+    if (at === 0) controller.abort();
+    let told!: (reason: unknown) => void;
+    const cancelled = new Promise((resolve) => (told = resolve));
+    await expect(client.fs.write(path, endless(told, (sent) => sent === at && controller.abort()), { signal: controller.signal })).rejects.toThrow("aborted");
+    expect(await cancelled).toMatchObject({ name: "AbortError" });
+  }
+  let told!: (reason: unknown) => void;
+  const cancelled = new Promise((resolve) => (told = resolve));
+  await expect(client.fs.write(path, endless(told), { onlyNew: true })).rejects.toThrow();
+  await cancelled;
+  expect(await client.fs.readText(path)).toBe("old");
+  // One that fails itself fails the upload.
+  const broken = new ReadableStream<Uint8Array>({ pull: (c) => c.error(new Error("the disk is gone")) });
+  await expect(client.fs.write(path, broken)).rejects.toThrow("the disk is gone");
   expect(await client.fs.readText(path)).toBe("old");
 });
 
