@@ -396,7 +396,7 @@ test("a large file is seen by parts, and its end is followed", async () => {
   await page.getByText("The file has fewer than 70000 lines.").waitFor();
   await page.getByRole("slider", { name: "Place" }).fill("50");
   await page.getByText(line(30_100)).waitFor();
-  await bothThemes(page, "files-large");
+  await bothThemes(page, "files-large", [".large pre.code"]);
   // The place is in the address.
   await page.reload();
   await page.getByText(line(30_100)).waitFor();
