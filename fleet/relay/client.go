@@ -394,6 +394,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		}
 		c.mu.Unlock()
 		if unwanted {
+			c.settle(s)
 			last := s.log.Appended()
 			c.begin(func() { // what came before is shown before, such as how a turn ended
 				c.AwaitEntry(c.ctx, s, last, replayBound)
@@ -590,14 +591,9 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 				q.Forward(s, res)
 				return
 			}
-			s.begins(res.Result())
+			s.begins(m, res)
 			q.Forward(s, res)
-			c.mu.Lock()
-			why := c.lostLocked(s)
-			c.mu.Unlock()
-			if why != nil && res.Err() == nil { // how it ends is not told any more
-				at.endsTurn(s, m, why)
-			}
+			c.settle(s)
 		})
 	}, failed)
 }

@@ -73,6 +73,7 @@ func (c *Client) release(s *session, by *sender, refused *acp.Message) {
 		if len(s.held) == 0 || s.awaitsLocked() && refused == nil {
 			s.sender = nil
 			c.mu.Unlock()
+			c.settle(s)
 			return
 		}
 		answer := refused

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ const (
 	kept = 64 << 10
 	// stall is how long a client that has a stream and reads nothing is waited for.
 	stall = time.Minute
+	// maxOwed bounds the turns whose ends the client waits for in a session. A node has one go on at a time; beyond, the oldest is
+	// that of a node which says of none how it ended, and is forgotten.
+	maxOwed = 64
 )
 
 // session is a session that a client has open at a node: what came of it lately, on its way
@@ -63,13 +67,20 @@ type session struct {
 	shown  uint64     // newest that was put on its way by its number since the client asked to open the session
 	told   uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
 	idle   uint64     // in version 2: the newest event with whose state a turn ended
-	begun  uint64     // in version 2: the newest prompt of a client that wants to know how turns end, which was answered
-	ended  uint64     // the newest of which it was told then that a turn ended
+	ended  uint64     // in version 2: the newest of which a client that wants to know how turns end was told that one ended
+	owed   []owed     // in version 2: turns of the client that have begun, and of whose ends it was not told; at most maxOwed
+	works  bool       // in version 2: the client was told so last
 
 	showing  sync.Mutex // held while a message is put on its way, which waits for the client; not with Client.mu
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
+}
+
+// owed is a turn of which the client is still to be told that it ended.
+type owed struct {
+	name  string // of its prompt; "" when the state alone tells that it ended
+	begun uint64 // its first event
 }
 
 // part is a run of entries of a log.
@@ -125,16 +136,41 @@ func (s *session) saw(result json.RawMessage) {
 }
 
 // begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event.
-func (s *session) begins(result json.RawMessage) {
-	s.c.mu.Lock()
-	wants := s.c.turns
-	s.c.mu.Unlock()
-	if !wants {
-		return // how it ends is told with the state alone
+func (s *session) begins(prompt, res *acp.Message) {
+	if !s.c.two || res.Err() != nil {
+		return
 	}
+	t := owed{begun: version.EventOf(rawjson.MemberString(res.Result(), "messageId"))}
+	s.c.mu.Lock()
+	if s.c.turns { // else how it ends is told with the state alone
+		t.name = rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId")
+	}
+	s.c.mu.Unlock()
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	s.begun = max(s.begun, version.EventOf(rawjson.MemberString(result, "messageId")))
+	if t.begun > 0 && t.begun < s.ended {
+		return // one that was sent once more: its end was told
+	}
+	s.owed = append(s.owed, t)
+	s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
+}
+
+// ends notes that the client is told that a turn ended, by its name or, "", by the state. Seq is the number of the event, 0 for none.
+// It is called with noting held.
+func (s *session) ends(name string, seq uint64) {
+	s.owed = slices.DeleteFunc(s.owed, func(t owed) bool { return t.name == name && (name != "" || seq == 0 || t.begun < seq) })
+}
+
+// owes takes what the client is still to be told as nothing more comes of the session: that each of its turns ended, and that it does not work.
+func (s *session) owes() []owed {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	out := s.owed
+	if s.works && len(out) == 0 {
+		out = []owed{{}}
+	}
+	s.owed, s.works = nil, false
+	return out
 }
 
 // seqIn returns a number of an event, 0 for none.
@@ -191,13 +227,18 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 	switch {
 	case m.Method() == methodTurnEnded && s.c.two:
 		if acp.TurnBegan(m.Params()) { // the hub's own has no number
-			s.ended = max(s.ended, seq, s.begun)
+			s.ended = max(s.ended, seq)
+		}
+		if name := rawjson.MemberString(m.Params(), "promptId"); name != "" {
+			s.ends(name, seq)
 		}
 	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
 		return false // who asked was answered
-	case string(m.UpdateKind()) == "state_update":
+	case string(m.UpdateKind()) == "state_update" && m.Session() == s.id:
+		s.works = rawjson.MemberString(m.Update(), "state") != "idle"
 		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
 			s.idle = max(s.idle, seq)
+			s.ends("", seq)
 		}
 	}
 	if s.seen = max(s.seen, seq); m.Session() == s.id {

@@ -103,10 +103,11 @@ func TestTurn_OfVersionTwo_ToldOnce(t *testing.T) {
 				one.answers(one.takes("session/prompt"), `{"messageId":"sa.2"}`)
 				want := []string{"s is idle error"}
 				if over {
+					one.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"},"_meta":{"sandboxagent.dev":{"seq":3}}}}`)
 					one.says(`{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{},"_meta":{"sandboxagent.dev":{"seq":3}}}}`)
 					want = nil
 				}
-				wants(t, e, "1 ok")
+				wants(t, e, map[bool][]string{true: {"1 ok", "s is idle end_turn"}, false: {"1 ok"}}[over]...)
 				w.set("a", false)
 				_ = one.Close()
 				time.Sleep(giveUp + 30*time.Second)
