@@ -109,7 +109,13 @@ func (p *player) waits(session string, fits func(method string) bool) bool {
 
 // reads takes what has come.
 func (p *player) reads() {
-	for _, m := range p.gets() {
+	got, err := p.polls()
+	if err != nil { // it has read nothing for long, and connects anew as it is told to
+		p.r.notes("the client is told %v", err)
+		p.begins()
+		return
+	}
+	for _, m := range got {
 		p.r.notes("the client is told %.300s", m.Frame())
 		seq := int(seqIn(m.Meta(), acp.MetaKey, "seq"))
 		v := p.views[m.Session()]

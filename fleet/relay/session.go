@@ -188,10 +188,39 @@ func seqIn(b []byte, path ...string) uint64 {
 func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	if !s.notes(from, &m) {
-		return
+	for _, m := range s.named(from, m) {
+		if s.notes(from, &m) {
+			s.put(ctx, m.Frame())
+		}
 	}
-	c, frame := s.c, m.Frame()
+}
+
+// named returns a message as the client is given it. A gateway that was started anew tells that a turn ended, and knows no more whose that was:
+// the hub names the client's, with whose line it has the session.
+func (s *session) named(from *line, m acp.Message) []acp.Message {
+	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
+	_, named := rawjson.Member(m.Params(), "promptId")
+	if !s.c.two || m.Method() != methodTurnEnded || named || seq == 0 || !acp.TurnBegan(m.Params()) {
+		return []acp.Message{m}
+	}
+	var out []acp.Message
+	s.noting.Lock()
+	for _, t := range s.owed {
+		if t.name != "" && t.begun < seq {
+			out = append(out, acp.NewNotification(m.Method(), rawjson.SetMember(m.Params(), rawjson.AppendQuoted(nil, t.name), "promptId")))
+		}
+	}
+	s.noting.Unlock()
+	if len(out) == 0 {
+		return []acp.Message{m}
+	}
+	_ = from.conn.Interrupt(s.id, acp.Errorf(acp.CodeInternal, "it has ended")) // it would tell so as well
+	return out
+}
+
+// put puts a frame on its way to the client. It is called with showing held.
+func (s *session) put(ctx context.Context, frame []byte) {
+	c := s.c
 	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
 	s.size += len(frame)
 	if n := len(s.ahead); n > 0 && s.ahead[n-1].bytes < window/8 {
