@@ -591,8 +591,11 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 				q.Forward(s, res)
 				return
 			}
-			s.begins(m, res)
+			ends := s.begins(m, res)
 			q.Forward(s, res)
+			for _, end := range ends {
+				s.show(c.ctx, s.at(), end)
+			}
 			c.settle(s)
 		})
 	}, failed)

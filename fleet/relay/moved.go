@@ -283,6 +283,9 @@ func (s *session) passed(last uint64, prompted bool) {
 	own := slices.ContainsFunc(s.owed, func(t owed) bool { return t.name != "" && t.begun < s.idle }) || prompted && s.idle > s.ended
 	again := s.seen <= last && s.idle > 0 && s.idle == s.seen && own
 	s.seen, s.told, s.idle, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.ended, last)
+	if s.lapsed.seq > last {
+		s.lapsed = lapsed{}
+	}
 	if again {
 		s.seen--
 	}

@@ -70,6 +70,7 @@ type session struct {
 	ended  uint64     // in version 2: the newest of which a client that wants to know how turns end was told that one ended
 	owed   []owed     // in version 2: turns of the client that have begun, and of whose ends it was not told; at most maxOwed
 	works  bool       // in version 2: the client was told so last
+	lapsed lapsed     // in version 2: the newest turn that ended, and of which its gateway knew no more whose that was
 
 	showing  sync.Mutex // held while a message is put on its way, which waits for the client; not with Client.mu
 	ahead    []part     // of the log, oldest first, that may not be written yet
@@ -81,6 +82,12 @@ type session struct {
 type owed struct {
 	name  string // of its prompt; "" when the state alone tells that it ended
 	begun uint64 // its first event
+}
+
+// lapsed is a turn of which its gateway, which was started anew, knew no more whose it was.
+type lapsed struct {
+	after, seq uint64          // it has begun behind the one event, and ended with the other
+	end        json.RawMessage // the params that told so
 }
 
 // part is a run of entries of a log.
@@ -135,10 +142,11 @@ func (s *session) saw(result json.RawMessage) {
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))
 }
 
-// begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event.
-func (s *session) begins(prompt, res *acp.Message) {
+// begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event. It
+// returns what the client is to be told behind that: the end of the turn where that was told before, of a turn of nobody.
+func (s *session) begins(prompt, res *acp.Message) (end []acp.Message) {
 	if !s.c.two || res.Err() != nil {
-		return
+		return nil
 	}
 	t := owed{begun: version.EventOf(rawjson.MemberString(res.Result(), "messageId"))}
 	s.c.mu.Lock()
@@ -148,11 +156,20 @@ func (s *session) begins(prompt, res *acp.Message) {
 	s.c.mu.Unlock()
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	if t.begun > 0 && t.begun < s.ended {
-		return // one that was sent once more: its end was told
+	switch l := s.lapsed; {
+	case t.begun > l.after && t.begun < l.seq && t.name != "":
+		return []acp.Message{endOf(l.end, t.name)}
+	case t.begun > 0 && t.begun < s.ended: // its end was told
+	default:
+		s.owed = append(s.owed, t)
+		s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
 	}
-	s.owed = append(s.owed, t)
-	s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
+	return nil
+}
+
+// endOf is what tells how a turn ended, with the name of its prompt.
+func endOf(params json.RawMessage, name string) acp.Message {
+	return acp.NewNotification(methodTurnEnded, rawjson.SetMember(params, rawjson.AppendQuoted(nil, name), "promptId"))
 }
 
 // ends notes that the client is told that a turn ended, by its name or, "", by the state. Seq is the number of the event, 0 for none.
@@ -207,8 +224,11 @@ func (s *session) named(from *line, m acp.Message) []acp.Message {
 	s.noting.Lock()
 	for _, t := range s.owed {
 		if t.name != "" && t.begun < seq {
-			out = append(out, acp.NewNotification(m.Method(), rawjson.SetMember(m.Params(), rawjson.AppendQuoted(nil, t.name), "promptId")))
+			out = append(out, endOf(m.Params(), t.name))
 		}
+	}
+	if s.at() == from && seq > s.lapsed.seq {
+		s.lapsed = lapsed{s.ended, seq, slices.Clone(m.Params())}
 	}
 	s.noting.Unlock()
 	if len(out) == 0 {
