@@ -591,7 +591,7 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 				q.Forward(s, res)
 				return
 			}
-			ends := s.begins(m, res)
+			ends := s.begins(m, res, place)
 			q.Forward(s, res)
 			for _, end := range ends {
 				s.show(c.ctx, s.at(), end)

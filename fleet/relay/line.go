@@ -565,6 +565,9 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 				s.show(l.ctx, l, withdrawal(n))
 			}
 		}
+		if at.s == s {
+			s.leaves(at.n)
+		}
 		last := s.log.Appended()
 		c.begin(func() { // what came before is shown before
 			c.AwaitEntry(c.ctx, s, last, replayBound)

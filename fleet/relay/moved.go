@@ -458,7 +458,7 @@ func (l *line) forsake(s *session, lost bool) {
 		res := acp.NewError("0", viewer.ErrorOf(why))
 		open.answer(&res)
 	}
-	if away || lost {
+	if lost { // else the next node tells how its turns ended
 		l.interrupt(s, s.at(), viewer.ErrorOf(why))
 	}
 	switch {

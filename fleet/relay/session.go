@@ -82,6 +82,7 @@ type session struct {
 type owed struct {
 	name  string // of its prompt; "" when the state alone tells that it ended
 	begun uint64 // its first event
+	place uint64 // of the prompt among what the client has asked
 }
 
 // lapsed is a turn of which its gateway, which was started anew, knew no more whose it was.
@@ -144,11 +145,11 @@ func (s *session) saw(result json.RawMessage) {
 
 // begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event. It
 // returns what the client is to be told behind that: the end of the turn where that was told before, of a turn of nobody.
-func (s *session) begins(prompt, res *acp.Message) (end []acp.Message) {
+func (s *session) begins(prompt, res *acp.Message, place uint64) (end []acp.Message) {
 	if !s.c.two || res.Err() != nil {
 		return nil
 	}
-	t := owed{begun: version.EventOf(rawjson.MemberString(res.Result(), "messageId"))}
+	t := owed{place: place, begun: version.EventOf(rawjson.MemberString(res.Result(), "messageId"))}
 	s.c.mu.Lock()
 	if s.c.turns { // else how it ends is told with the state alone
 		t.name = rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId")
@@ -176,6 +177,13 @@ func endOf(params json.RawMessage, name string) acp.Message {
 // It is called with noting held.
 func (s *session) ends(name string, seq uint64) {
 	s.owed = slices.DeleteFunc(s.owed, func(t owed) bool { return t.name == name && (name != "" || seq == 0 || t.begun < seq) })
+}
+
+// leaves notes that the client has left the turns that it has asked for before a place.
+func (s *session) leaves(place uint64) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	s.owed = slices.DeleteFunc(s.owed, func(t owed) bool { return t.place <= place })
 }
 
 // owes takes what the client is still to be told as nothing more comes of the session: that each of its turns ended, and that it does not work.
@@ -283,7 +291,7 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 		}
 	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
 		return false // who asked was answered
-	case string(m.UpdateKind()) == "state_update" && m.Session() == s.id:
+	case s.c.two && string(m.UpdateKind()) == "state_update" && m.Session() == s.id:
 		s.works = rawjson.MemberString(m.Update(), "state") != "idle"
 		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
 			s.idle = max(s.idle, seq)
