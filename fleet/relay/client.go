@@ -706,7 +706,9 @@ func (c *Client) overLocked(id string) *session {
 // attachInPlaceOf attaches the client to a session in the place of a lost one, if there is one; what waits there is refused.
 func (c *Client) attachInPlaceOf(before, s *session) {
 	if before != nil {
+		unread := c.Reached(before)
 		c.Detach(before)
+		s.putEnds(before.log.Whole(unread))
 	}
 	c.AttachFrom(s, 0)
 	if before != nil {

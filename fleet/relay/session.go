@@ -273,6 +273,23 @@ func (s *session) put(ctx context.Context, frame []byte) {
 	}
 }
 
+// putEnds puts on its way to the client what it has not read in a session before this one of how its turns ended.
+func (s *session) putEnds(unread *journal.Cursor) {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	for {
+		batch, err := unread.Next(nil, window)
+		if err != nil || len(batch) == 0 {
+			return
+		}
+		for _, e := range batch {
+			if m, err := acp.Parse(e.Frame); err == nil && s.c.two && (m.Method() == methodTurnEnded || string(m.UpdateKind()) == "state_update") {
+				s.put(s.c.ctx, slices.Clone(e.Frame))
+			}
+		}
+	}
+}
+
 // notes notes a message that is about to be put on its way; false when it is not to be.
 func (s *session) notes(from *line, m *acp.Message) bool {
 	s.noting.Lock()

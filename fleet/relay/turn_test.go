@@ -373,3 +373,28 @@ func TestTurn_OfVersionTwo_EndNamesNobody(t *testing.T) {
 		})
 	}
 }
+
+// A client opens a lost session anew, and has not read yet how its turn in it ended: it is told.
+func TestTurn_OfVersionTwo_EndIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.two = true
+		w.found["s"] = "a"
+		e := w.connect(helloTwo, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.prompts(1, "mine")
+		a.answers(a.takes("session/prompt"), `{"messageId":"sa.2"}`)
+		a.says(stateFrame, "running", "", 2)
+		a.says("%s", update("s", 3, "hello"))
+		a.says(stateFrame, "idle", stopped, 4)
+		a.says(endFrame, `"promptId":"mine"`, 4)
+		synctest.Wait()
+		w.g.Owned(went("a", "hidden", 4, 0)) // the token is not for that node
+		a.answers(a.takes(methodDetach), `{}`)
+		e.asks(2, "session/resume")
+		a.answers(a.takes("session/resume"), `{}`)
+		if got := e.got(); !slices.Contains(got, "mine ended ") || !slices.Contains(got, "2 ok") {
+			t.Errorf("the client was given %q", got)
+		}
+	})
+}
