@@ -394,6 +394,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		}
 		c.mu.Unlock()
 		if unwanted {
+			c.settle(s)
 			last := s.log.Appended()
 			c.begin(func() { // what came before is shown before, such as how a turn ended
 				c.AwaitEntry(c.ctx, s, last, replayBound)
@@ -590,14 +591,12 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 				q.Forward(s, res)
 				return
 			}
-			s.begins(res.Result())
+			ends := s.begins(m, res, place)
 			q.Forward(s, res)
-			c.mu.Lock()
-			why := c.lostLocked(s)
-			c.mu.Unlock()
-			if why != nil && res.Err() == nil { // how it ends is not told any more
-				at.endsTurn(s, m, why)
+			for _, end := range ends {
+				s.show(c.ctx, s.at(), end)
 			}
+			c.settle(s)
 		})
 	}, failed)
 }
@@ -707,7 +706,9 @@ func (c *Client) overLocked(id string) *session {
 // attachInPlaceOf attaches the client to a session in the place of a lost one, if there is one; what waits there is refused.
 func (c *Client) attachInPlaceOf(before, s *session) {
 	if before != nil {
+		unread := c.Reached(before)
 		c.Detach(before)
+		s.putEnds(before.log.Whole(unread))
 	}
 	c.AttachFrom(s, 0)
 	if before != nil {

@@ -73,6 +73,7 @@ func (c *Client) release(s *session, by *sender, refused *acp.Message) {
 		if len(s.held) == 0 || s.awaitsLocked() && refused == nil {
 			s.sender = nil
 			c.mu.Unlock()
+			c.settle(s)
 			return
 		}
 		answer := refused
@@ -245,7 +246,14 @@ func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, left s
 	}
 	if !c.begin(func() {
 		c.g.fleet.Settle(c.ctx, c.token, id, left)
-		if err := f(at); err != nil {
+		c.mu.Lock()
+		again := c.reachedLocked(id) != nil // one that was lost, and is opened where the move has ended: it is asked behind that
+		c.mu.Unlock()
+		ask := func() error { return f(at) }
+		if again {
+			ask = func() error { return c.whenSettled(q, m, place{}, "", f) }
+		}
+		if err := ask(); err != nil {
 			failed(err)
 		}
 	}) {

@@ -565,6 +565,9 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 				s.show(l.ctx, l, withdrawal(n))
 			}
 		}
+		if at.s == s {
+			s.leaves(at.n)
+		}
 		last := s.log.Appended()
 		c.begin(func() { // what came before is shown before
 			c.AwaitEntry(c.ctx, s, last, replayBound)
@@ -614,27 +617,41 @@ func (l *line) gone(id string, why *acp.Error) {
 	l.interrupt(s, l, why)
 }
 
-// interrupt ends the client's turn in a session that this connection does not go on with, and
+// interrupt ends the client's turns in a session that this connection does not go on with, and
 // that is at another one now or still at this: in version 2 of the protocol no request is open
 // that could be answered. The turn of a client of version 1 ends with its request.
 func (l *line) interrupt(s *session, at *line, why *acp.Error) {
-	for _, m := range l.conn.Interrupt(s.id, why) {
+	for _, m := range l.conn.Interrupt(s.id, why) { // it may know how the newest ended, and would tell that as well
 		s.show(l.ctx, at, m)
+	}
+	s.fails(s, why)
+}
+
+// fails tells the client, where it has a session now, of all its turns in this one that they have failed.
+func (s *session) fails(now *session, why *acp.Error) {
+	for _, t := range s.owes() {
+		for _, m := range s.at().conn.Failed(s.id, t.name, why) {
+			now.show(s.c.ctx, now.at(), m)
+		}
 	}
 }
 
-// endsTurn tells the client of version 2 that the turn of a prompt, which was answered when it began, has failed.
-func (l *line) endsTurn(s *session, prompt *acp.Message, why error) {
-	if !l.c.two {
-		return
+// settle tells the client how its turns ended in a session that was lost, as soon as nothing is left by which that is opened again: nothing more
+// of them comes.
+func (c *Client) settle(s *session) {
+	c.mu.Lock()
+	why, now := c.lostLocked(s), s
+	if anew := c.openLocked(s.id); s.over != nil && anew != nil {
+		now = anew
 	}
-	failed := viewer.ErrorOf(why)
-	told := l.conn.Interrupt(s.id, failed) // as long as the connection to the node goes on with the session, it would tell the end as well
-	if len(told) == 0 {
-		told = l.conn.Failed(s.id, rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId"), failed)
-	}
-	for _, m := range told {
-		s.show(l.ctx, s.at(), m)
+	waits := why == nil || s.over == nil && s.awaitsLocked()
+	c.mu.Unlock()
+	switch {
+	case waits || s.at() == nil:
+	case now != s:
+		s.fails(now, viewer.ErrorOf(why))
+	default:
+		s.at().interrupt(s, s.at(), viewer.ErrorOf(why))
 	}
 }
 
@@ -668,6 +685,7 @@ func (c *Client) abandon(method, id string) {
 	if s == nil {
 		return
 	}
+	c.settle(s)
 	last := s.log.Appended()
 	c.begin(func() {
 		c.AwaitEntry(c.ctx, s, last, replayBound)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -167,7 +168,6 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 			return true
 		}
 		refused := acp.NewError("0", viewer.ErrorOf(err))
-		from.interrupt(s, from, refused.Err())
 		c.refuse(s, &refused)
 		return true
 	}
@@ -280,9 +280,12 @@ func (s *session) passed(last uint64, prompted bool) {
 	s.c.mu.Unlock()
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	own := s.idle > s.begun && s.begun > s.ended || prompted && s.idle > s.ended
+	own := slices.ContainsFunc(s.owed, func(t owed) bool { return t.name != "" && t.begun < s.idle }) || prompted && s.idle > s.ended
 	again := s.seen <= last && s.idle > 0 && s.idle == s.seen && own
-	s.seen, s.told, s.idle, s.begun, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.begun, last), min(s.ended, last)
+	s.seen, s.told, s.idle, s.ended = min(s.seen, last), last, min(s.idle, last), min(s.ended, last)
+	if s.lapsed.seq > last {
+		s.lapsed = lapsed{}
+	}
 	if again {
 		s.seen--
 	}
@@ -455,7 +458,7 @@ func (l *line) forsake(s *session, lost bool) {
 		res := acp.NewError("0", viewer.ErrorOf(why))
 		open.answer(&res)
 	}
-	if away || lost {
+	if lost { // else the next node tells how its turns ended
 		l.interrupt(s, s.at(), viewer.ErrorOf(why))
 	}
 	switch {

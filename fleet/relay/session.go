@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ const (
 	kept = 64 << 10
 	// stall is how long a client that has a stream and reads nothing is waited for.
 	stall = time.Minute
+	// maxOwed bounds the turns whose ends the client waits for in a session. A node has one go on at a time; beyond, the oldest is
+	// that of a node which says of none how it ended, and is forgotten.
+	maxOwed = 64
 )
 
 // session is a session that a client has open at a node: what came of it lately, on its way
@@ -63,13 +67,28 @@ type session struct {
 	shown  uint64     // newest that was put on its way by its number since the client asked to open the session
 	told   uint64     // turns that ended up to this event were told of before the session moved; in version 1, where that is the answer to their prompts
 	idle   uint64     // in version 2: the newest event with whose state a turn ended
-	begun  uint64     // in version 2: the newest prompt of a client that wants to know how turns end, which was answered
-	ended  uint64     // the newest of which it was told then that a turn ended
+	ended  uint64     // in version 2: the newest of which a client that wants to know how turns end was told that one ended
+	owed   []owed     // in version 2: turns of the client that have begun, and of whose ends it was not told; at most maxOwed
+	works  bool       // in version 2: the client was told so last
+	lapsed lapsed     // in version 2: the newest turn that ended, and of which its gateway knew no more whose that was
 
 	showing  sync.Mutex // held while a message is put on its way, which waits for the client; not with Client.mu
 	ahead    []part     // of the log, oldest first, that may not be written yet
 	size     int        // of them, in bytes
 	deserted bool       // the client has let a wait run out
+}
+
+// owed is a turn of which the client is still to be told that it ended.
+type owed struct {
+	name  string // of its prompt; "" when the state alone tells that it ended
+	begun uint64 // its first event
+	place uint64 // of the prompt among what the client has asked
+}
+
+// lapsed is a turn of which its gateway, which was started anew, knew no more whose it was.
+type lapsed struct {
+	after, seq uint64          // it has begun behind the one event, and ended with the other
+	end        json.RawMessage // the params that told so
 }
 
 // part is a run of entries of a log.
@@ -124,17 +143,59 @@ func (s *session) saw(result json.RawMessage) {
 	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))
 }
 
-// begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event.
-func (s *session) begins(result json.RawMessage) {
-	s.c.mu.Lock()
-	wants := s.c.turns
-	s.c.mu.Unlock()
-	if !wants {
-		return // how it ends is told with the state alone
+// begins notes the answer to a prompt of the client's. In version 2 it says that its turn has begun, and with which event. It
+// returns what the client is to be told behind that: the end of the turn where that was told before, of a turn of nobody.
+func (s *session) begins(prompt, res *acp.Message, place uint64) (end []acp.Message) {
+	if !s.c.two || res.Err() != nil {
+		return nil
 	}
+	t := owed{place: place, begun: version.EventOf(rawjson.MemberString(res.Result(), "messageId"))}
+	s.c.mu.Lock()
+	if s.c.turns { // else how it ends is told with the state alone
+		t.name = rawjson.MemberString(prompt.Meta(), acp.MetaKey, "promptId")
+	}
+	s.c.mu.Unlock()
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	s.begun = max(s.begun, version.EventOf(rawjson.MemberString(result, "messageId")))
+	switch l := s.lapsed; {
+	case t.begun > l.after && t.begun < l.seq && t.name != "":
+		return []acp.Message{endOf(l.end, t.name)}
+	case t.begun > 0 && t.begun < s.ended: // its end was told
+	default:
+		s.owed = append(s.owed, t)
+		s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
+	}
+	return nil
+}
+
+// endOf is what tells how a turn ended, with the name of its prompt.
+func endOf(params json.RawMessage, name string) acp.Message {
+	return acp.NewNotification(methodTurnEnded, rawjson.SetMember(params, rawjson.AppendQuoted(nil, name), "promptId"))
+}
+
+// ends notes that the client is told that a turn ended, by its name or, "", by the state. Seq is the number of the event, 0 for none.
+// It is called with noting held.
+func (s *session) ends(name string, seq uint64) {
+	s.owed = slices.DeleteFunc(s.owed, func(t owed) bool { return t.name == name && (name != "" || seq == 0 || t.begun < seq) })
+}
+
+// leaves notes that the client has left the turns that it has asked for before a place.
+func (s *session) leaves(place uint64) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	s.owed = slices.DeleteFunc(s.owed, func(t owed) bool { return t.place <= place })
+}
+
+// owes takes what the client is still to be told as nothing more comes of the session: that each of its turns ended, and that it does not work.
+func (s *session) owes() []owed {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	out := s.owed
+	if s.works && len(out) == 0 {
+		out = []owed{{}}
+	}
+	s.owed, s.works = nil, false
+	return out
 }
 
 // seqIn returns a number of an event, 0 for none.
@@ -152,10 +213,42 @@ func seqIn(b []byte, path ...string) uint64 {
 func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	s.showing.Lock()
 	defer s.showing.Unlock()
-	if !s.notes(from, &m) {
-		return
+	for _, m := range s.named(from, m) {
+		if s.notes(from, &m) {
+			s.put(ctx, m.Frame())
+		}
 	}
-	c, frame := s.c, m.Frame()
+}
+
+// named returns a message as the client is given it. A gateway that was started anew tells that a turn ended, and knows no more whose that was:
+// the hub names the client's, with whose line it has the session.
+func (s *session) named(from *line, m acp.Message) []acp.Message {
+	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
+	_, named := rawjson.Member(m.Params(), "promptId")
+	if !s.c.two || m.Method() != methodTurnEnded || named || seq == 0 || !acp.TurnBegan(m.Params()) {
+		return []acp.Message{m}
+	}
+	var out []acp.Message
+	s.noting.Lock()
+	for _, t := range s.owed {
+		if t.name != "" && t.begun < seq {
+			out = append(out, endOf(m.Params(), t.name))
+		}
+	}
+	if s.at() == from && seq > s.lapsed.seq {
+		s.lapsed = lapsed{s.ended, seq, slices.Clone(m.Params())}
+	}
+	s.noting.Unlock()
+	if len(out) == 0 {
+		return []acp.Message{m}
+	}
+	_ = from.conn.Interrupt(s.id, acp.Errorf(acp.CodeInternal, "it has ended")) // it would tell so as well
+	return out
+}
+
+// put puts a frame on its way to the client. It is called with showing held.
+func (s *session) put(ctx context.Context, frame []byte) {
+	c := s.c
 	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
 	s.size += len(frame)
 	if n := len(s.ahead); n > 0 && s.ahead[n-1].bytes < window/8 {
@@ -180,6 +273,23 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	}
 }
 
+// putEnds puts on its way to the client what it has not read in a session before this one of how its turns ended.
+func (s *session) putEnds(unread *journal.Cursor) {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	for {
+		batch, err := unread.Next(nil, window)
+		if err != nil || len(batch) == 0 {
+			return
+		}
+		for _, e := range batch {
+			if m, err := acp.Parse(e.Frame); err == nil && s.c.two && (m.Method() == methodTurnEnded || string(m.UpdateKind()) == "state_update") {
+				s.put(s.c.ctx, slices.Clone(e.Frame))
+			}
+		}
+	}
+}
+
 // notes notes a message that is about to be put on its way; false when it is not to be.
 func (s *session) notes(from *line, m *acp.Message) bool {
 	s.noting.Lock()
@@ -191,13 +301,18 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 	switch {
 	case m.Method() == methodTurnEnded && s.c.two:
 		if acp.TurnBegan(m.Params()) { // the hub's own has no number
-			s.ended = max(s.ended, seq, s.begun)
+			s.ended = max(s.ended, seq)
+		}
+		if name := rawjson.MemberString(m.Params(), "promptId"); name != "" {
+			s.ends(name, seq)
 		}
 	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:
 		return false // who asked was answered
-	case string(m.UpdateKind()) == "state_update":
+	case s.c.two && string(m.UpdateKind()) == "state_update" && m.Session() == s.id:
+		s.works = rawjson.MemberString(m.Update(), "state") != "idle"
 		if _, ends := rawjson.Member(m.Update(), "stopReason"); ends {
 			s.idle = max(s.idle, seq)
+			s.ends("", seq)
 		}
 	}
 	if s.seen = max(s.seen, seq); m.Session() == s.id {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,10 +104,11 @@ func TestTurn_OfVersionTwo_ToldOnce(t *testing.T) {
 				one.answers(one.takes("session/prompt"), `{"messageId":"sa.2"}`)
 				want := []string{"s is idle error"}
 				if over {
+					one.says(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"},"_meta":{"sandboxagent.dev":{"seq":3}}}}`)
 					one.says(`{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"mine","result":{},"_meta":{"sandboxagent.dev":{"seq":3}}}}`)
 					want = nil
 				}
-				wants(t, e, "1 ok")
+				wants(t, e, map[bool][]string{true: {"1 ok", "s is idle end_turn"}, false: {"1 ok"}}[over]...)
 				w.set("a", false)
 				_ = one.Close()
 				time.Sleep(giveUp + 30*time.Second)
@@ -265,4 +267,134 @@ func TestTurn_OfVersionTwo_ComesOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+const (
+	stateFrame = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":%q%s},"_meta":{"sandboxagent.dev":{"seq":%d}}}}`
+	endFrame   = `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s",%s,"_meta":{"sandboxagent.dev":{"seq":%d}}}}`
+	stopped    = `,"stopReason":"end_turn"`
+)
+
+// prompts has the client ask for a turn.
+func (e *editor) prompts(id int, name string) {
+	e.t.Helper()
+	e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, id, name)
+}
+
+// A session is moved to a node that is away. What its node says until the hub has left it is given to nobody, for the next node says it again, such as that one turn ended,
+// and that the next began. As soon as that is not waited for any more the client is told of each that it ended, and once.
+func TestTurn_OfVersionTwo_EndsAsItsSessionIsLost(t *testing.T) {
+	const failed = "s is idle error"
+	ends := []string{failed, "first ended node_offline", failed, "second ended node_offline"}
+	for name, tt := range map[string]struct {
+		then func(w *world, a *wire, e *editor)
+		want []string
+	}{
+		"the move is over":    {func(w *world, _ *wire, _ *editor) { w.g.Owned(went("a", "b", 4, 0)) }, ends},
+		"the move takes long": {func(*world, *wire, *editor) { time.Sleep(HoldFor) }, ends},
+		"it is opened anew": {func(_ *world, a *wire, e *editor) {
+			e.asks(3, "session/resume")
+			a.answers(a.takes("session/resume"), `{}`)
+		}, append(slices.Clone(ends), "3 ok")},
+		"the node is there": {func(w *world, _ *wire, _ *editor) {
+			w.set("b", true)
+			w.g.Owned(went("a", "b", 4, 0))
+			b := w.dialed("b")
+			m := b.takes("session/resume")
+			b.says(stateFrame, "idle", stopped, 3)
+			b.says(endFrame, `"promptId":"first"`, 3)
+			b.says(stateFrame, "running", "", 4)
+			b.answers(m, `{}`)
+		}, []string{MethodMoved + ` {"sessionId":"s","from":"a","node":"b","term":2,"lastSeq":4,"missing":0}`, "s is idle end_turn", "first ended ", "s is running"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				w.two = true
+				w.found["s"] = "a"
+				w.set("b", false)
+				e := w.connect(helloTwo, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.prompts(1, "first")
+				first := a.takes("session/prompt")
+				a.says(stateFrame, "running", "", 2)
+				a.answers(first, `{"messageId":"sa.2"}`)
+				e.prompts(2, "second")
+				second := a.takes("session/prompt")
+				wants(t, e, "s is running", "1 ok")
+				w.g.Owned(passing(4))
+				leave := a.takes(methodDetach)
+				a.says(stateFrame, "idle", stopped, 3)
+				a.says(endFrame, `"promptId":"first"`, 3)
+				a.says(stateFrame, "running", "", 4)
+				a.answers(second, `{"messageId":"sa.4"}`)
+				a.answers(leave, `{}`)
+				wants(t, e, "2 ok")
+				tt.then(w, a, e)
+				wants(t, e, tt.want...)
+			})
+		})
+	}
+}
+
+// A gateway was started anew while a turn went on, and tells of its end, and not whose that was. Where the session goes on elsewhere the client is
+// told whose, also when the answer that the turn has begun comes behind that.
+func TestTurn_OfVersionTwo_EndNamesNobody(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("the answer comes late: ", late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				moved := MethodMoved + ` {"sessionId":"s","from":"a","node":"b","term":2,"lastSeq":3,"missing":0}`
+				w := newWorld(t, "a", "b")
+				w.two = true
+				e := w.connect(helloTwo, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				e.prompts(1, "mine")
+				prompt := a.takes("session/prompt")
+				a.says(stateFrame, "running", "", 2)
+				wants(t, e, "s is running")
+				if !late {
+					a.answers(prompt, `{"messageId":"sa.2"}`)
+					wants(t, e, "1 ok")
+				}
+				w.g.Owned(went("a", "b", 3, 0))
+				b := w.dialed("b")
+				m := b.takes("session/resume")
+				b.says(stateFrame, "idle", `,"stopReason":"error"`, 3)
+				b.says(endFrame, `"began":true,"error":{"code":-32603,"message":"killed"}`, 3)
+				b.answers(m, `{}`)
+				if !late {
+					wants(t, e, moved, "s is idle error", "mine ended ")
+					return
+				}
+				wants(t, e, moved, "s is idle error", " ended ")
+				a.answers(prompt, `{"messageId":"sa.2"}`)
+				wants(t, e, "1 ok", "mine ended ")
+			})
+		})
+	}
+}
+
+// A client opens a lost session anew, and has not read yet how its turn in it ended: it is told.
+func TestTurn_OfVersionTwo_EndIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.two = true
+		w.found["s"] = "a"
+		e := w.connect(helloTwo, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.prompts(1, "mine")
+		a.answers(a.takes("session/prompt"), `{"messageId":"sa.2"}`)
+		a.says(stateFrame, "running", "", 2)
+		a.says("%s", update("s", 3, "hello"))
+		a.says(stateFrame, "idle", stopped, 4)
+		a.says(endFrame, `"promptId":"mine"`, 4)
+		synctest.Wait()
+		w.g.Owned(went("a", "hidden", 4, 0)) // the token is not for that node
+		a.answers(a.takes(methodDetach), `{}`)
+		e.asks(2, "session/resume")
+		a.answers(a.takes("session/resume"), `{}`)
+		if got := e.got(); !slices.Contains(got, "mine ended ") || !slices.Contains(got, "2 ok") {
+			t.Errorf("the client was given %q", got)
+		}
+	})
 }

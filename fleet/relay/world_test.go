@@ -328,14 +328,19 @@ func (e *editor) send(format string, args ...any) {
 // gets returns what has come, all of it.
 func (e *editor) gets() (out []acp.Message) {
 	e.t.Helper()
+	out, err := e.polls()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return out
+}
+
+func (e *editor) polls() (out []acp.Message, err error) {
 	for {
 		synctest.Wait()
 		events, err := e.st.Poll(64 << 10)
-		if err != nil {
-			e.t.Fatal(err)
-		}
-		if len(events) == 0 {
-			return out
+		if err != nil || len(events) == 0 {
+			return out, err
 		}
 		for _, ev := range events {
 			m := acp.MustParse(ev.Frame)
