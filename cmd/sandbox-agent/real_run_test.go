@@ -229,7 +229,10 @@ func (r *realRun) play(topic string, names ...string) {
 		})
 	}
 	for name, v := range verdicts {
-		r.t.Errorf("%q is in no list: %s", name, v.Detail)
+		if v.OK {
+			v.Detail = "it is in no list of scenarios"
+		}
+		r.t.Errorf("%s: %s", name, v.Detail)
 	}
 	if failed != nil {
 		r.t.Errorf("%s: %v\n%s", topic, failed, stderr.String())

@@ -66,7 +66,8 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   const look = useCallback((element: HTMLElement) => {
     const { top, height, whole } = placeOf(element);
     const before = known.current;
-    known.current = { top, height, whole };
+    const small = stuck.current && top < before.top && top >= before.top - 2 && height === before.height && whole === before.whole;
+    known.current = { top: small ? before.top : top, height, whole }; // small steps of a slow finger add up
     const rest = whole - top - height;
     const shorter = rest > near ? 0 : Math.max(0, before.whole - whole);
     if (stuck.current && rest > 1 && top < before.top - shorter - 2 && height === before.height) {

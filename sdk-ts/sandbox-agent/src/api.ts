@@ -333,6 +333,7 @@ class Lent {
   #over = false;
 
   constructor(theirs: ReadableStream<Uint8Array>) {
+    new Response(theirs); // throws, as fetch does, when something of it was read already: the rest is not the whole
     this.#reader = theirs.getReader();
     this.stream = new ReadableStream({
       start: (control) => void (this.#control = control),

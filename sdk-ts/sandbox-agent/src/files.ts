@@ -53,7 +53,7 @@ export class Files {
     return (await this.open(path, options)).body ?? new Blob([]).stream();
   }
 
-  /** Writes a file as a whole: readers see the old one or the new one. `ifMatch` protects what others wrote. */
+  /** Writes a file as a whole: readers see the old one or the new one. `ifMatch` protects what others wrote. A stream is used up, also when this fails. */
   write(path: string, content: FileContent, options: PathOptions & { ifMatch?: string; onlyNew?: boolean } & QueryOf<"/v2/fs/file", "put"> = {}): Promise<FileEntry> {
     const { ifMatch, onlyNew, signal, ...query } = options;
     return this.api.json("PUT", "v2/fs/file", { path, ...(query as Query) }, {

@@ -103,6 +103,16 @@ test("an upload that is aborted or refused leaves the old file, and its stream i
   await expect(client.fs.write(path, endless(told), { onlyNew: true })).rejects.toThrow();
   await cancelled;
   expect(await client.fs.readText(path)).toBe("old");
+  // Of one that was read already the rest is not the whole, or nothing.
+  for (const whole of [true, false]) {
+    const used = new Blob(["one", "two"]).stream();
+    const reader = used.getReader();
+    await reader.read();
+    while (whole && !(await reader.read()).done);
+    reader.releaseLock();
+    await expect(client.fs.write(path, used)).rejects.toThrow(TypeError);
+    expect(await client.fs.readText(path)).toBe("old");
+  }
   // One that fails itself fails the upload.
   const broken = new ReadableStream<Uint8Array>({ pull: (c) => c.error(new Error("the disk is gone")) });
   await expect(client.fs.write(path, broken)).rejects.toThrow("the disk is gone");

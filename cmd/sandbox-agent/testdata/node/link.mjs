@@ -99,6 +99,7 @@ const folders = (sessions) => sessions.filter((s) => s.cwd).map((s) => [s.id, s.
 export class World {
   static heard = 0; // when any client was last told anything
   static follower; // of new sessions, in version 2 of the protocol
+  static read; // reads sessions, [id, cwd] each, once more; see run.mjs
   place = env.WORK; // where its sessions work; dir, below it, is its own
   links = [];
   borrowed = [];
@@ -179,7 +180,7 @@ export class World {
   async take(settings = {}, answer = undefined) {
     const s = await this.borrow(settings, answer);
     this.borrowed.pop();
-    returned.delete(s);
+    if (returned.delete(s)) await World.read(folders([s]));
     this.links.push(s.link);
     return s;
   }

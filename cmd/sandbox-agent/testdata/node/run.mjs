@@ -31,8 +31,8 @@ for (const name of Object.keys(without)) {
 }
 const chosen = (scenarios) => Object.entries(scenarios).filter(([name]) => !without[name] && (!env.ONLY || name.includes(env.ONLY)));
 
-async function run([name, scenario]) {
-  const world = new World(name);
+/** What work comes to, or the end of the waiting for it. */
+async function inTime(work) {
   const started = Date.now();
   let timer;
   const late = new Promise((_, reject) => {
@@ -42,31 +42,52 @@ async function run([name, scenario]) {
       if (Date.now() - started > LIMIT) reject(new Error(`no end after ${LIMIT} ms`));
     }, 1000);
   });
+  try {
+    return await Promise.race([work(), late]);
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+World.read = async (sessions) => {
+  const got = await readTwice(sessions, World.follower);
+  read += got;
+  return got;
+};
+
+const told = (error) => `${error.stack ?? error}\n${error.code ?? ""} ${JSON.stringify(error.data ?? null)}`;
+
+/** What scenarios share is read when all have had it: the conversation of one is a part of that. */
+async function readShared() {
+  for (const session of World.returned()) {
+    try {
+      assert.equal(await inTime(() => World.read([session])), 1, "it cannot be loaded");
+    } catch (error) {
+      console.log(JSON.stringify({ name: `second reading of ${session.join(" in ")}`, ok: false, detail: told(error) }));
+    }
+  }
+}
+
+async function run([name, scenario]) {
+  const world = new World(name);
+  const started = Date.now();
   let detail = "";
   try {
-    await Promise.race([scenario(world, agent), late]);
-    read += await Promise.race([readTwice(world.ends(), World.follower), late]);
+    await inTime(async () => {
+      await scenario(world, agent);
+      await World.read(world.ends());
+    });
   } catch (error) {
     const links = new Set([...world.links, ...world.borrowed.map(([, s]) => s.link)]);
     const shown = [...links].flatMap((l) => [...l.updates.values()].flat()).filter((u) => u.sessionUpdate !== "available_commands_update");
-    detail = `${error.stack ?? error}\n${error.code ?? ""} ${JSON.stringify(error.data ?? null)}\nlast updates:\n${shown.slice(-12).map((u) => JSON.stringify(u).slice(0, 400)).join("\n")}`;
+    detail = `${told(error)}\nlast updates:\n${shown.slice(-12).map((u) => JSON.stringify(u).slice(0, 400)).join("\n")}`;
   }
-  clearInterval(timer);
   const ms = Date.now() - started;
   await Promise.race([world.close(!detail), new Promise((resolve) => setTimeout(resolve, 10_000).unref())]);
   console.log(JSON.stringify({ name, ok: !detail, detail, ms }));
 }
 
 for (const [name, reason] of Object.entries(without)) console.log(JSON.stringify({ name, without: reason }));
-/** What scenarios share is read when all have had it: the conversation of one is a part of that. */
-async function readShared() {
-  try {
-    read += await readTwice(World.returned(), World.follower);
-  } catch (error) {
-    console.log(JSON.stringify({ name: "second reading", ok: false, detail: `${error.stack ?? error}` }));
-  }
-}
-
 for (const one of chosen(first)) await run(one);
 const queue = chosen({ ...shared, ...own });
 await Promise.all(Array.from({ length: AT_ONCE }, async () => {
