@@ -395,11 +395,7 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		c.mu.Unlock()
 		if unwanted {
 			c.settle(s)
-			last := s.log.Appended()
-			c.begin(func() { // what came before is shown before, such as how a turn ended
-				c.AwaitEntry(c.ctx, s, last, replayBound)
-				c.Detach(s)
-			})
+			c.detachBehind(s)
 			c.refuse(s, refused)
 		}
 	}
@@ -722,7 +718,16 @@ func (c *Client) detach(s *session) {
 	c.mu.Lock()
 	c.forgetOpenLocked(s)
 	c.mu.Unlock()
-	c.Detach(s)
+	c.detachBehind(s)
+}
+
+// detachBehind detaches the client from a session when what came of it was given to the client, such as how a turn ended.
+func (c *Client) detachBehind(s *session) {
+	last := s.log.Appended()
+	c.begin(func() {
+		c.AwaitEntry(c.ctx, s, last, replayBound)
+		c.Detach(s)
+	})
 }
 
 // forgetOpenLocked has a session be none that the connection has open, or opens again, while what came of it is still given to the client.

@@ -686,11 +686,7 @@ func (c *Client) abandon(method, id string) {
 		return
 	}
 	c.settle(s)
-	last := s.log.Appended()
-	c.begin(func() {
-		c.AwaitEntry(c.ctx, s, last, replayBound)
-		c.Detach(s)
-	})
+	c.detachBehind(s)
 }
 
 // lostLocked says why what is asked of a session cannot be sent: the connection has not got all of it. It is nil for one

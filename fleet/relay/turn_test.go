@@ -398,3 +398,25 @@ func TestTurn_OfVersionTwo_EndIsNotRead(t *testing.T) {
 		}
 	})
 }
+
+// A node goes away for good before it has answered that a session is open, and has told already that it works. The client, which has read nothing by then, is told
+// that it does not.
+func TestTurn_OfVersionTwo_LostAsItIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.two = true
+		w.found["s"] = "a"
+		e := w.connect(helloTwo, acp.OneStream)
+		e.prompts(1, "mine")
+		a := w.dialed("a")
+		a.takes("session/resume")
+		a.says(stateFrame, "running", "", 2)
+		synctest.Wait()
+		w.set("a", false)
+		_ = a.Close()
+		time.Sleep(giveUp + replayBound/2)
+		if got := e.got(); !slices.Contains(got, "s is running") || !slices.Contains(got, "s is idle error") {
+			t.Errorf("the client was given %q", got)
+		}
+	})
+}
