@@ -118,8 +118,16 @@ func (s *session) dropAsks() {
 
 // dropAsksOf takes back what a turn has asked that is over, and rejects it: OpenCode would list it for ever.
 func (s *session) dropAsksOf(t *turn.Turn[work]) {
+	ctx, cancel := bridge.Within(s.ctx, sweepBound)
+	defer cancel()
+	for _, q := range s.takeBackAsksOf(ctx, t) {
+		s.rejectLeft(ctx, q.ID, len(q.Questions) == 0)
+	}
+}
+
+// takeBackAsksOf takes back what a turn has asked, and waits until the client knows: nothing of a turn comes behind its end.
+func (s *session) takeBackAsksOf(ctx context.Context, t *turn.Turn[work]) (left []*asked) {
 	s.mu.Lock()
-	var left []*asked
 	for _, q := range s.asks {
 		if q.of == t && !q.decided {
 			q.cancel()
@@ -127,15 +135,13 @@ func (s *session) dropAsksOf(t *turn.Turn[work]) {
 		}
 	}
 	s.mu.Unlock()
-	ctx, cancel := bridge.Within(s.ctx, sweepBound)
-	defer cancel()
 	for _, q := range left {
 		select {
-		case <-q.done: // its client knows
+		case <-q.done:
 		case <-ctx.Done():
 		}
-		s.rejectLeft(ctx, q.ID, len(q.Questions) == 0)
 	}
+	return left
 }
 
 // reply answers a request for a permission.

@@ -588,6 +588,7 @@ func TestRandom_ThatFailed(t *testing.T) {
 		events []string
 	}{
 		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "break", "prompt"}},
+		{"a turn is cancelled as it begins to ask", []string{"prompt", "begin", "call", "cancel", "prompt"}},
 		{"a session is opened while it is deleted", []string{"prompt", "begin", "settle", "delete and load", "new", "prompt", "begin", "settle", "delete and load"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })

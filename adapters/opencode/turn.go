@@ -293,16 +293,17 @@ func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 		s.dropAsksOf(t)
 		return v
 	}
-	s.sweep()
+	s.sweep(t)
 	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 	v.Usage = s.used()
 	return v
 }
 
 // sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
-func (s *session) sweep() {
+func (s *session) sweep(t *turn.Turn[work]) {
 	ctx, cancel := bridge.Within(s.ctx, sweepBound)
 	defer cancel()
+	s.takeBackAsksOf(ctx, t)
 	for _, kind := range []string{"permission", "question"} {
 		var list []struct {
 			ID      string `json:"id"`

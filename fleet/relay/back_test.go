@@ -448,3 +448,25 @@ func TestMoved_LeftAndNotOpenedAnew(t *testing.T) {
 		wants(t, w.e, "s hello", "3 ok")
 	})
 }
+
+// A node does not say that it has let go of a session, which is taken back to it. What is asked waits a minute for that, and is refused then; a client
+// that opens the session anew is given what the node says from then on.
+func TestMoved_NodeDoesNotLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := stranded(t, plainHello, true, 0, nil)
+		w.e.asks(1, "session/prompt")
+		w.returns(0)
+		leave := w.a.takes(methodDetach)
+		time.Sleep(HoldFor - time.Second)
+		wants(t, w.e)
+		time.Sleep(2 * time.Second)
+		wants(t, w.e, "1 node_offline")
+		w.e.asks(2, "session/resume")
+		w.a.answers(w.a.takes("session/resume"), `{}`)
+		w.a.says(`%s`, update("s", 1, "after that"))
+		wants(t, w.e, "2 ok", "s after that")
+		w.a.answers(leave, `{}`)
+		w.a.says(`%s`, update("s", 2, "and more"))
+		wants(t, w.e, "s and more")
+	})
+}

@@ -517,7 +517,7 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 		return err
 	case !acts(q.Method()):
 		before := c.placeOf(id)
-		c.abandon(q.Method(), id)
+		c.abandon(q.Method(), m)
 		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, before, res) })
 	}
 	s, fresh, err := c.attach(l, m)
@@ -544,7 +544,7 @@ func (c *Client) changeSession(q *viewer.Request, m *acp.Message) error {
 			return err
 		}
 		term := c.termOf(own.Session())
-		c.abandon(q.Method(), own.Session())
+		c.abandon(q.Method(), &own)
 		return l.call(q, &own, func(res *acp.Message) { c.changed(q, l, &own, at, term, res) })
 	})
 }

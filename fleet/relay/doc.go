@@ -26,6 +26,6 @@
 //
 // # Locks
 //
-// Gateway.mu, then Client.mu, then those of viewer and lasting. None is held while a node
-// or a client is waited for.
+// session.following or session.showing, then Gateway.mu, then Client.mu, then those of viewer and lasting, then session.noting. None is held
+// while a node or a client is waited for, but following while a node is looked for, and showing while the session's own client is behind.
 package relay

@@ -675,12 +675,16 @@ func leaves(method string) bool {
 
 // abandon has a session that was lost not be opened again when its client is about to ask a node to leave it. What came of it is still
 // given to the client.
-func (c *Client) abandon(method, id string) {
+func (c *Client) abandon(method string, m *acp.Message) {
 	if !leaves(method) {
 		return
 	}
+	at, _ := selectionIn(m.Meta())
 	c.mu.Lock()
-	s := c.overLocked(id)
+	var s *session
+	if had := c.lost[m.Session()].s; had != nil && (at.name == "" || at.name == had.at().node || had.owner != nil && at.name == had.owner.Node) {
+		s = c.overLocked(m.Session())
+	}
 	c.mu.Unlock()
 	if s == nil {
 		return

@@ -173,10 +173,13 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 	}
 	s.line.Store(to)
 	s.sent = 0
-	by, open := s.sendsLocked(), s.open
+	by, open, letGo := s.sendsLocked(), s.open, func() {}
 	if open {
 		delete(c.lost, s.id)
 		c.sessions[s.id] = s
+		if from == to {
+			letGo = from.letGoLocked(s)
+		}
 	}
 	c.mu.Unlock()
 	var refused *acp.Message
@@ -186,9 +189,7 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		c.opens(answered)
 		return true
 	}
-	if from == to {
-		from.letGo(s)
-	}
+	letGo()
 	after := from.passes(s, left)
 	params := rawjson.Object{}.String("sessionId", s.id).Raw("mcpServers", []byte("[]")).End()
 	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params, strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
@@ -212,14 +213,17 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		}
 		c.opens(answered)
 	}
-	to.whenLeft(s, func() {
+	to.whenLeft(s, answered.done, func(err error) {
 		c.mu.Lock()
 		stale := s.sender != by
 		c.mu.Unlock()
 		if stale {
 			return
 		}
-		if err := to.call(nil, &m, opened); err != nil {
+		if err == nil {
+			err = to.call(nil, &m, opened)
+		}
+		if err != nil {
 			res := acp.NewError("0", viewer.ErrorOf(err))
 			opened(&res)
 		}
@@ -466,52 +470,81 @@ func (l *line) forsake(s *session, lost bool) {
 	case away && len(calls) > 0:
 		l.end(errors.New("it was away, and a session of it went to another node"))
 	default:
-		l.letGo(s)
+		l.c.mu.Lock()
+		letGo := l.letGoLocked(s)
+		l.c.mu.Unlock()
+		letGo()
 	}
 }
 
 // leaving is a session that the hub leaves at a node. What the node says of it is old until it has answered.
 type leaving struct {
-	left int    // requests
-	then func() // nil for nothing
+	left int         // requests
+	then func(error) // nil for nothing
 }
 
-// letGo has the node say nothing more of a session. Where that is opened at this node again, what the node has said meanwhile comes again.
-func (l *line) letGo(s *session) {
-	l.c.mu.Lock()
-	if l.leaving[s.id] == nil {
-		l.leaving[s.id] = new(leaving)
+// letGoLocked has the node say nothing more of a session. Where that is opened at this node again, what the node has said meanwhile comes
+// again. What it returns sends that. Client.mu is held.
+func (l *line) letGoLocked(s *session) (send func()) {
+	of := l.leaving[s.id]
+	if of == nil {
+		of = new(leaving)
+		l.leaving[s.id] = of
 	}
-	l.leaving[s.id].left++
-	l.c.mu.Unlock()
+	of.left++
 	answered := func(*acp.Message) {
 		l.c.mu.Lock()
-		of := l.leaving[s.id]
 		of.left--
-		over := of.left == 0
+		over := of.left == 0 && l.leaving[s.id] == of
 		if over {
 			delete(l.leaving, s.id)
 		}
 		l.c.mu.Unlock()
 		if over && of.then != nil {
-			of.then()
+			of.then(nil)
 		}
 	}
-	m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
-	if l.call(nil, &m, answered) != nil { // of a line that takes nothing more nothing comes either
-		answered(nil)
+	return func() {
+		m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
+		if l.call(nil, &m, answered) != nil { // of a line that takes nothing more nothing comes either
+			answered(nil)
+		}
 	}
 }
 
-// whenLeft calls then when the hub is not about to leave a session at the node any more. Of several the last one is called.
-func (l *line) whenLeft(s *session, then func()) {
+// whenLeft calls then when the hub is not about to leave a session at the node any more, or, with why, when the node does not say
+// so for HoldFor. Of several the last one is called. It does not wait longer than until over.
+func (l *line) whenLeft(s *session, over <-chan struct{}, then func(error)) {
 	l.c.mu.Lock()
 	of := l.leaving[s.id]
 	if of != nil {
 		of.then = then
+		l.c.beginLocked(func() { l.stopLeaving(s, of, over) })
 	}
 	l.c.mu.Unlock()
 	if of == nil {
-		then()
+		then(nil)
+	}
+}
+
+// stopLeaving goes on when a node has not said for long that it has let go of a session.
+func (l *line) stopLeaving(s *session, of *leaving, over <-chan struct{}) {
+	late := time.NewTimer(HoldFor)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-over:
+		return
+	case <-l.c.ctx.Done():
+		return
+	}
+	l.c.mu.Lock()
+	still := l.leaving[s.id] == of
+	if still {
+		delete(l.leaving, s.id)
+	}
+	l.c.mu.Unlock()
+	if still && of.then != nil {
+		of.then(problem.New(problem.NodeOffline, "%s did not say for %v that it has let go of session %q: try again", l.node, HoldFor, s.id))
 	}
 }

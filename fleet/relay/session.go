@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ const (
 	// maxOwed bounds the turns whose ends the client waits for in a session. A node has one go on at a time; beyond, the oldest is
 	// that of a node which says of none how it ended, and is forgotten.
 	maxOwed = 64
+	// maxLapsed bounds what is kept of how a turn ended whose prompt may still be answered.
+	maxLapsed = 8 << 10
 )
 
 // session is a session that a client has open at a node: what came of it lately, on its way
@@ -69,6 +72,7 @@ type session struct {
 	idle   uint64     // in version 2: the newest event with whose state a turn ended
 	ended  uint64     // in version 2: the newest of which a client that wants to know how turns end was told that one ended
 	owed   []owed     // in version 2: turns of the client that have begun, and of whose ends it was not told; at most maxOwed
+	failed []string   // in version 2: names of the newest turns of which the hub itself has told that they failed; at most maxOwed
 	works  bool       // in version 2: the client was told so last
 	lapsed lapsed     // in version 2: the newest turn that ended, and of which its gateway knew no more whose that was
 
@@ -113,7 +117,7 @@ func (s *session) at() *line { return s.line.Load() }
 func (s *session) asked() {
 	s.noting.Lock()
 	defer s.noting.Unlock()
-	s.shown = 0
+	s.shown, s.failed = 0, nil
 }
 
 // reached returns the number of the newest event that the client was shown since then, 0 for
@@ -160,7 +164,7 @@ func (s *session) begins(prompt, res *acp.Message, place uint64) (end []acp.Mess
 	switch l := s.lapsed; {
 	case t.begun > l.after && t.begun < l.seq && t.name != "":
 		return []acp.Message{endOf(l.end, t.name)}
-	case t.begun > 0 && t.begun < s.ended: // its end was told
+	case t.begun > 0 && (t.begun < s.ended || t.name == "" && t.begun < s.idle): // its end was told
 	default:
 		s.owed = append(s.owed, t)
 		s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
@@ -213,6 +217,12 @@ func seqIn(b []byte, path ...string) uint64 {
 func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	s.showing.Lock()
 	defer s.showing.Unlock()
+	if !s.c.two || m.Method() != methodTurnEnded {
+		if s.notes(from, &m) {
+			s.put(ctx, m.Frame())
+		}
+		return
+	}
 	for _, m := range s.named(from, m) {
 		if s.notes(from, &m) {
 			s.put(ctx, m.Frame())
@@ -220,12 +230,11 @@ func (s *session) show(ctx context.Context, from *line, m acp.Message) {
 	}
 }
 
-// named returns a message as the client is given it. A gateway that was started anew tells that a turn ended, and knows no more whose that was:
-// the hub names the client's, with whose line it has the session.
+// named returns what tells that a turn ended, as the client is given it. Of a turn that began before its gateway was started anew that gateway
+// knows no more whose it was, and names nobody: then the hub names those of the client that began before.
 func (s *session) named(from *line, m acp.Message) []acp.Message {
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
-	_, named := rawjson.Member(m.Params(), "promptId")
-	if !s.c.two || m.Method() != methodTurnEnded || named || seq == 0 || !acp.TurnBegan(m.Params()) {
+	if _, named := rawjson.Member(m.Params(), "promptId"); named || seq == 0 || !acp.TurnBegan(m.Params()) {
 		return []acp.Message{m}
 	}
 	var out []acp.Message
@@ -235,7 +244,7 @@ func (s *session) named(from *line, m acp.Message) []acp.Message {
 			out = append(out, endOf(m.Params(), t.name))
 		}
 	}
-	if s.at() == from && seq > s.lapsed.seq {
+	if s.at() == from && seq > s.lapsed.seq && len(m.Params()) <= maxLapsed {
 		s.lapsed = lapsed{s.ended, seq, slices.Clone(m.Params())}
 	}
 	s.noting.Unlock()
@@ -279,6 +288,10 @@ func (s *session) putEnds(unread *journal.Cursor) {
 	defer s.showing.Unlock()
 	for {
 		batch, err := unread.Next(nil, window)
+		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok { // who reads nothing is told the newest
+			unread.Seek(gone.Oldest - 1)
+			continue
+		}
 		if err != nil || len(batch) == 0 {
 			return
 		}
@@ -303,7 +316,16 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 		if acp.TurnBegan(m.Params()) { // the hub's own has no number
 			s.ended = max(s.ended, seq)
 		}
-		if name := rawjson.MemberString(m.Params(), "promptId"); name != "" {
+		switch name := rawjson.MemberString(m.Params(), "promptId"); {
+		case name == "":
+		case seq == 0:
+			s.failed = append(s.failed, name)
+			s.failed = s.failed[max(0, len(s.failed)-maxOwed):]
+			s.ends(name, seq)
+		case slices.Contains(s.failed, name): // the session went on after all
+			s.seen = max(s.seen, seq)
+			return false
+		default:
 			s.ends(name, seq)
 		}
 	case m.Method() == methodTurnEnded && seq > 0 && seq <= s.told:

@@ -420,3 +420,25 @@ func TestTurn_OfVersionTwo_LostAsItIsOpened(t *testing.T) {
 		}
 	})
 }
+
+// A node was lost in the middle of a turn, of which the client is told that it failed. What the next node says of its end comes too late.
+func TestTurn_OfVersionTwo_FailsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.two = true
+		e := w.connect(helloTwo, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		e.prompts(1, "first")
+		first := a.takes("session/prompt")
+		a.says(stateFrame, "running", "", 2)
+		a.answers(first, `{"messageId":"sa.2"}`)
+		wants(t, e, "s is running", "1 ok")
+		w.g.Owned(went("a", "b", 2, 1))
+		b := w.dialed("b")
+		m := b.takes("session/resume")
+		b.says(stateFrame, "idle", stopped, 3)
+		b.says(endFrame, `"promptId":"first"`, 3)
+		b.answers(m, `{}`)
+		wants(t, e, "s is idle error", "first ended node_offline", "s is idle end_turn")
+	})
+}
