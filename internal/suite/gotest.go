@@ -37,11 +37,6 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 // a quarter of them, and without it, where they all are: see agentcache.Sequences.
 const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestRandom)$`
 
-// storeUnseen has the race detector leave out what the hub's store does in itself, which takes it as long as all of ours. What goes
-// between the store and us does so by locks and channels, which it sees; of what the store orders by atomics alone it sees
-// nothing. The long tier looks at all of it.
-const storeUnseen = "-gcflags=github.com/nats-io/...=-race=false"
-
 // goRun is one call of go test.
 type goRun struct {
 	name     string
@@ -112,7 +107,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		// Run each time: to use a result again Go would look once more at each of the hundred thousand files
 		// that these tests open, and would not see what the programs depend on that they start.
 		{name: "end to end", args: []string{"-count=1", "-skip", plain, "-timeout", most}, packages: append([]string{endToEnd, ofHub, ofPage}, sequential...)},
-		{name: "with the race detector", args: []string{storeUnseen, "-race", "-skip", plain, "-timeout", most, "-p", "2", "-parallel", "4"}, packages: concurrent, early: true, behind: true},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2", "-parallel", "4"}, packages: concurrent, early: true, behind: true},
 		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true, onDisk: true},
 	}, nil
 }
