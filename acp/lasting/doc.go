@@ -19,7 +19,8 @@
 // when a hub refuses them because their node is away, and what is written later about their session waits behind them.
 // In version 2 of the protocol the answer to a prompt says only that its turn has
 // begun: a turn that the gateway knows nothing more of is ended with an error.
-// A prompt that was written meanwhile is not sent to a session that cannot be attached to again, unless the client has asked to open that before.
+// A prompt that was written before it is known that its session cannot be attached to again is not sent there, unless the client has asked to open
+// that before. One that is written while other sessions are still attached to is.
 // Of a session that cannot be attached to again, as one that was terminated meanwhile, its log says how the prompts ended, as
 // far as that can be read. What it said until then, and the client was not given, is told as damaged events are.
 // When a client deletes a session, this one or another, what was still to be told
