@@ -90,15 +90,19 @@ const plays = {
     say("\n\nThe end of many.");
     return { stopReason: cancelled.has(sessionId) ? "cancelled" : "end_turn" };
   },
-  // A tool that needs a permission.
-  async guarded({ sessionId, update, say }) {
+  // guarded N: a tool that needs N permissions, one without N.
+  async guarded({ sessionId, update, say }, times = "1") {
     update({ sessionUpdate: "tool_call", toolCallId: "guarded", title: "Remove the tests", kind: "delete", status: "pending" });
-    const { result } = await ask("session/request_permission", {
-      sessionId, toolCall: { toolCallId: "guarded", title: "Remove the tests and everything else that stands in the way of a green build" },
-      options: [{ optionId: "y", kind: "allow_once", name: "Allow this one time and ask me again whenever anything of this kind is to be removed" }, { optionId: "n", kind: "reject_once", name: "Keep them" }],
-    });
-    update({ sessionUpdate: "tool_call_update", toolCallId: "guarded", status: result.outcome.optionId === "y" ? "completed" : "failed" });
-    say(`guarded: ${result.outcome.optionId}`);
+    let answer;
+    for (let i = 0; i < Number(times); i++) {
+      const { result } = await ask("session/request_permission", {
+        sessionId, toolCall: { toolCallId: "guarded", title: "Remove the tests and everything else that stands in the way of a green build" },
+        options: [{ optionId: "y", kind: "allow_once", name: "Allow this one time and ask me again whenever anything of this kind is to be removed" }, { optionId: "n", kind: "reject_once", name: "Keep them" }],
+      });
+      answer = result.outcome.optionId;
+    }
+    update({ sessionUpdate: "tool_call_update", toolCallId: "guarded", status: answer === "y" ? "completed" : "failed" });
+    say(`guarded: ${answer}`);
     return { stopReason: "end_turn" };
   },
   // A long command that needs a permission, with an option of a kind of its own.

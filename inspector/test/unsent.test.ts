@@ -123,17 +123,33 @@ test("what was typed into a form goes into the prompt when somebody else has ans
   await holds(page, "Replicas: 7\nPage: https://example.com/a-long-address");
 });
 
+/** Opens a page of which it can be said when what it sends goes on to the gateway. */
+async function slowPage() {
+  const page = await world.open("about:blank");
+  const sent: string[] = []; // also what waits
+  const received: string[] = [];
+  let go = () => {};
+  let held = Promise.resolve();
+  const hold = () => void (held = new Promise<void>((resolve) => (go = resolve)));
+  await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
+    const gateway = socket.connectToServer();
+    let order = Promise.resolve();
+    socket.onMessage((message) => {
+      sent.push(String(message));
+      order = order.then(() => held).then(() => gateway.send(message));
+    });
+    gateway.onMessage((message) => {
+      received.push(String(message));
+      socket.send(message);
+    });
+  });
+  await page.goto(world.url());
+  return { page, sent, received, hold, go: () => go() };
+}
+
 test("of two people who answer at once both see the answer that counts", async () => {
   for (const [asks, later, first, words] of [["guarded", "Keep them", /^Allow this one/, "Allow this one time"], ["form", "Decline", "Send", "Sent: region: eu"]] as const) {
-    const page = await world.open("about:blank");
-    let go!: () => void;
-    let held = Promise.resolve();
-    await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
-      const gateway = socket.connectToServer();
-      let order = Promise.resolve();
-      socket.onMessage((message) => void (order = order.then(() => held).then(() => gateway.send(message))));
-    });
-    await page.goto(world.url());
+    const { page, hold, go } = await slowPage();
     const id = await newSession(page, { agent: "story", prompt: asks });
     const another = await world.open(`#/sessions/${id}`);
     await ask(page).waitFor();
@@ -141,7 +157,7 @@ test("of two people who answer at once both see the answer that counts", async (
       await ask(another).getByLabel("Region").selectOption("eu");
       await ask(another).getByLabel("Replicas").fill("3");
     }
-    held = new Promise<void>((resolve) => (go = resolve));
+    hold();
     await ask(page).getByRole("button", { name: later }).click();
     await ask(another).getByRole("button", { name: first }).click();
     await page.getByText("Somebody else had answered already, and that counts").waitFor();
@@ -152,6 +168,23 @@ test("of two people who answer at once both see the answer that counts", async (
     await page.close();
     await another.close();
   }
+});
+
+test("a turn that ends while its session is read anew is over", async () => {
+  const { page, sent, received, hold, go } = await slowPage();
+  const id = await newSession(page, { agent: "story", prompt: "guarded 2" });
+  const another = await world.open(`#/sessions/${id}`);
+  await ask(page).waitFor();
+  hold();
+  await ask(page).getByRole("button", { name: "Keep them" }).click();
+  const answer = () => ask(another).getByRole("button", { name: /^Allow this one/ }).click();
+  await answer();
+  await expect.poll(() => sent.some((message) => message.includes("session/resume"))).toBe(true); // it was read, and is taken up again
+  await answer();
+  await expect.poll(() => received.some((message) => message.includes('"state":"idle"'))).toBe(true);
+  go();
+  await log(page).getByText("guarded: y").waitFor();
+  await settled(page);
 });
 
 test("what the page puts into the prompt is undone like what was typed, and so is sending", async () => {

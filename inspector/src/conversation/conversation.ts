@@ -260,6 +260,7 @@ export class Conversation extends Store<ConversationState> {
   /** Reads the newest events; #reading holds what comes meanwhile. */
   async #read(client: Client, last: number, window: number): Promise<void> {
     this.#reading ??= [];
+    const opening = this.#opening;
     let after = Math.max(0, last - window);
     const transcript = new Transcript(this.id);
     for (const child of this.get().info?.children ?? []) transcript.knows(child.sessionId, child.parentSessionId, child.toolCallId);
@@ -288,7 +289,7 @@ export class Conversation extends Store<ConversationState> {
       after = page.events.at(-1)?.seq ?? after;
       if (!page.hasMore || page.events.length === 0) break;
     }
-    if (client !== this.#client) return;
+    if (opening !== this.#opening) return; // it is read anew meanwhile
     this.#transcript = transcript;
     this.#raise = raise;
     this.#copied = copied;
@@ -302,13 +303,14 @@ export class Conversation extends Store<ConversationState> {
   /** Shows more of the past. The rows of before keep their places from the end. */
   async readEarlier(): Promise<void> {
     const client = this.#client;
-    if (!client || this.#from === 0 || this.get().loadingEarlier) return;
+    if (!client || this.#from === 0 || this.get().loadingEarlier || this.#reading) return;
     this.patch({ loadingEarlier: true });
+    const opening = this.#opening;
     try {
       const shown = this.#seq - this.#from;
       await this.#read(client, this.#seq, Math.max(shown * 4, firstWindow * 4));
     } finally {
-      if (client === this.#client) this.#caughtUp();
+      if (opening === this.#opening) this.#caughtUp();
       this.patch({ loadingEarlier: false });
     }
   }
@@ -372,7 +374,8 @@ export class Conversation extends Store<ConversationState> {
 
   /**
    * Runs it unless it is shown already, and behind what is being read. An event can have
-   * several frames; those of before may come again when somebody attaches anew.
+   * several frames; those of before may come again when somebody attaches anew. A lasting one
+   * says how things are at its event, and may come once more behind the frames of that event.
    */
   #inOrder(params: unknown, run: () => void, lasting = false): void {
     if (this.#reading) {
@@ -380,16 +383,18 @@ export class Conversation extends Store<ConversationState> {
       return;
     }
     const seq = seqOf(params);
-    this.#transcript.place = seq;
     if (seq !== undefined && seq > this.#seq) {
       this.#seq = seq;
       this.#frames = [params];
+    } else if (seq !== undefined && seq < this.#seq) {
+      return;
     } else if (seq !== undefined && !lasting) {
-      if (seq < this.#seq || this.#frames.length === 0) return;
+      if (this.#frames.length === 0) return;
       const text = JSON.stringify(params);
       if (this.#frames.some((frame) => JSON.stringify(frame) === text)) return;
       this.#frames = [...this.#frames, params];
     }
+    this.#transcript.place = seq;
     run();
   }
 
@@ -745,7 +750,7 @@ const shut = (info: SessionInfo) => info.state === "closed" || info.state === "e
 
 const raiseFor = (client: Client, session: string) => ((client.acpVersion as number) === 1 ? new Raise(session) : undefined);
 
-/** Whether an update says how things are now: told again it changes nothing. */
+/** Whether an update says how things are: told again at its event it changes nothing. */
 const lasting = (update: Update) => update.sessionUpdate === "subagent_update" || (update.sessionUpdate === "state_update" && typeof update.stopReason !== "string");
 
 function seqOf(params: unknown): number | undefined {
