@@ -15,7 +15,7 @@ import (
 
 // Relay carries messages between the streams and conn until in ends, ctx ends, or
 // conn does; it closes conn. The answer to initialize is carried also when in has ended
-// meanwhile. As with [Serve], one Read of in and one Write to out may outlive it.
+// meanwhile; conn ends by itself when that is an error, and says why. As with [Serve], one Read of in and one Write to out may outlive it.
 func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Options) error {
 	if o.MaxLine == 0 {
 		o.MaxLine = standardMaxLine
@@ -62,7 +62,9 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 			}
 			if hello := r.hello.Load(); hello != nil && m.IsResponse() && m.ID() == *hello {
 				r.hello.Store(nil)
-				close(r.greeted)
+				if m.ErrorRaw() == nil { // else conn says why it ends
+					close(r.greeted)
+				}
 			}
 		}
 	})
@@ -79,7 +81,7 @@ type relay struct {
 	own   chan acp.Message // errors about lines
 
 	hello   atomic.Pointer[acp.ID] // of the first initialize, until it is answered
-	greeted chan struct{}          // closed when it is
+	greeted chan struct{}          // closed when it is, by no error
 }
 
 func (r *relay) read(ctx context.Context) error {
