@@ -293,11 +293,12 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 func (c *Conn) hasBegun(r *request, f promptFound) {
 	c.mu.Lock()
 	s, deleted := c.sessions[r.session], r.deleted
-	if s != nil && (f.end == nil || s.after < f.ended) {
+	comes := s != nil && s.here && s.after < f.ended // else the client has asked to open the session, and for less, or is not attached to it
+	if s != nil && (f.end == nil || comes) {
 		s.turn = turn{r.name, r.after, r.n, r.cancel, f.end}
 	}
 	var ends []acp.Message
-	if deleted != nil && f.end != nil {
+	if f.end != nil && (deleted != nil || !comes && !r.over) {
 		ends = c.endsLocked(r.session, r.name, f.end)
 	}
 	c.mu.Unlock()

@@ -135,6 +135,7 @@ func TestConn_VersionTwo_FindsATurn(t *testing.T) {
 					p.two.replies(t, "_sandboxagent/session/get", `{"state":"`+tt.state+`"}`)
 					if tt.told {
 						p.two.tells("s", 11, `{"n":1}`)
+						p.two.says(turnEnded, "mine", `"result":{},`, 11)
 						reads(t, p.c)
 					}
 					p.two.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`+tt.events+`]}`)

@@ -388,12 +388,14 @@ func (c *Client) open(q *viewer.Request, s *session, m *acp.Message, fresh bool,
 		s.opens--
 		s.open = s.open || refused == nil
 		unwanted := refused != nil && s.opens == 0 && (s.left || !s.open) // else another request has opened it, or may yet
+		var asks []int64
 		if s.left = s.left && refused != nil; unwanted {
 			s.over = refused.Err() // it is not gone on with: the client has it no more
-			c.forgetOpenLocked(s)
+			asks = c.forgetOpenLocked(s)
 		}
 		c.mu.Unlock()
 		if unwanted {
+			s.withdraw(asks)
 			c.settle(s)
 			c.detachBehind(s)
 			c.refuse(s, refused)
@@ -716,8 +718,9 @@ func (c *Client) attachInPlaceOf(before, s *session) {
 // detach takes a session from the connection.
 func (c *Client) detach(s *session) {
 	c.mu.Lock()
-	c.forgetOpenLocked(s)
+	asks := c.forgetOpenLocked(s)
 	c.mu.Unlock()
+	s.withdraw(asks)
 	c.detachBehind(s)
 }
 
@@ -731,14 +734,16 @@ func (c *Client) detachBehind(s *session) {
 }
 
 // forgetOpenLocked has a session be none that the connection has open, or opens again, while what came of it is still given to the client.
-// Client.mu is held.
-func (c *Client) forgetOpenLocked(s *session) {
+// It returns the ids of what its agent asks, see forgetLocked. Client.mu is held.
+func (c *Client) forgetOpenLocked(s *session) (asks []int64) {
 	if c.sessions[s.id] == s {
 		delete(c.sessions, s.id)
-		s.at().forgetLocked(s)
-	} else if c.lost[s.id].s == s {
+		return s.at().forgetLocked(s)
+	}
+	if c.lost[s.id].s == s {
 		c.overLocked(s.id)
 	}
+	return nil
 }
 
 // tell shows the client a notification of the hub's own, if it knows such.

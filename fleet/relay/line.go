@@ -349,8 +349,15 @@ func (l *line) sessionOf(m *acp.Message) *session {
 			l.noteChildLocked(id, s)
 		}
 	}
-	if s == nil && m.Method() != "" && seqIn(m.Meta(), acp.MetaKey, "seq") == 0 {
+	ends := l.c.two && m.Method() == methodTurnEnded
+	if s == nil && m.Method() != "" && (ends || seqIn(m.Meta(), acp.MetaKey, "seq") == 0) {
 		s = l.c.lost[id].s // how its turn ended is still told, which the connection to the node does
+	}
+	switch {
+	case ends && s == nil: // the client has asked for it in a session that it has no more
+		return l.own
+	case ends && s.at() != l: // it knows whether the client waits for that
+		return s
 	}
 	if s == nil || s.at() != l || l.leaving[s.id] != nil && seqIn(m.Meta(), acp.MetaKey, "seq") > 0 {
 		return nil
@@ -464,6 +471,13 @@ func (l *line) withdrawn(m acp.Message) {
 	}
 }
 
+// withdraw tells the client that what it was asked in the session needs no answer.
+func (s *session) withdraw(asks []int64) {
+	for _, n := range asks {
+		s.show(s.c.ctx, s.at(), withdrawal(n))
+	}
+}
+
 func withdrawal(n int64) acp.Message {
 	return acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(acp.IntID(n))).End())
 }
@@ -560,10 +574,8 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 			delete(c.sessions, id) // who acts on it again opens it again
 		}
 		c.mu.Unlock()
-		for _, n := range asks {
-			if again { // the client may be yet to read it, and is asked it anew
-				s.show(l.ctx, l, withdrawal(n))
-			}
+		if again { // the client may be yet to read it, and is asked it anew
+			s.withdraw(asks)
 		}
 		if at.s == s {
 			s.leaves(at.n)
@@ -604,7 +616,7 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 }
 
 // gone is told of a session that could not be opened again behind what the client has of
-// it when the node was back.
+// it when the node was back. Where it is asked to open it by the client, too, the answer to that says whether it goes on.
 func (l *line) gone(id string, why *acp.Error) {
 	l.c.mu.Lock()
 	s := l.c.sessions[id]
@@ -612,7 +624,11 @@ func (l *line) gone(id string, why *acp.Error) {
 		l.c.mu.Unlock()
 		return
 	}
-	l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
+	if s.asking > 0 {
+		s.open = false
+	} else {
+		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
+	}
 	l.c.mu.Unlock()
 	l.interrupt(s, l, why)
 }
@@ -717,6 +733,7 @@ func (c *Client) openLocked(id string) *session {
 // over answers what waits for a line that has ended.
 func (l *line) over(err error) {
 	c := l.c
+	l.withdraw() // first: who opens one of its sessions anew is asked anew
 	c.mu.Lock()
 	l.ended = true
 	if c.lines[l.node] == l {
@@ -739,19 +756,9 @@ func (l *line) over(err error) {
 	for _, s := range left {
 		c.loseLocked(s, "the connection to "+l.node+" ended: "+errText(err))
 	}
-	open := map[int64]*ask{}
-	for n, a := range c.asks {
-		if a.line == l {
-			open[n] = a
-			delete(c.asks, n)
-		}
-	}
 	c.mu.Unlock()
 	if c.ctx.Err() != nil {
 		return // nobody is told any more
-	}
-	for n, a := range open {
-		a.session.show(l.ctx, l, withdrawal(n))
 	}
 	refused := errOf(l.node, err)
 	why := viewer.ErrorOf(refused)
@@ -767,6 +774,23 @@ func (l *line) over(err error) {
 		open.answer(&res)
 	}
 	c.Detach(l.own)
+}
+
+// withdraw takes back what was asked over a line that has ended.
+func (l *line) withdraw() {
+	c := l.c
+	c.mu.Lock()
+	open := map[int64]*ask{}
+	for n, a := range c.asks {
+		if a.line == l {
+			open[n] = a
+			delete(c.asks, n)
+		}
+	}
+	c.mu.Unlock()
+	for n, a := range open {
+		a.session.show(l.ctx, l, withdrawal(n))
+	}
 }
 
 // errOf is what a request is answered with whose line has ended.

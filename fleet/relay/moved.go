@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -436,7 +435,6 @@ func (l *line) forsake(s *session, lost bool) {
 	c := l.c
 	c.mu.Lock()
 	var calls []call
-	var asks []int64
 	away := l.away.Load() || l.ended
 	for id, open := range l.calls {
 		if open.session == s.id && (away || lost && !open.own) {
@@ -444,19 +442,9 @@ func (l *line) forsake(s *session, lost bool) {
 			delete(l.calls, id)
 		}
 	}
-	for n, a := range c.asks {
-		if a.line == l && a.session == s {
-			asks = append(asks, n)
-			delete(c.asks, n)
-			l.asks--
-		}
-	}
-	maps.DeleteFunc(l.children, func(_, of string) bool { return of == s.id })
-	ended := l.ended
+	asks, ended := l.forgetLocked(s), l.ended
 	c.mu.Unlock()
-	for _, n := range asks {
-		s.show(l.ctx, s.at(), withdrawal(n))
-	}
+	s.withdraw(asks)
 	why := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id).DoneUnknown()
 	for _, open := range calls {
 		res := acp.NewError("0", viewer.ErrorOf(why))

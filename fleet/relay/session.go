@@ -72,7 +72,7 @@ type session struct {
 	idle   uint64     // in version 2: the newest event with whose state a turn ended
 	ended  uint64     // in version 2: the newest of which a client that wants to know how turns end was told that one ended
 	owed   []owed     // in version 2: turns of the client that have begun, and of whose ends it was not told; at most maxOwed
-	failed []string   // in version 2: names of the newest turns of which the hub itself has told that they failed; at most maxOwed
+	failed []string   // in version 2: names of the newest turns of which the hub itself has told that they failed, or a node that the session has left how they ended; at most maxOwed
 	works  bool       // in version 2: the client was told so last
 	lapsed lapsed     // in version 2: the newest turn that ended, and of which its gateway knew no more whose that was
 
@@ -282,7 +282,8 @@ func (s *session) put(ctx context.Context, frame []byte) {
 	}
 }
 
-// putEnds puts on its way to the client what it has not read in a session before this one of how its turns ended.
+// putEnds puts on its way to the client what it has not read in a session before this one of how its turns ended, and
+// of what is asked there no more.
 func (s *session) putEnds(unread *journal.Cursor) {
 	s.showing.Lock()
 	defer s.showing.Unlock()
@@ -296,7 +297,9 @@ func (s *session) putEnds(unread *journal.Cursor) {
 			return
 		}
 		for _, e := range batch {
-			if m, err := acp.Parse(e.Frame); err == nil && s.c.two && (m.Method() == methodTurnEnded || string(m.UpdateKind()) == "state_update") {
+			m, err := acp.Parse(e.Frame)
+			ends := m.Method() == acp.MethodCancelRequest || s.c.two && (m.Method() == methodTurnEnded || string(m.UpdateKind()) == "state_update")
+			if err == nil && ends {
 				s.put(s.c.ctx, slices.Clone(e.Frame))
 			}
 		}
@@ -308,7 +311,7 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 	s.noting.Lock()
 	defer s.noting.Unlock()
 	if s.at() != from {
-		return false
+		return s.endsAtLast(m)
 	}
 	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
 	switch {
@@ -319,9 +322,7 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 		switch name := rawjson.MemberString(m.Params(), "promptId"); {
 		case name == "":
 		case seq == 0:
-			s.failed = append(s.failed, name)
-			s.failed = s.failed[max(0, len(s.failed)-maxOwed):]
-			s.ends(name, seq)
+			s.endsHere(name)
 		case slices.Contains(s.failed, name): // the session went on after all
 			s.seen = max(s.seen, seq)
 			return false
@@ -341,6 +342,24 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 		s.shown = max(s.shown, seq)
 	}
 	return true
+}
+
+// endsAtLast notes how a turn ended, as a node tells that the session has left, and that has just said that it began: what the next one tells
+// may be behind that. False is anything else. It is called with noting held.
+func (s *session) endsAtLast(m *acp.Message) bool {
+	name := rawjson.MemberString(m.Params(), "promptId")
+	if !s.c.two || m.Method() != methodTurnEnded || name == "" || !slices.ContainsFunc(s.owed, func(t owed) bool { return t.name == name }) {
+		return false
+	}
+	s.endsHere(name)
+	return true
+}
+
+// endsHere notes the name of a turn that has ended, of which nothing that comes from its node is to be told any more. It is called with noting held.
+func (s *session) endsHere(name string) {
+	s.failed = append(s.failed, name)
+	s.failed = s.failed[max(0, len(s.failed)-maxOwed):]
+	s.ends(name, 0)
 }
 
 // forgetWritten lets go of what was written to the client, and returns the last of it.
