@@ -164,7 +164,7 @@ type session struct {
 	asks   map[uint64]*ask
 	opened int  // number of the newest request that attaches to it
 	here   bool // the connection of now is attached to it
-	unsure bool // here counts only if a prompt is taken that was written behind a request to detach
+	unsure int  // number of a request to detach: here counts only if a prompt is taken that was written behind that; 0 when it counts
 }
 
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was

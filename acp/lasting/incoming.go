@@ -64,7 +64,7 @@ func (c *Conn) incomingLocked(m acp.Message) []acp.Message {
 	if s == nil || !numbered {
 		return c.shownAsIsLocked(m)
 	}
-	s.unsure = false
+	s.unsure = 0
 	if m.IsRequest() {
 		return c.askedLocked(s, seq, m)
 	}
@@ -204,7 +204,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		return []acp.Message{m}
 	}
 	if s := c.sessions[r.session]; s != nil && r.opens() {
-		s.here, s.unsure = true, false
+		s.here, s.unsure = true, 0
 	}
 	switch r.method {
 	case acp.MethodInitialize:
@@ -226,7 +226,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		}
 	case acp.MethodSessionPrompt:
 		if s := c.sessions[r.session]; s != nil {
-			s.unsure = false
+			s.unsure = 0
 		}
 		if c.beginsLocked(r, m.Result()); c.two && r.deleted != nil { // the end of the turn is not told any more
 			return []acp.Message{acp.NewError(r.id, r.deleted)}
@@ -238,7 +238,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			c.leaveLocked(r.session)
 		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = c.promptsBehindLocked(r)
-			s.unsure = s.here
+			if s.unsure = 0; s.here {
+				s.unsure = r.n
+			}
 			return append(s.withdrawals(), m)
 		}
 	}
@@ -260,17 +262,17 @@ func (c *Conn) promptsBehindLocked(r *request) bool {
 // attached anew, it is not, unless another prompt does that, or a request that opens the session.
 func (c *Conn) refusedPromptLocked(r *request) {
 	s := c.sessions[r.session]
-	if s == nil || !s.unsure {
+	if s == nil || s.unsure == 0 {
 		return
 	}
 	opens := false
 	for _, q := range c.requests {
-		if q.session == r.session && q.method == acp.MethodSessionPrompt {
+		if q.session == r.session && q.method == acp.MethodSessionPrompt && q.n > s.unsure {
 			return
 		}
 		opens = opens || q.session == r.session && q.opens()
 	}
-	if s.here, s.unsure = false, false; !opens {
+	if s.here, s.unsure = false, 0; !opens {
 		c.leaveLocked(r.session)
 	}
 }

@@ -93,7 +93,7 @@ func (c *Conn) detachesBeforePrompts() {
 		if r.method == methodDetach && r.sent && c.sentBehindLocked(r.session, r.n) {
 			out = append(out, c.respondedLocked(acp.NewResult(r.id, []byte("{}")))...)
 			if s := c.sessions[r.session]; s != nil {
-				s.here, s.unsure = false, false // this connection is attached to nothing yet
+				s.here, s.unsure = false, 0 // this connection is attached to nothing yet
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (c *Conn) reattach(live *link, id string, turns map[string]bool) error {
 	}
 	turns[id] = rawjson.MemberString(resumed, "_meta", acp.MetaKey, "turn") == "running"
 	c.mu.Lock()
-	s.here, s.unsure = true, false
+	s.here, s.unsure = true, 0
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
 	about := rawjson.Object{}.String("sessionId", id).End()
@@ -689,12 +689,15 @@ func (c *Conn) isTwo() bool {
 	return c.two
 }
 
-// told reports whether the client was given the session's events up to seq.
-func (c *Conn) told(id string, seq uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// comesLocked reports whether the event seq of a session is still to come: the client is attached to that, or asks to open it, and was given
+// less. What it was given counts as more where it has asked for less itself.
+func (c *Conn) comesLocked(id string, seq uint64) bool {
 	s := c.sessions[id]
-	return s == nil || s.after >= seq
+	here := s != nil && s.here
+	for _, r := range c.requests {
+		here = here || r.session == id && r.opens()
+	}
+	return s != nil && here && s.after < seq
 }
 
 // nodeBound is how long a restore waits for nodes of a hub in all: they come to another hub

@@ -270,9 +270,12 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 	case f.end != nil:
 		c.order.Lock()
 		defer c.order.Unlock()
-		if c.told(r.session, f.ended) {
+		c.mu.Lock()
+		comes := c.comesLocked(r.session, f.ended) // on the stream, behind the turn's updates
+		c.mu.Unlock()
+		if !comes {
 			c.answer(outcome(r.id, f.end))
-		} // else it comes on the stream, behind the turn's updates
+		}
 	case f.begun == 0 && !f.active && c.cancels(r) && c.sentBehind(r.session, r.n):
 		// It is not there, nor does it wait for a turn. Sent now nobody could cancel it without what is behind it.
 		if c.isTwo() {
@@ -293,7 +296,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 func (c *Conn) hasBegun(r *request, f promptFound) {
 	c.mu.Lock()
 	s, deleted := c.sessions[r.session], r.deleted
-	comes := s != nil && s.here && s.after < f.ended // else the client has asked to open the session, and for less, or is not attached to it
+	comes := c.comesLocked(r.session, f.ended)
 	if s != nil && (f.end == nil || comes) {
 		s.turn = turn{r.name, r.after, r.n, r.cancel, f.end}
 	}

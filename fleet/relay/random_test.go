@@ -368,6 +368,27 @@ func TestClient_RandomSequences(t *testing.T) {
 	}
 }
 
+// Sequences in which a turn was never told to have ended, a prompt never answered, or something asked twice.
+func TestClient_SequencesThatFailed(t *testing.T) {
+	for _, of := range []struct {
+		two      bool
+		clients  int
+		sessions []string
+		seeds    []uint64
+	}{
+		{false, 1, []string{"s"}, []uint64{5635, 8588}},
+		{false, 2, []string{"s"}, []uint64{3123, 4195, 5512}},
+		{true, 1, []string{"s"}, []uint64{3944, 10777}},
+		{true, 1, []string{"s", "t"}, []uint64{1105, 2467, 3120, 4729, 5701}},
+	} {
+		for _, seed := range of.seeds {
+			t.Run(fmt.Sprintf("version 2: %v, %v, clients: %d, %d", of.two, of.sessions, of.clients, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { randomSequence(t, seed, of.two, of.sessions, of.clients) })
+			})
+		}
+	}
+}
+
 func randomSequence(t *testing.T, seed uint64, two bool, sessions []string, clients int) {
 	r := newRealm(t, rand.New(rand.NewPCG(seed, 1)), two, sessions, "a", "b", "c")
 	defer r.g.Close()
