@@ -46,8 +46,9 @@ type Options struct {
 	First bool
 	// Gone is told of a session that could not be attached to again, and why: the client is
 	// given nothing more of it but the end of its turn, unless Gone takes that with
-	// Interrupt. Nothing else of the Conn goes on before it returns; nil for nothing.
-	Gone func(session string, why *acp.Error)
+	// Interrupt. Opens says that the client has asked to open it itself: what that brings is given.
+	// Nothing else of the Conn goes on before it returns; nil for nothing.
+	Gone func(session string, why *acp.Error, opens bool)
 	// Changed is told once when the connection is lost, and once when there is one again.
 	// It must not wait; nil for nothing.
 	Changed func(Link)

@@ -49,7 +49,7 @@ func TestConn_TheNodeComesLater(t *testing.T) {
 func TestConn_TheNodeDoesNotCome(t *testing.T) {
 	withPair(t, func(t *testing.T, p pair) {
 		told := make(chan string, 1)
-		p.c.o.Gone = func(session string, why *acp.Error) { told <- session + " " + why.Message }
+		p.c.o.Gone = func(session string, why *acp.Error, _ bool) { told <- session + " " + why.Message }
 		p.sends(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
 		p.one.takes(t, acp.MethodSessionPrompt)
 		p.breaks()

@@ -161,7 +161,7 @@ func (p *person) run() {
 }
 
 // gone is told that a session cannot be attached to again.
-func (p *person) gone(session string, _ *acp.Error) {
+func (p *person) gone(session string, _ *acp.Error, _ bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trace = append(p.trace, "GONE "+session)

@@ -311,8 +311,14 @@ func (c *Conn) missed(id string, f promptFound) {
 
 // gone fails what waits for a session that cannot be attached to again.
 func (c *Conn) gone(id string, failure *acp.Error) {
+	c.mu.Lock()
+	opens := false
+	for _, r := range c.requests {
+		opens = opens || r.session == id && r.opens()
+	}
+	c.mu.Unlock()
 	if c.o.Gone != nil {
-		c.o.Gone(id, failure)
+		c.o.Gone(id, failure, opens)
 	}
 	c.mu.Lock()
 	waiting := c.takePromptsLocked(id)

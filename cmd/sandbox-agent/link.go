@@ -99,7 +99,12 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, news li
 		}
 		return t.dial(ctx)
 	}
-	l := newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: news.gone, Changed: news.changed}), receive)
+	gone := func(session string, why *acp.Error, _ bool) {
+		if news.gone != nil {
+			news.gone(session, why)
+		}
+	}
+	l := newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: gone, Changed: news.changed}), receive)
 	l.node = t.node
 	return l, nil
 }

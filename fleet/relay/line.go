@@ -616,15 +616,15 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 }
 
 // gone is told of a session that could not be opened again behind what the client has of
-// it when the node was back. Where it is asked to open it by the client, too, the answer to that says whether it goes on.
-func (l *line) gone(id string, why *acp.Error) {
+// it when the node was back. Opens says that the client has asked it to open the session, too: the answer to that says whether it goes on.
+func (l *line) gone(id string, why *acp.Error, opens bool) {
 	l.c.mu.Lock()
 	s := l.c.sessions[id]
 	if s == nil || s.at() != l {
 		l.c.mu.Unlock()
 		return
 	}
-	if s.asking > 0 {
+	if opens {
 		s.open = false
 	} else {
 		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
