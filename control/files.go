@@ -163,59 +163,54 @@ func (s *Server) transfer(r fileRequest) (release func(), err error) {
 // incoming is a request's body that must not stall.
 type incoming struct {
 	body io.Reader
-	rc   *http.ResponseController
-	rec  *recorder       // may be nil
-	wait *awake.Deadline // nil before the first read
+	rec  *recorder // may be nil
+	wait *awake.Deadline
 	n    int64
 }
 
 func newIncoming(r fileRequest) *incoming {
-	return &incoming{body: r.Request().Body, rec: recorderOf(r.Response()), rc: http.NewResponseController(r.Response())}
+	rc := http.NewResponseController(r.Response())
+	return &incoming{body: r.Request().Body, rec: recorderOf(r.Response()), wait: awake.NewDeadline(stall, rc.SetReadDeadline)}
 }
 
-// Read implements io.Reader. Its errors are problems.
+// Read implements io.Reader. Its errors are problems. Only while it waits the client has a deadline: HTTP/2 does not
+// lift one that has passed, and with HTTP/1 the server itself reads behind the body, and ends the request when it cannot.
 func (i *incoming) Read(p []byte) (int, error) {
-	if i.wait == nil {
-		i.wait = awake.NewDeadline(stall, i.rc.SetReadDeadline)
-	} else {
-		i.wait.Extend()
-	}
+	i.wait.Start()
 	n, err := i.body.Read(p)
 	i.n += int64(n)
-	switch {
-	case err == nil || errors.Is(err, io.EOF):
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
-	default:
+	if errors.Is(err, os.ErrDeadlineExceeded) { // which stays: the server would wait for the rest before it answers
+		return n, problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
+	}
+	i.wait.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = problem.Wrap(problem.InvalidRequest, err, "the body ended after %d bytes", i.n)
 	}
 	return n, err
 }
 
-// done lets the connection serve other requests afterwards.
+// done counts what was read.
 func (i *incoming) done() {
 	if i.rec != nil {
 		i.rec.uploaded += i.n
 	}
-	if i.wait != nil {
-		i.wait.Stop()
-	}
 }
 
-// outgoing is a response whose body must not stall.
+// outgoing is a response whose body must not stall. Only while it is sent the client has a deadline: HTTP/2 ends the
+// answer when one passes, also while the next part of it is made.
 type outgoing struct {
 	http.ResponseWriter // the framework's, which knows when the header is written
 	body                http.ResponseWriter
-	rc                  *http.ResponseController
-	wait                *awake.Deadline // nil before the first write
-	refused             int             // a status that is answered with a problem instead
+	wait                *awake.Deadline
+	refused             int // a status that is answered with a problem instead
 }
 
 func newOutgoing(r fileRequest) *outgoing {
 	if rec := recorderOf(r.Response()); rec != nil {
 		rec.download = true
 	}
-	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, rc: http.NewResponseController(r.Response())}
+	rc := http.NewResponseController(r.Response())
+	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, rc.SetWriteDeadline)}
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -227,21 +222,21 @@ func (o *outgoing) WriteHeader(status int) {
 	o.ResponseWriter.WriteHeader(status)
 }
 
-func (o *outgoing) patience() {
-	if o.wait == nil {
-		o.wait = awake.NewDeadline(stall, o.rc.SetWriteDeadline)
-	} else {
-		o.wait.Extend()
-	}
-}
-
 // Write implements http.ResponseWriter.
 func (o *outgoing) Write(p []byte) (int, error) {
 	if o.refused != 0 {
 		return len(p), nil
 	}
-	o.patience()
+	o.wait.Start()
+	defer o.wait.Stop()
 	return o.body.Write(p)
+}
+
+// FlushError implements what http.ResponseController asks for.
+func (o *outgoing) FlushError() error {
+	o.wait.Start()
+	defer o.wait.Stop()
+	return http.NewResponseController(o.ResponseWriter).Flush()
 }
 
 // sendPart is how much the system sends of a file before the deadline is moved.
@@ -258,9 +253,10 @@ func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
 		return io.Copy(struct{ io.Writer }{o}, r)
 	}
 	for limited.N > 0 {
-		o.patience()
 		part := io.LimitedReader{R: limited.R, N: min(limited.N, sendPart)}
+		o.wait.Start()
 		n, err := io.Copy(o.body, &part)
+		o.wait.Stop()
 		total += n
 		limited.N -= n
 		if err != nil {
@@ -271,11 +267,4 @@ func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
 		}
 	}
 	return total, nil
-}
-
-// done lets the connection serve other requests afterwards.
-func (o *outgoing) done() {
-	if o.wait != nil {
-		o.wait.Stop()
-	}
 }
