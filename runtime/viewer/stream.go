@@ -375,19 +375,16 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		c.mu.Unlock()
 		return errLarge
 	}
-	f.first = nil
 	c.mu.Unlock()
 	if viewed {
 		if err := st.catchUp(f, pos); err != nil {
 			return err
 		}
 	}
+	var asks []journal.Entry
 	for _, seq := range first {
-		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
-		if err == nil && len(batch) > 0 {
-			st.add(f, batch[0])
-		} else if e, open := f.session.OpenAsk(seq); errors.Is(err, journal.ErrTruncated) && open {
-			st.add(f, e)
+		if e, open := f.session.OpenAsk(seq); open {
+			asks = append(asks, e)
 		}
 	}
 	cur := st.cursors[f]
@@ -412,12 +409,14 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		}
 		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 	}
-	if len(st.entries) == 0 && !viewed {
+	if len(st.entries) == 0 && len(first) == 0 && !viewed {
 		return nil
 	}
 	bytes := 0
-	for _, e := range st.entries {
-		bytes += len(e.Frame) + 64
+	for _, of := range [][]journal.Entry{asks, st.entries} {
+		for _, e := range of {
+			bytes += len(e.Frame) + 64
+		}
 	}
 	*limit -= bytes
 	if err := st.afford(bytes); err != nil {
@@ -432,23 +431,34 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	if !slices.Contains(c.feeds, f) {
 		return nil // detached or attached anew meanwhile
 	}
+	if viewed && f.view == nil {
+		return nil // another stream has moved the feed
+	}
+	if len(first) > 0 {
+		for _, e := range asks {
+			st.addLocked(f, e)
+		}
+		f.first = nil // not before: what fails until here leaves them to the next poll
+		st.polled = append(st.polled, mark{f, f.pos})
+	}
 	if viewed {
-		return st.raiseAllLocked(f)
+		st.raiseAllLocked(f)
+		return nil
 	}
 	for _, e := range st.entries {
 		if frame := st.renderLocked(f, e); frame != nil {
 			st.handOutLocked(f, e.Seq, frame)
 		}
 	}
-	f.pos = st.entries[len(st.entries)-1].Seq
-	st.polled = append(st.polled, mark{f, f.pos})
+	if n := len(st.entries); n > 0 {
+		f.pos = st.entries[n-1].Seq
+		st.polled = append(st.polled, mark{f, f.pos})
+	}
 	return nil
 }
 
-// add hands out one entry out of order.
-func (st *Stream) add(f *Feed, e journal.Entry) {
-	st.c.mu.Lock()
-	defer st.c.mu.Unlock()
+// addLocked hands out one entry out of order.
+func (st *Stream) addLocked(f *Feed, e journal.Entry) {
 	frame := st.renderLocked(f, e)
 	switch {
 	case frame == nil:
