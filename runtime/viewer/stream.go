@@ -45,6 +45,7 @@ type Stream struct {
 
 	cursors map[*Feed]*journal.Cursor
 	feeds   []*Feed
+	full    *Feed // took all the room of the last poll; nil when none did
 	polled  []mark
 	entries []journal.Entry
 	events  []acp.Event
@@ -327,22 +328,40 @@ func (st *Stream) pollFeeds(limit *int) error {
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			st.feeds = append(st.feeds, f)
-			if f.written < f.pos { // handed to a stream that broke, and replayed on this one
+			if f.written < f.pos || f.state == told { // handed to a stream that broke, and replayed on this one
 				st.polled = append(st.polled, mark{f, f.pos})
 			}
 		}
 	}
 	c.mu.Unlock()
 	st.forgetDetached()
-	for _, f := range st.feeds {
+	full := slices.Index(st.feeds, st.full)
+	st.full = nil
+	for _, f := range inTurn(st.feeds, full) {
 		if err := st.pollFeed(f, limit); err != nil && st.attached(f) {
 			return err
 		} // else its session was deleted meanwhile: the others go on
 		if *limit <= 0 {
+			st.full = f
 			break
 		}
 	}
 	return nil
+}
+
+// inTurn returns the feeds so that the one at full comes last. That of no session stays first: by it a client learns
+// of a session before it is told what goes on there.
+func inTurn(feeds []*Feed, full int) []*Feed {
+	first := 0
+	if len(feeds) > 0 && feeds[0].session == nil {
+		first = 1
+	}
+	if full >= first {
+		slices.Reverse(feeds[first : full+1])
+		slices.Reverse(feeds[full+1:])
+		slices.Reverse(feeds[first:])
+	}
+	return feeds
 }
 
 // forgetDetached drops the cursors of feeds that the client has no more: each
