@@ -162,28 +162,24 @@ func (s *Server) transfer(r fileRequest) (release func(), err error) {
 
 // incoming is a request's body that must not stall.
 type incoming struct {
-	body io.Reader
-	rec  *recorder // may be nil
-	wait *awake.Deadline
-	n    int64
+	body
+	rec *recorder // may be nil
+	n   int64
 }
 
 func newIncoming(r fileRequest) *incoming {
-	rc := http.NewResponseController(r.Response())
-	return &incoming{body: r.Request().Body, rec: recorderOf(r.Response()), wait: awake.NewDeadline(stall, rc.SetReadDeadline)}
+	return &incoming{body: bodyOf(r.Response(), r.Request()), rec: recorderOf(r.Response())}
 }
 
-// Read implements io.Reader. Its errors are problems. Only while it waits the client has a deadline: HTTP/2 does not
-// lift one that has passed, and with HTTP/1 the server itself reads behind the body, and ends the request when it cannot.
+// Read implements io.Reader. Its errors are problems.
 func (i *incoming) Read(p []byte) (int, error) {
-	i.wait.Start()
 	n, err := i.body.Read(p)
 	i.n += int64(n)
-	if errors.Is(err, os.ErrDeadlineExceeded) { // which stays: the server would wait for the rest before it answers
-		return n, problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
-	}
-	i.wait.Stop()
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
+	default:
 		err = problem.Wrap(problem.InvalidRequest, err, "the body ended after %d bytes", i.n)
 	}
 	return n, err

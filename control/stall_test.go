@@ -18,7 +18,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
-	"sandboxagent.dev/sandbox-agent/fs"
+	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -210,27 +210,39 @@ func TestIncoming_TakenSlowly(t *testing.T) {
 }
 
 // Who sends nothing of a body for a while is told so, and not waited for any more.
-func TestIncoming_Stalls(t *testing.T) {
-	files, _ := fileService(t, fs.Options{})
-	synctest.Test(t, func(t *testing.T) {
-		p, _ := piped(t, newServer(t, Options{Files: files}))
-		conn := p.dial()
-		defer conn.Close()
-		if _, err := io.WriteString(conn, "PUT /v2/fs/file?path=f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		_ = conn.SetReadDeadline(began.Add(10 * stall))
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("no answer came: %v", err)
-		}
-		b, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "after 3 bytes") || time.Since(began) != stall {
-			t.Errorf("%s %s after %v", resp.Status, b, time.Since(began))
-		}
-	})
+func TestBody_Stalls(t *testing.T) {
+	o, _ := withProcesses(t, Options{Installer: &fakeInstaller{}})
+	cat, err := o.Processes.Start(t.Context(), process.Spec{Command: "cat", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []string{
+		"PUT /v2/fs/file?path=f", "POST /v2/fs/upload-batch?path=d", "POST /v2/sessions/import", "POST /v2/sessions/s1/export",
+		"POST /v2/agents/mock/install", "POST /v2/processes", "PUT /v2/processes/config", "POST /v2/processes/" + cat.ID() + "/stdin",
+	} {
+		t.Run(request, func(t *testing.T) {
+			o.Travel = slowTravel{dir: t.TempDir()}
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := piped(t, newServer(t, o))
+				conn := p.dial()
+				defer conn.Close()
+				if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				_ = conn.SetReadDeadline(began.Add(10 * stall))
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("no answer came: %v", err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "nothing was received") || time.Since(began) != stall {
+					t.Errorf("%s %s after %v", resp.Status, b, time.Since(began))
+				}
+			})
+		})
+	}
 }
 
 // What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.
