@@ -106,8 +106,8 @@ func (t *askTable) addOfNone(a *ask) bool {
 	return true
 }
 
-// asks notes that a client is asked, and reports whether it was not, of a request that is open.
-func (t *askTable) asks(a *ask, c *viewer.Client) bool {
+// addClient notes that a client is asked, and reports whether that is new and the request still open.
+func (t *askTable) addClient(a *ask, c *viewer.Client) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, is := a.to[c]; is || t.open[a.ID] != a {
@@ -390,7 +390,7 @@ func (set *Set) AskLate(c *viewer.Client, p *agents.Process) {
 }
 
 func (set *Set) askClient(a *ask, c *viewer.Client) {
-	if c.Capabilities().Can(a.Method, a.Params) && set.asks.asks(a, c) {
+	if c.Capabilities().Can(a.Method, a.Params) && set.asks.addClient(a, c) {
 		c.Post(journal.Ask, a.frame)
 	}
 }
