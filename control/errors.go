@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (s *Server) shown(r *http.Request, err error) *problem.Error {
 		return problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem.New(problem.InsufficientStorage, "there is no room on the disk for it: free some, and try again")
-	case r.Context().Err() == nil: // somebody is there to read it
+	case r.Context().Err() == nil || !errors.Is(err, context.Canceled): // else the client has left, which ended it
 		s.log.Error("request failed", "request_id", r.Header.Get(problem.RequestIDHeader), "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	return internal()

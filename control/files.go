@@ -162,24 +162,17 @@ func (s *Server) transfer(r fileRequest) (release func(), err error) {
 
 // incoming is a request's body that must not stall.
 type incoming struct {
-	body io.Reader
-	rc   *http.ResponseController
-	rec  *recorder       // may be nil
-	wait *awake.Deadline // nil before the first read
-	n    int64
+	body
+	rec *recorder // may be nil
+	n   int64
 }
 
 func newIncoming(r fileRequest) *incoming {
-	return &incoming{body: r.Request().Body, rec: recorderOf(r.Response()), rc: http.NewResponseController(r.Response())}
+	return &incoming{body: bodyOf(r.Response(), r.Request()), rec: recorderOf(r.Response())}
 }
 
 // Read implements io.Reader. Its errors are problems.
 func (i *incoming) Read(p []byte) (int, error) {
-	if i.wait == nil {
-		i.wait = awake.NewDeadline(stall, i.rc.SetReadDeadline)
-	} else {
-		i.wait.Extend()
-	}
 	n, err := i.body.Read(p)
 	i.n += int64(n)
 	switch {
@@ -192,30 +185,28 @@ func (i *incoming) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// done lets the connection serve other requests afterwards.
+// done counts what was read.
 func (i *incoming) done() {
 	if i.rec != nil {
 		i.rec.uploaded += i.n
 	}
-	if i.wait != nil {
-		i.wait.Stop()
-	}
 }
 
-// outgoing is a response whose body must not stall.
+// outgoing is a response whose body must not stall. Only while it is sent the client has a deadline: HTTP/2 ends the
+// answer when one passes, also while the next part of it is made.
 type outgoing struct {
 	http.ResponseWriter // the framework's, which knows when the header is written
 	body                http.ResponseWriter
-	rc                  *http.ResponseController
-	wait                *awake.Deadline // nil before the first write
-	refused             int             // a status that is answered with a problem instead
+	wait                *awake.Deadline
+	refused             int // a status that is answered with a problem instead
 }
 
 func newOutgoing(r fileRequest) *outgoing {
 	if rec := recorderOf(r.Response()); rec != nil {
 		rec.download = true
 	}
-	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, rc: http.NewResponseController(r.Response())}
+	rc := http.NewResponseController(r.Response())
+	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, rc.SetWriteDeadline)}
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -227,21 +218,21 @@ func (o *outgoing) WriteHeader(status int) {
 	o.ResponseWriter.WriteHeader(status)
 }
 
-func (o *outgoing) patience() {
-	if o.wait == nil {
-		o.wait = awake.NewDeadline(stall, o.rc.SetWriteDeadline)
-	} else {
-		o.wait.Extend()
-	}
-}
-
 // Write implements http.ResponseWriter.
 func (o *outgoing) Write(p []byte) (int, error) {
 	if o.refused != 0 {
 		return len(p), nil
 	}
-	o.patience()
+	o.wait.Start()
+	defer o.wait.Stop()
 	return o.body.Write(p)
+}
+
+// FlushError implements what http.ResponseController asks for.
+func (o *outgoing) FlushError() error {
+	o.wait.Start()
+	defer o.wait.Stop()
+	return http.NewResponseController(o.ResponseWriter).Flush()
 }
 
 // sendPart is how much the system sends of a file before the deadline is moved.
@@ -258,9 +249,10 @@ func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
 		return io.Copy(struct{ io.Writer }{o}, r)
 	}
 	for limited.N > 0 {
-		o.patience()
 		part := io.LimitedReader{R: limited.R, N: min(limited.N, sendPart)}
+		o.wait.Start()
 		n, err := io.Copy(o.body, &part)
+		o.wait.Stop()
 		total += n
 		limited.N -= n
 		if err != nil {
@@ -271,11 +263,4 @@ func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
 		}
 	}
 	return total, nil
-}
-
-// done lets the connection serve other requests afterwards.
-func (o *outgoing) done() {
-	if o.wait != nil {
-		o.wait.Stop()
-	}
 }

@@ -69,7 +69,7 @@ func (s *Server) installAgent(c echo.Context) error {
 
 // readInstallBody reads the body, which may be empty.
 func readInstallBody(w http.ResponseWriter, r *http.Request) (body installBody, err error) {
-	b, err := problem.ReadBody(w, r, maxInstallBody)
+	b, err := ReadBody(w, r, maxInstallBody)
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return body, err
 	}

@@ -3,7 +3,6 @@ package control
 import (
 	"encoding/base64"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -85,7 +84,7 @@ func processProblem(err error) error {
 
 // readBody reads a JSON object into v, which keeps what the body does not name.
 func readBody(r echo.Context, v any, most int64, members string) error {
-	b, err := problem.ReadBody(r.Response(), r.Request(), most)
+	b, err := ReadBody(r.Response(), r.Request(), most)
 	if err != nil {
 		return err
 	}
@@ -315,7 +314,7 @@ func (s *Server) getProcessLimits(r processRequest) error { return writeJSON(r, 
 
 // putProcessLimits replaces the limits that the body names.
 func (s *Server) putProcessLimits(r processRequest) error {
-	b, err := problem.ReadBody(r.Response(), r.Request(), 64<<10) // first: another request may change others meanwhile
+	b, err := ReadBody(r.Response(), r.Request(), 64<<10) // first: another request may change others meanwhile
 	if err == nil {
 		err = r.all.ChangeLimits(func(l *process.Limits) error {
 			return decodeBody(r.Request(), b, l, "any of the limits that GET shows, which are whole numbers")
@@ -338,12 +337,12 @@ func (s *Server) writeProcess(r processRequest) error {
 		return err
 	}
 	most := r.all.Limits().InputBytes
-	b, err := io.ReadAll(http.MaxBytesReader(r.Response(), r.Request().Body, most))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	b, err := ReadBody(r.Response(), r.Request(), most)
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.PayloadTooLarge {
 		return problem.New(problem.PayloadTooLarge, "the input has more than %d bytes: send it in parts", most)
 	}
 	if err != nil {
-		return problem.Wrap(problem.InvalidRequest, err, "the body could not be read")
+		return err
 	}
 	ctx, cancel := s.bounded(r.Request().Context())
 	defer cancel()

@@ -30,17 +30,16 @@ func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write fun
 	if share.Take(ctx, bytes) != nil {
 		return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
 	}
-	return s.sendMade(r, heldBack, share, func(w *bufio.Writer) error { return write(w) }, "what", what, "session", id)
+	return s.sendMade(r, heldBack, share, func(w *bufio.Writer, _ *outgoing) error { return write(w) }, "what", what, "session", id)
 }
 
 // sendMade answers with a body that is made while it is sent. What goes wrong before the
 // first of its bytes left is answered with why; later the connection is cut. share, which
 // may be nil, learns what has left.
-func (s *Server) sendMade(r fileRequest, held int, share *memory.Share, write func(w *bufio.Writer) error, about ...any) error {
+func (s *Server) sendMade(r fileRequest, held int, share *memory.Share, write func(w *bufio.Writer, out *outgoing) error, about ...any) error {
 	out := newOutgoing(r)
-	defer out.done()
 	w := bufio.NewWriterSize(begun{out, r.Response(), share}, held)
-	err := write(w)
+	err := write(w, out)
 	if err == nil {
 		err = w.Flush()
 	}

@@ -305,7 +305,7 @@ var errInternal = problem.New(problem.Internal, "the hub could not handle the re
 // problems. Queries, headers and bodies are not logged.
 func (h *Hub) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w)}
+		rec := newRecorder(w, r)
 		id := control.RequestID(r.Header)
 		w.Header().Set(problem.RequestIDHeader, id)
 		r.Header.Set(problem.RequestIDHeader, id) // for the node
@@ -317,6 +317,7 @@ func (h *Hub) observe(next http.Handler) http.Handler {
 		}
 		h.metrics.open.Inc()
 		defer func() {
+			rec.finish()
 			h.metrics.open.Dec()
 			end(control.Answer{Route: rec.routeLabel(), Status: rec.status, Node: rec.node})
 			h.metrics.requests.WithLabelValues(rec.routeLabel(), methodLabel(r.Method), fmt.Sprint(rec.status)).Inc()

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // writeBound is how long a client may take nothing of an answer until its connection
@@ -23,11 +25,21 @@ type recorder struct {
 	route   string // "" for what is served nowhere
 	node    string // that the request is for, "" for none
 	status  int    // 0 until the header is written
+	// wait is the deadline with HTTP/2, which ends an answer when one passes, also while nothing is written; nil with HTTP/1.
+	wait *awake.Deadline
 
 	mu    sync.Mutex
 	until time.Time // the client is waited for
 	why   error     // that it is waited for no more than a moment; nil until it is not
 	over  bool      // the connection is that of the next request
+}
+
+func newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
+	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w)}
+	if r.ProtoMajor > 1 {
+		rec.wait = awake.NewDeadline(writeBound, rec.SetWriteDeadline)
+	}
+	return rec
 }
 
 // Unwrap is for http.ResponseController.
@@ -38,7 +50,7 @@ func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.begin(status)
 	}
-	w.extend()
+	defer w.extend()()
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -57,7 +69,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.begin(http.StatusOK)
 	}
-	w.extend()
+	defer w.extend()()
 	return w.ResponseWriter.Write(b)
 }
 
@@ -77,8 +89,9 @@ func (w *recorder) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	for all.N > 0 {
 		piece := &io.LimitedReader{R: all.R, N: min(all.N, movedPiece)}
-		w.extendTo(writeBound * 9 / 10)
+		written := w.extendTo(writeBound * 9 / 10)
 		k, err := to.ReadFrom(piece)
+		written()
 		n += k
 		if all.N -= k; err != nil || piece.N > 0 {
 			return n, err
@@ -89,21 +102,33 @@ func (w *recorder) ReadFrom(r io.Reader) (n int64, err error) {
 
 // FlushError implements what http.ResponseController asks for.
 func (w *recorder) FlushError() error {
-	w.extend()
+	defer w.extend()()
 	return w.control.Flush()
 }
 
-// extend sets the deadline of the connection. It is not taken off behind the answer:
-// the next answer on the connection sets its own.
-func (w *recorder) extend() { w.extendTo(writeBound / 2) } // one for each write would cost more than the write
+// extend sets the deadline of the connection, until written is called with HTTP/2. With HTTP/1 it is not taken off behind
+// the answer: the next answer on the connection sets its own.
+func (w *recorder) extend() (written func()) { return w.extendTo(writeBound / 2) } // one for each write would cost more than the write
 
 // extendTo sees to it that so much time is left.
-func (w *recorder) extendTo(left time.Duration) {
+func (w *recorder) extendTo(left time.Duration) (written func()) {
+	if w.wait != nil {
+		w.wait.Start()
+		return w.wait.Stop
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now := time.Now(); w.why == nil && w.until.Sub(now) < left {
 		w.until = now.Add(writeBound)
 		_ = w.control.SetWriteDeadline(w.until) // where there is none, nothing waits
+	}
+	return func() {}
+}
+
+// finish bounds how long the rest of the answer may take, which the server writes when the handler has returned.
+func (w *recorder) finish() {
+	if w.wait != nil {
+		_ = w.SetWriteDeadline(time.Now().Add(writeBound)) // of this answer alone
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
@@ -116,7 +117,7 @@ func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error 
 
 // readJSON reads the body of a request, which has JSON and nothing else.
 func readJSON(w http.ResponseWriter, r *http.Request, must string, v any) error {
-	b, err := problem.ReadBody(w, r, maxBody)
+	b, err := control.ReadBody(w, r, maxBody)
 	if err != nil {
 		return err
 	}

@@ -301,6 +301,62 @@ func TestAsk_OfNoSession(t *testing.T) {
 	_ = s
 }
 
+// A request of no session waits for whoever comes when those who were asked have gone. Each is asked once, and an agent
+// that asks without end is refused.
+func TestAsk_OfNoSessionOutlivesItsClients(t *testing.T) {
+	const (
+		form   = `{"requestId":77,"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`
+		can    = `{"elicitation":{"form":{}}}`
+		cancel = `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%d}}`
+		many   = 64
+	)
+	a, elsewhere := &fakeAgent{id: "fake"}, &fakeAgent{id: "other"}
+	r := newRuntime(t, t.TempDir(), a, elsewhere)
+	one := connect(t, r, can)
+	s := one.session()
+	m := one.asks(a, `"e"`, acp.MethodElicitationCreate, form)
+	guest := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":`+can+`,"_meta":{"sandboxagent.dev":{"agent":"other"}}}`, acp.OneStream)
+	one.close()
+	conn := a.conn()
+	cannot, two := connect(t, r, ""), connect(t, r, can)
+	asked := func(tc *testClient) (n int) {
+		resumed, _ := tc.until(tc.request("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s)))
+		then, _ := tc.until(tc.request("session/list", `{}`))
+		for _, got := range append(resumed, then...) {
+			if got.IsRequest() && got.ID() == m.ID() && got.Method() == acp.MethodElicitationCreate {
+				n++
+			}
+		}
+		return n
+	}
+	for name, tt := range map[string]struct {
+		tc   *testClient
+		want int
+	}{"who came later": {two, 1}, "who reads its session": {guest, 1}, "who cannot": {cannot, 0}} {
+		if n := asked(tt.tc); n != tt.want {
+			t.Errorf("%s was asked %d times, want %d", name, n, tt.want)
+		}
+	}
+	two.answers(m, `{"action":"accept","content":{"k":1}}`)
+	if got := conn.next(t, ""); got.ID() != `"e"` || string(got.Result()) != `{"action":"accept","content":{"k":1}}` {
+		t.Errorf("the agent was answered %s", got.Frame())
+	}
+	guest.nextOf(acp.MethodCancelRequest)
+	for i := range many {
+		conn.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, i, acp.MethodElicitationCreate, form))
+		two.nextRequest()
+	}
+	conn.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, many, acp.MethodElicitationCreate, form))
+	if got := conn.next(t, ""); got.ID() != acp.IntID(many) || got.Err() == nil || got.Err().Code != acp.CodeInternal {
+		t.Errorf("the agent was answered %s", got.Frame())
+	}
+	conn.send(fmt.Sprintf(cancel, 0)) // makes room for one
+	conn.next(t, "")
+	two.nextOf(acp.MethodCancelRequest)
+	conn.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, many, acp.MethodElicitationCreate, form))
+	two.nextRequest()
+}
+
 // A notification of no session goes to the connections of that agent and to those
 // with a session there; a line that is no message belongs to the turns in hand.
 func TestAgent_MessagesOfNoSession(t *testing.T) {

@@ -103,6 +103,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	p.Reserve()
 	c.process.Store(p)
 	r.addClient(c)
+	r.sessions.AskLate(c.Client, p)
 	res := acp.NewResult(m.ID(), c.initialized(p))
 	return c, acp.Reply{Frame: res.Frame()}, nil
 }
@@ -210,11 +211,16 @@ func (c *Client) Close() {
 	c.r.mu.Lock()
 	delete(c.r.clients, c.ID())
 	c.r.mu.Unlock()
-	if p := c.process.Swap(nil); p != nil {
-		p.Unreserve()
-	}
+	c.release()
 	if c.onClose != nil {
 		c.onClose(c.ID())
+	}
+}
+
+// release gives the connection's process back.
+func (c *Client) release() {
+	if p := c.process.Swap(nil); p != nil {
+		p.Unreserve()
 	}
 }
 
@@ -271,10 +277,12 @@ func (c *Client) restart(ctx context.Context) (*agents.Process, error) {
 		return nil, err
 	}
 	p.Reserve()
-	if c.Closed() {
-		p.Unreserve()
-	} else if old := c.process.Swap(p); old != nil {
+	if old := c.process.Swap(p); old != nil {
 		old.Unreserve()
+	}
+	c.r.sessions.AskLate(c.Client, p)
+	if c.Closed() { // behind the swap: one of Close's own may have been before it
+		c.release()
 	}
 	return p, nil
 }

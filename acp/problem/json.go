@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
@@ -15,18 +14,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 )
-
-// ReadBody reads the body of a request, which has at most so many bytes.
-func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, New(PayloadTooLarge, "the body has more than %d bytes", most)
-	}
-	if err != nil {
-		return nil, Wrap(InvalidRequest, err, "the body could not be read")
-	}
-	return b, nil
-}
 
 // DecodeJSON reads the one JSON value of a body into v, which keeps what the value does not name. Members that v
 // does not have, and those that stand there twice, are refused. Must is what the body must be, such as "an object with a name".

@@ -30,6 +30,8 @@ const (
 	daemonStopBound  = shutdownBound + 5*time.Second
 	// The same for one that does not answer: it is not expected to end in order.
 	daemonFrozenBound = 2 * time.Second
+	// For one that was killed: only what the system does for it holds it up, as a disk that does not answer.
+	daemonKilledBound = 5 * time.Second
 	daemonPoll        = 50 * time.Millisecond
 
 	// How long one that holds its data directory may take to answer or to end.
@@ -179,7 +181,7 @@ func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
 	if err != nil {
 		return nil, &advice{fmt.Errorf("open the daemon's lock: %w", err), "the data directory must be writable; --data-dir names another"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemonStartBound+daemonStopBound)
+	ctx, cancel := context.WithTimeout(ctx, daemonStartBound+daemonStopBound+daemonKilledBound)
 	defer cancel()
 	for {
 		if err = claim.File(f); err == nil {
@@ -551,7 +553,7 @@ func (d *daemon) isHere(s *daemonState) error {
 }
 
 // stop ends a daemon and waits until its data directory is free. One that has not
-// ended within the bound is killed. Ctrl-C ends the waiting only.
+// ended within the bound is killed, and waited for a little longer. Ctrl-C ends the waiting only.
 func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) error {
 	if err := d.isHere(s); err != nil {
 		return err
@@ -567,15 +569,18 @@ func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) 
 		pid, held := holderOf(d.dataDir)
 		return !held || pid != s.PID
 	}
+	killed := false
 	for end := time.Now().Add(bound); !free(); time.Sleep(daemonPoll) {
 		if err := interruption(ctx); err != nil {
 			return err
 		}
-		if time.Now().After(end) {
+		switch now := time.Now(); {
+		case !now.After(end):
+		case killed:
+			return fmt.Errorf("process %d does not end and keeps the data directory %s, though it was killed: see what it waits for, such as a disk that does not answer, and try again", s.PID, d.dataDir)
+		default:
 			_ = p.Kill() // its guard ends what its agents have started
-			for !free() {
-				time.Sleep(daemonPoll)
-			}
+			killed, end = true, now.Add(daemonKilledBound)
 		}
 	}
 	d.forget()

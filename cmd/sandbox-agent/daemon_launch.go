@@ -243,7 +243,7 @@ func (d *daemon) awaitAnswer(ctx context.Context, s *daemonState, log *os.File, 
 	}
 }
 
-// endChild ends a server that nobody has used yet, and waits for it.
+// endChild ends a server that nobody has used yet, and waits for it, as long as that helps.
 func endChild(p *os.Process, exited <-chan error) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		_ = p.Kill()
@@ -252,7 +252,10 @@ func endChild(p *os.Process, exited <-chan error) {
 	case <-exited:
 	case <-time.After(daemonFrozenBound):
 		_ = p.Kill()
-		<-exited
+		select {
+		case <-exited:
+		case <-time.After(daemonKilledBound):
+		}
 	}
 }
 

@@ -300,8 +300,16 @@ func (p *Process) write(ctx context.Context, b []byte, end bool, patience time.D
 
 // writeInput writes until the reader takes nothing for a while or ctx ends.
 func writeInput(ctx context.Context, f *os.File, b []byte, patience time.Duration) (int64, error) {
-	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Now()) })
-	defer stop()
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(over)
+		_ = f.SetWriteDeadline(time.Now())
+	})
+	defer func() {
+		if !stop() {
+			<-over // or it would end what the next one writes
+		}
+	}()
 	total := int64(0)
 	for len(b) > 0 {
 		_ = f.SetWriteDeadline(time.Now().Add(patience))

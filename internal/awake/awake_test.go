@@ -139,10 +139,15 @@ func TestDeadline(t *testing.T) {
 			passed.Store(!at.IsZero())
 			return nil
 		})
+		awake(time.Hour)
+		if passed.Load() {
+			t.Error("it passes before it was started")
+		}
+		l.Start()
 		asleep.Add(int64(8 * time.Hour))
 		l.timer.due() // as the machine's timer says when it wakes up
 		awake(30 * time.Second)
-		l.Extend()
+		l.Start()
 		awake(59 * time.Second)
 		if passed.Load() {
 			t.Error("it has passed too early")
@@ -151,7 +156,7 @@ func TestDeadline(t *testing.T) {
 		if !passed.Load() {
 			t.Error("it has not passed")
 		}
-		l.Extend()
+		l.Start()
 		if passed.Load() {
 			t.Error("it has passed for who has all of the time again")
 		}
@@ -163,6 +168,11 @@ func TestDeadline(t *testing.T) {
 		awake(time.Hour)
 		if passed.Load() {
 			t.Error("it passes when it was stopped")
+		}
+		l.Start()
+		awake(time.Minute)
+		if !passed.Load() {
+			t.Error("it has not passed for who was waited for again")
 		}
 	})
 }

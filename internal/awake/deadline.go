@@ -8,38 +8,41 @@ import (
 // Deadline ends reads or writes of a connection whose peer keeps them waiting for time awake. The connection's own
 // deadline would end them also when this program was paused, and what the peer has sent meanwhile lies there.
 type Deadline struct {
-	d     time.Duration
-	set   func(time.Time) error
-	timer *Timer
+	d   time.Duration
+	set func(time.Time) error
 
-	mu   sync.Mutex
-	from Moment
-	over bool // the connection has a deadline that has passed
-	done bool
+	mu      sync.Mutex
+	timer   *Timer // nil before the first Start
+	from    Moment
+	waiting bool
+	over    bool // the connection has a deadline that has passed
 }
 
-// NewDeadline ends what set is the deadline of when d has passed from now on, or since the last Extend.
+// NewDeadline returns one of which set is the connection's deadline. It ends what takes longer than d between Start and
+// Stop: between two of them nobody waits for the peer.
 func NewDeadline(d time.Duration, set func(time.Time) error) *Deadline {
-	l := &Deadline{d: d, set: set, from: Now()}
-	l.timer = AfterFunc(d, l.pass)
-	return l
+	return &Deadline{d: d, set: set}
 }
 
 func (l *Deadline) pass() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.done && l.from.Ago() >= l.d {
+	if l.waiting && l.from.Ago() >= l.d {
 		l.over = true
 		_ = l.set(time.Unix(1, 0)) // test recorders have none
 	}
 }
 
-// Extend gives the peer the whole time again, also when it was over.
-func (l *Deadline) Extend() {
+// Start gives the peer the whole time, also when it was over.
+func (l *Deadline) Start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.from = Now()
+	l.from, l.waiting = Now(), true
 	l.liftLocked()
+	if l.timer == nil {
+		l.timer = AfterFunc(l.d, l.pass)
+		return
+	}
 	l.timer.Reset(l.d)
 }
 
@@ -47,9 +50,11 @@ func (l *Deadline) Extend() {
 func (l *Deadline) Stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.done = true
+	l.waiting = false
 	l.liftLocked()
-	l.timer.Stop()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 }
 
 func (l *Deadline) liftLocked() {

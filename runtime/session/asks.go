@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,10 +17,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
-// maxAsks bounds the requests of an agent that are open in a session; more are refused.
+// maxAsks bounds the requests of an agent that are open in a session, and those of a process that are of none; more are
+// refused.
 const maxAsks = 64
 
-// ask is a request of an agent that waits for somebody's answer. It does not change
+// ask is a request of an agent that waits for somebody's answer. But for who is asked it does not change
 // once it is open. One of a session is closed under the session's mu, so that log,
 // agent and state agree on who answered.
 type ask struct {
@@ -31,6 +33,8 @@ type ask struct {
 	at      time.Time
 	frame   []byte       // as clients are asked
 	span    observe.Span // of one for a person
+
+	to map[*viewer.Client]struct{} // who is asked what is of no session; guarded by the table's mu
 }
 
 // askTable knows the open requests of all agents by the ids that clients know.
@@ -82,6 +86,43 @@ func (t *askTable) of(p *agents.Process, match func(*ask) bool) []*ask {
 		}
 	}
 	return out
+}
+
+// addOfNone opens a request of no session, unless its process has too many of them open.
+func (t *askTable) addOfNone(a *ask) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, other := range t.open {
+		if other.process == a.process && other.session == nil {
+			n++
+		}
+	}
+	if n >= maxAsks {
+		return false
+	}
+	a.to = map[*viewer.Client]struct{}{}
+	t.open[a.ID] = a
+	return true
+}
+
+// addClient notes that a client is asked, and reports whether that is new and the request still open.
+func (t *askTable) addClient(a *ask, c *viewer.Client) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, is := a.to[c]; is || t.open[a.ID] != a {
+		return false
+	}
+	a.to[c] = struct{}{}
+	maps.DeleteFunc(a.to, func(c *viewer.Client, _ struct{}) bool { // clients come and go while it waits
+		select {
+		case <-c.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	return true
 }
 
 // newAsk returns a request of the agent that is not open yet. It may write a file.
@@ -321,24 +362,36 @@ func (set *Set) Withdrawn(p *agents.Process, m *acp.Message) {
 }
 
 // AskConnections gives a request of no session to the clients that the process
-// concerns.
+// concerns, and later to those that it comes to concern.
 func (set *Set) AskConnections(p *agents.Process, m *acp.Message) {
-	var to []*viewer.Client
-	for _, c := range set.o.Readers(p) {
-		if c.Capabilities().Can(m.Method(), m.Params()) {
-			to = append(to, c)
-		}
-	}
-	if len(to) == 0 {
+	can := func(c *viewer.Client) bool { return c.Capabilities().Can(m.Method(), m.Params()) }
+	if !slices.ContainsFunc(set.o.Readers(p), can) {
 		p.Put(acp.NewError(m.ID(), acp.Errorf(acp.CodeMethodNotFound, "no connected client offers %s", m.Method())))
 		return
 	}
 	a := set.newAsk(p, m)
+	a.frame = m.AppendRewritten(nil, acp.IntID(a.ID), "")
 	a.observe(context.Background(), set.o.Observer)
-	set.asks.add(a)
-	frame := m.AppendRewritten(nil, acp.IntID(a.ID), "")
-	for _, c := range to {
-		c.Post(journal.Ask, frame)
+	if !set.asks.addOfNone(a) {
+		a.span.End(observe.Outcome{Result: observe.Dropped})
+		p.Put(acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "the agent has %d open requests of no session already", maxAsks)))
+		return
+	}
+	for _, c := range set.o.Readers(p) { // anew: who came meanwhile has not seen it open
+		set.askClient(a, c)
+	}
+}
+
+// AskLate gives a client that a process has come to concern what that has asked before of no session.
+func (set *Set) AskLate(c *viewer.Client, p *agents.Process) {
+	for _, a := range set.asks.of(p, func(a *ask) bool { return a.session == nil }) {
+		set.askClient(a, c)
+	}
+}
+
+func (set *Set) askClient(a *ask, c *viewer.Client) {
+	if c.Capabilities().Can(a.Method, a.Params) && set.asks.addClient(a, c) {
+		c.Post(journal.Ask, a.frame)
 	}
 }
 
@@ -349,7 +402,7 @@ func (set *Set) closeOfConnections(a *ask, winner *viewer.Client, outcome observ
 		return false
 	}
 	a.span.End(outcome)
-	for _, c := range set.o.Readers(a.process) {
+	for c := range a.to { // as it is: it is open no more
 		if c != winner {
 			c.Post(journal.AskDone, a.withdrawn())
 		}

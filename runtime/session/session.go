@@ -153,6 +153,11 @@ func (s *Session) Exit() { s.entered.RUnlock() }
 
 // Join implements [viewer.Session].
 func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
+	defer func() {
+		if p := s.Process(); p != nil {
+			s.set.AskLate(f.Client(), p)
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.feeds == nil {

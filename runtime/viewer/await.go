@@ -2,7 +2,6 @@ package viewer
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -41,7 +40,7 @@ func (c *Client) advancedLocked() {
 }
 
 // AwaitEntry waits until the client's stream has written the session's entry seq, or
-// has written nothing for the time given. A client that never had a stream is not
+// has written nothing of the session for the time given. A client that never had a stream is not
 // waited for; one whose stream broke is about to open it again. It returns the id of
 // the last event handed out.
 func (c *Client) AwaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) uint64 {
@@ -58,42 +57,54 @@ func (c *Client) lastEvent() uint64 {
 }
 
 func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) {
-	c.awaitProgress(ctx, stall, func() bool {
+	c.awaitProgress(ctx, stall, func() (done bool, written uint64) {
 		f := c.feedLocked(s)
-		return f == nil || f.written >= seq && f.state == nothing || f.stop == nil && !c.streamed
+		if f == nil || f.written >= seq && f.state == nothing || f.stop == nil && !c.streamed {
+			return true, 0
+		}
+		return false, f.written
 	})
 }
 
 // AwaitAll waits until the open streams have written all there is, or ctx ends, or the
 // client does not read.
 func (c *Client) AwaitAll(ctx context.Context) {
-	c.awaitProgress(ctx, stallBound, func() bool {
-		return !slices.ContainsFunc(c.feeds, func(f *Feed) bool { return f.stop != nil && f.written < f.log.Saved() })
+	c.awaitProgress(ctx, stallBound, func() (done bool, written uint64) {
+		done = true
+		for _, f := range c.feeds {
+			done = done && (f.stop == nil || f.written >= f.log.Saved())
+			written += f.written
+		}
+		return done, written
 	})
 }
 
-// awaitProgress waits until done, which is called with mu held, while the client's
-// streams write something at least every stall.
-func (c *Client) awaitProgress(ctx context.Context, stall time.Duration, done func() bool) {
-	for {
+// awaitProgress waits until look, which is called with mu held, says that it is done, while there is another count of
+// what was written at least every stall.
+func (c *Client) awaitProgress(ctx context.Context, stall time.Duration, look func() (done bool, written uint64)) {
+	timer := time.NewTimer(stall)
+	defer timer.Stop()
+	for before := uint64(0); ; {
 		c.mu.Lock()
-		if c.closed || done() {
+		done, written := look()
+		if c.closed || done {
 			c.mu.Unlock()
 			return
+		}
+		if written != before {
+			before = written
+			timer.Reset(stall)
 		}
 		if c.progress == nil {
 			c.progress = make(chan struct{})
 		}
 		progress := c.progress
 		c.mu.Unlock()
-		timer := time.NewTimer(stall)
 		select {
 		case <-progress:
-			timer.Stop()
 		case <-timer.C:
 			return
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

@@ -101,6 +101,13 @@ func (c *Client) WasGiven(ask int64) bool {
 	return c.given[ask]
 }
 
+// forgetAsk notes that a request is open no more which the client has answered.
+func (c *Client) forgetAsk(ask int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.given, ask)
+}
+
 // newFeed returns a feed of the session's log from behind after, which the
 // session knows and the client does not yet.
 func newFeed(c *Client, s Session, after uint64) *Feed {
@@ -143,7 +150,7 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 	c.mu.Unlock()
 	if old != nil {
 		s.Leave(old)
-		c.deliverResponses(old, after) // but those that it begins behind
+		c.deliverPassed(old, after) // what the new one begins behind
 	}
 	return true
 }
@@ -215,36 +222,41 @@ func (c *Client) Detach(s Session) {
 			upTo := f.log.Appended()
 			c.mu.Unlock()
 			s.Leave(f)
-			c.deliverResponses(f, upTo)
+			c.deliverPassed(f, upTo)
 			return
 		}
 	}
 	c.mu.Unlock()
 }
 
-// deliverResponses puts responses up to an entry that the client has not been
-// handed on its own stream: f was a feed of the client and is no more.
-func (c *Client) deliverResponses(f *Feed, upTo uint64) {
+// deliverPassed puts on the client's own stream what it waits for and has not been handed, up to an entry: responses,
+// and that requests it holds are open no more. f was a feed of the client and is no more.
+func (c *Client) deliverPassed(f *Feed, upTo uint64) {
 	c.mu.Lock()
-	pos, inline := f.pos, c.shape == acp.Inline
+	pos := f.pos
 	c.mu.Unlock()
-	if inline {
-		return // they travel beside the stream
-	}
 	f.session.Flush()
-	c.whenShown(f.session, upTo, func() { c.postResponses(f, pos, upTo) })
+	c.whenShown(f.session, upTo, func() { c.postPassed(f, pos, upTo) })
 }
 
-// postResponses is deliverResponses when they may be shown: the log shows them, or was deleted.
-func (c *Client) postResponses(f *Feed, pos, upTo uint64) {
+// postPassed is deliverPassed when that may be shown: the log shows it, or was deleted.
+func (c *Client) postPassed(f *Feed, pos, upTo uint64) {
+	inline := c.Shape() == acp.Inline // responses travel beside the stream
 	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
 		if err != nil || len(batch) == 0 {
 			return
 		}
 		for _, e := range batch {
-			if e.Kind == journal.Response && e.To == c.num && e.Seq > f.since && e.Seq <= upTo {
+			switch {
+			case e.Seq > upTo:
+				return
+			case e.Kind == journal.Response && e.To == c.num && e.Seq > f.since && !inline:
 				c.Post(journal.Response, e.Frame)
+			case e.Kind == journal.AskDone && e.To.Includes(c.num) && c.WasGiven(doneAsk(e.Frame)):
+				c.Post(journal.AskDone, e.Frame)
+			case e.Kind == journal.AskDone:
+				c.forgetAsk(doneAsk(e.Frame))
 			}
 		}
 	}

@@ -104,10 +104,7 @@ func (st *Stream) readOn(p *pastView, log *journal.Log, upTo uint64) error {
 
 // raiseAllLocked hands out the entries that were read of the feed, and tells the state of
 // the session where it is due.
-func (st *Stream) raiseAllLocked(f *Feed) error {
-	if f.view == nil {
-		return nil // another stream has moved the feed
-	}
+func (st *Stream) raiseAllLocked(f *Feed) {
 	st.tellStateLocked(f)
 	for _, e := range st.entries {
 		st.raiseLocked(f, e)
@@ -117,7 +114,6 @@ func (st *Stream) raiseAllLocked(f *Feed) error {
 	if len(st.entries) > 0 {
 		st.polled = append(st.polled, mark{f, f.pos})
 	}
-	return nil
 }
 
 // tellStateLocked tells the state of the session where the feed has come, if it is due.

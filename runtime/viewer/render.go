@@ -38,18 +38,24 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 	case journal.Ask:
 		return st.renderAskLocked(f, e)
 	case journal.AskDone:
-		id, ok := rawjson.Member(e.Frame, "params", "requestId")
-		n, isInt := acp.ID(id).Int()
-		if !ok || !isInt || !c.given[n] {
+		id := doneAsk(e.Frame)
+		if !c.given[id] {
 			return nil
 		}
-		delete(c.given, n)
+		delete(c.given, id)
 		if !e.To.Includes(c.num) {
 			return nil
 		}
 		return e.Frame
 	}
 	return st.numbered(f, e.Seq, e.Frame)
+}
+
+// doneAsk returns which request the frame says is open no more. No request has id 0.
+func doneAsk(frame []byte) int64 {
+	id, _ := rawjson.Member(frame, "params", "requestId")
+	n, _ := acp.ID(id).Int()
+	return n
 }
 
 // ownNotice reports whether the frame is a notification of the gateway's own.

@@ -45,6 +45,7 @@ type Stream struct {
 
 	cursors map[*Feed]*journal.Cursor
 	feeds   []*Feed
+	full    *Feed // took all the room of the last poll; nil when none did
 	polled  []mark
 	entries []journal.Entry
 	events  []acp.Event
@@ -327,22 +328,40 @@ func (st *Stream) pollFeeds(limit *int) error {
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			st.feeds = append(st.feeds, f)
-			if f.written < f.pos { // handed to a stream that broke, and replayed on this one
+			if f.written < f.pos || f.state == told { // handed to a stream that broke, and replayed on this one
 				st.polled = append(st.polled, mark{f, f.pos})
 			}
 		}
 	}
 	c.mu.Unlock()
 	st.forgetDetached()
-	for _, f := range st.feeds {
+	full := slices.Index(st.feeds, st.full)
+	st.full = nil
+	for _, f := range inTurn(st.feeds, full) {
 		if err := st.pollFeed(f, limit); err != nil && st.attached(f) {
 			return err
 		} // else its session was deleted meanwhile: the others go on
 		if *limit <= 0 {
+			st.full = f
 			break
 		}
 	}
 	return nil
+}
+
+// inTurn returns the feeds so that the one at full comes last. That of no session stays first: by it a client learns
+// of a session before it is told what goes on there.
+func inTurn(feeds []*Feed, full int) []*Feed {
+	first := 0
+	if len(feeds) > 0 && feeds[0].session == nil {
+		first = 1
+	}
+	if full >= first {
+		slices.Reverse(feeds[first : full+1])
+		slices.Reverse(feeds[full+1:])
+		slices.Reverse(feeds[first:])
+	}
+	return feeds
 }
 
 // forgetDetached drops the cursors of feeds that the client has no more: each
@@ -375,19 +394,16 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		c.mu.Unlock()
 		return errLarge
 	}
-	f.first = nil
 	c.mu.Unlock()
 	if viewed {
 		if err := st.catchUp(f, pos); err != nil {
 			return err
 		}
 	}
+	var asks []journal.Entry
 	for _, seq := range first {
-		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
-		if err == nil && len(batch) > 0 {
-			st.add(f, batch[0])
-		} else if e, open := f.session.OpenAsk(seq); errors.Is(err, journal.ErrTruncated) && open {
-			st.add(f, e)
+		if e, open := f.session.OpenAsk(seq); open {
+			asks = append(asks, e)
 		}
 	}
 	cur := st.cursors[f]
@@ -412,12 +428,14 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		}
 		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 	}
-	if len(st.entries) == 0 && !viewed {
+	if len(st.entries) == 0 && len(first) == 0 && !viewed {
 		return nil
 	}
 	bytes := 0
-	for _, e := range st.entries {
-		bytes += len(e.Frame) + 64
+	for _, of := range [][]journal.Entry{asks, st.entries} {
+		for _, e := range of {
+			bytes += len(e.Frame) + 64
+		}
 	}
 	*limit -= bytes
 	if err := st.afford(bytes); err != nil {
@@ -432,23 +450,34 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	if !slices.Contains(c.feeds, f) {
 		return nil // detached or attached anew meanwhile
 	}
+	if viewed && f.view == nil {
+		return nil // another stream has moved the feed
+	}
+	if len(first) > 0 {
+		for _, e := range asks {
+			st.addLocked(f, e)
+		}
+		f.first = nil // not before: what fails until here leaves them to the next poll
+		st.polled = append(st.polled, mark{f, f.pos})
+	}
 	if viewed {
-		return st.raiseAllLocked(f)
+		st.raiseAllLocked(f)
+		return nil
 	}
 	for _, e := range st.entries {
 		if frame := st.renderLocked(f, e); frame != nil {
 			st.handOutLocked(f, e.Seq, frame)
 		}
 	}
-	f.pos = st.entries[len(st.entries)-1].Seq
-	st.polled = append(st.polled, mark{f, f.pos})
+	if n := len(st.entries); n > 0 {
+		f.pos = st.entries[n-1].Seq
+		st.polled = append(st.polled, mark{f, f.pos})
+	}
 	return nil
 }
 
-// add hands out one entry out of order.
-func (st *Stream) add(f *Feed, e journal.Entry) {
-	st.c.mu.Lock()
-	defer st.c.mu.Unlock()
+// addLocked hands out one entry out of order.
+func (st *Stream) addLocked(f *Feed, e journal.Entry) {
 	frame := st.renderLocked(f, e)
 	switch {
 	case frame == nil:

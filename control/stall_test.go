@@ -1,0 +1,270 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
+	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// slowTravel takes a long time for what it does, as long as somebody waits for it.
+type slowTravel struct {
+	Travel
+	dir  string
+	took time.Duration
+}
+
+func (s slowTravel) TravelFolder() (string, func(), error) { return s.dir, func() {}, nil }
+
+func (s slowTravel) KeptOf(string, string) ([]byte, bool, error) { return nil, false, nil }
+
+func (s slowTravel) ImportSession(ctx context.Context, _ runtime.Manifest, _ string, _ runtime.ImportOptions) (runtime.Imported, error) {
+	return runtime.Imported{}, s.pause(ctx)
+}
+
+func (s slowTravel) ExportSession(ctx context.Context, id string, d *runtime.Departure) error {
+	if err := d.Begin(runtime.Manifest{Version: runtime.ManifestVersion, SessionID: id, Agent: "mock", Cwd: "/w", ExportedAt: when}); err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := d.Put(fmt.Sprintf("agent/%d", i), &noise{left: 1 << 20}); err != nil {
+			return err
+		}
+		if err := s.pause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s slowTravel) pause(ctx context.Context) error {
+	select {
+	case <-time.After(s.took):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("take the session: %w", ctx.Err())
+	}
+}
+
+// noise is bytes that do not become smaller.
+type noise struct {
+	left  int
+	state uint64
+}
+
+func (n *noise) Read(p []byte) (int, error) {
+	if n.left == 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(len(p), n.left)]
+	for i := range p {
+		n.state = n.state*6364136223846793005 + 1442695040888963407
+		p[i] = byte(n.state >> 56)
+	}
+	n.left -= len(p)
+	return len(p), nil
+}
+
+// pipes is a listener whose connections are in this program, so that their time is the test's.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p pipes) dial() net.Conn {
+	near, far := net.Pipe()
+	p <- far
+	return near
+}
+
+// piped serves h on such connections.
+func piped(t *testing.T, h http.Handler) (p pipes, client func(two bool) *http.Client) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	p = make(pipes)
+	srv := &http.Server{Handler: h, Protocols: protocols}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(p) }()
+	t.Cleanup(func() { close(p); _ = srv.Close(); <-served })
+	return p, func(two bool) *http.Client {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(!two)
+		protocols.SetUnencryptedHTTP2(two)
+		transport := &http.Transport{
+			Protocols:   protocols,
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+}
+
+func sessionFile(t *testing.T) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := parcel.NewWriter(&file, runtime.Manifest{Version: runtime.ManifestVersion, SessionID: "new", Agent: "mock", Cwd: "/w", ExportedAt: when})
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
+}
+
+// What the gateway itself takes long for is not held against a client that has sent all, and reads all.
+func TestTransfers_GatewayIsSlow(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2=%v", two), func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, Options{Travel: slowTravel{dir: dir, took: 3 * stall}})
+				_, client := piped(t, s)
+				c := client(two)
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/sessions/import", bytes.NewReader(sessionFile(t)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusCreated {
+					t.Errorf("import: %s %s, %v", resp.Status, b, err)
+				}
+				if r, err = http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v2/sessions/s1/export", nil); err != nil {
+					t.Fatal(err)
+				}
+				if resp, err = c.Do(r); err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusOK || n < 3<<20 {
+					t.Errorf("export: %s, %d bytes, %v", resp.Status, n, err)
+				}
+			})
+		})
+	}
+}
+
+// An upload that the gateway takes slowly, as to a slow disk, is not one that stalls.
+func TestIncoming_TakenSlowly(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2=%v", two), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const size = 4 << 20 // more than is on its way at one time
+				read := make(chan error, 1)
+				_, client := piped(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					in := newIncoming(fileRequest{Context: newServer(t, Options{}).echo.NewContext(r, w)})
+					defer in.done()
+					for {
+						if _, err := io.ReadFull(in, make([]byte, 1<<20)); err != nil {
+							read <- err
+							return
+						}
+						time.Sleep(3 * stall)
+					}
+				}))
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://localhost/", &noise{left: size})
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client(two).Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if err := <-read; err != io.EOF {
+					t.Errorf("the body ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Who sends nothing of a body for a while is told so, and not waited for any more.
+func TestBody_Stalls(t *testing.T) {
+	o, _ := withProcesses(t, Options{Installer: &fakeInstaller{}})
+	cat, err := o.Processes.Start(t.Context(), process.Spec{Command: "cat", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []string{
+		"PUT /v2/fs/file?path=f", "POST /v2/fs/upload-batch?path=d", "POST /v2/sessions/import", "POST /v2/sessions/s1/export",
+		"POST /v2/agents/mock/install", "POST /v2/processes", "PUT /v2/processes/config", "POST /v2/processes/" + cat.ID() + "/stdin",
+	} {
+		t.Run(request, func(t *testing.T) {
+			o.Travel = slowTravel{dir: t.TempDir()}
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := piped(t, newServer(t, o))
+				conn := p.dial()
+				defer conn.Close()
+				if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				_ = conn.SetReadDeadline(began.Add(10 * stall))
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("no answer came: %v", err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "nothing was received") || time.Since(began) != stall {
+					t.Errorf("%s %s after %v", resp.Status, b, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+// What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.
+func TestServer_LogsWhatNobodyHears(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		logged bool
+	}{
+		"the client's leaving": {fmt.Errorf("read: %w", context.Canceled), false},
+		"something else":       {errors.New("the disk is gone"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := newServer(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			ctx, leave := context.WithCancel(t.Context())
+			leave()
+			if p := s.shown(httptest.NewRequestWithContext(ctx, http.MethodGet, "/x", nil), test.err); p.Kind != problem.Internal {
+				t.Errorf("%v", p)
+			}
+			if got := strings.Contains(log.String(), "request failed"); got != test.logged {
+				t.Errorf("logged %v: %s", got, log.String())
+			}
+		})
+	}
+}
