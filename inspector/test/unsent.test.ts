@@ -187,6 +187,32 @@ test("a turn that ends while its session is read anew is over", async () => {
   await settled(page);
 });
 
+test("a turn that ends while the past is read is over, and what waits goes out", async () => {
+  const { page, received } = await slowPage();
+  await newSession(page, { agent: "story", prompt: "many 3500" });
+  await log(page).getByText("The end of many.").waitFor();
+  await settled(page);
+  await chat(page, "guarded");
+  await ask(page).waitFor();
+  await page.reload(); // now the turn is nobody's here
+  await ask(page).waitFor();
+  await chat(page, "what waited");
+  await page.getByRole("region", { name: "Prompts that wait" }).getByText("what waited").waitFor();
+  let read!: () => void;
+  const held = new Promise<void>((resolve) => (read = resolve));
+  const reading = page.waitForRequest(/\/events/);
+  await page.route(/\/events/, (route) => held.then(() => route.continue()));
+  await page.keyboard.press("Control+f");
+  await page.getByRole("button", { name: "Look further back" }).click();
+  await reading;
+  received.length = 0;
+  await ask(page).getByRole("button", { name: "Keep them" }).click();
+  await expect.poll(() => received.some((message) => message.includes('"state":"idle"'))).toBe(true);
+  read();
+  await log(page).getByText("text: what waited").waitFor();
+  await settled(page);
+});
+
 test("what the page puts into the prompt is undone like what was typed, and so is sending", async () => {
   const page = await world.open();
   await newSession(page);
