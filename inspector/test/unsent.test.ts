@@ -203,6 +203,7 @@ test("a turn that ends while the past is read is over, and what waits goes out",
   const reading = page.waitForRequest(/\/events/);
   await page.route(/\/events/, (route) => held.then(() => route.continue()));
   await page.keyboard.press("Control+f");
+  await page.keyboard.type("long ago");
   await page.getByRole("button", { name: "Look further back" }).click();
   await reading;
   received.length = 0;
