@@ -187,15 +187,15 @@ test("a turn that ends while its session is read anew is over", async () => {
   await settled(page);
 });
 
-test("a turn that ends while the past is read is over, and what waits goes out", async () => {
+test("a turn that ends while the past is read is over, and what waits can be sent", async () => {
   const { page, received } = await slowPage();
-  await newSession(page, { agent: "story", prompt: "many 3500" });
+  const id = await newSession(page, { agent: "story", prompt: "many 3500" });
   await log(page).getByText("The end of many.").waitFor();
   await settled(page);
-  await chat(page, "guarded");
-  await ask(page).waitFor();
+  await chat(page, "wait");
+  await log(page).getByText("waiting").waitFor();
   await page.reload(); // now the turn is nobody's here
-  await ask(page).waitFor();
+  await log(page).getByText("waiting").waitFor();
   await chat(page, "what waited");
   await page.getByRole("region", { name: "Prompts that wait" }).getByText("what waited").waitFor();
   let read!: () => void;
@@ -207,9 +207,11 @@ test("a turn that ends while the past is read is over, and what waits goes out",
   await page.getByRole("button", { name: "Look further back" }).click();
   await reading;
   received.length = 0;
-  await ask(page).getByRole("button", { name: "Keep them" }).click();
+  const another = await world.open(`#/sessions/${id}`);
+  await another.getByRole("button", { name: "Stop", exact: true }).click();
   await expect.poll(() => received.some((message) => message.includes('"state":"idle"'))).toBe(true);
   read();
+  await page.getByRole("button", { name: "Send it now" }).click();
   await log(page).getByText("text: what waited").waitFor();
   await settled(page);
 });
