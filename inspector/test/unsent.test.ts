@@ -170,12 +170,14 @@ test("of two people who answer at once both see the answer that counts", async (
   }
 });
 
-test("a turn that ends while its session is read anew is over", async () => {
+test("a turn that ends while its session is read anew is over, also where that fails at first", async () => {
   const { page, sent, received, hold, go } = await slowPage();
   const id = await newSession(page, { agent: "story", prompt: "guarded 2" });
   const another = await world.open(`#/sessions/${id}`);
   await ask(page).waitFor();
   hold();
+  let failures = 2; // one may be that of who looks for the answer
+  await page.route(/\/events/, (route) => (failures-- > 0 ? route.fulfill({ status: 502 }) : route.continue()));
   await ask(page).getByRole("button", { name: "Keep them" }).click();
   const answer = () => ask(another).getByRole("button", { name: /^Allow this one/ }).click();
   await answer();

@@ -311,8 +311,7 @@ export class Conversation extends Store<ConversationState> {
         this.#inOrder(n, () => this.#show(this.#raise ? this.#raise.update(update, seqOf(n)) : [{ sessionId: n.sessionId, update }]), lasting(update));
       }),
       client.onTurnEnded((ended) => {
-        const raise = this.#raise;
-        if (raise && mine(ended) && ended.began !== false) this.#inOrder(ended, () => this.#show(raise.ended(ended, seqOf(ended))));
+        if (this.#raise && mine(ended) && ended.began !== false) this.#inOrder(ended, () => this.#show(this.#raise?.ended(ended, seqOf(ended)) ?? []));
       }),
       client.onMcpServers((told) => {
         if (!mine(told)) return;

@@ -21,6 +21,7 @@ type Kind = "session" | "sessionEvents" | "resumeSession";
 export function world() {
   const events: SessionEvent[] = [];
   const listeners = new Set<(params: unknown) => void>();
+  const enders = new Set<(ended: unknown) => void>();
   const turns: { end(): void; fail(error: Error): void }[] = [];
   const held = new Map<string, Promise<void>>();
   const failures = new Map<Kind, Error>(); // of the next request
@@ -48,7 +49,8 @@ export function world() {
       sessionEvents: (_: string, { after }: { after: number }) => ask("sessionEvents", () => ({ events: events.slice(after), hasMore: false })),
     },
     onUpdate: (listener: (params: unknown) => void) => (listeners.add(listener), () => void listeners.delete(listener)),
-    onTurnEnded: listen, onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionMoved: listen,
+    onTurnEnded: (listener: (ended: unknown) => void) => (enders.add(listener), () => void enders.delete(listener)),
+    onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionMoved: listen,
     resumeSession: ({ after }: { after: number }) => ask("resumeSession", () => {
       for (const event of events.slice(after)) for (const listener of listeners) listener(paramsOf(event));
       return { result: {}, continuity: "native", unsupported: [] };
@@ -60,6 +62,12 @@ export function world() {
   /** Something that the page is told of and that is no event. */
   const tell = (update: Update) => {
     for (const listener of listeners) listener({ sessionId: "s", update, _meta: { [META]: { seq: events.length } } });
+  };
+  /** The end of a turn, as version 1 has it. */
+  const end = () => {
+    const params = { sessionId: "s", result: { stopReason: "end_turn" }, _meta: { [META]: { seq: events.length + 1 } } };
+    log("agent", { jsonrpc: "2.0", method: "_sandboxagent/session/turn_ended", params });
+    for (const listener of enders) listener(params);
   };
   /** An event of the session; the page is told of it where it has a connection. */
   const happen = (update: Update) => {
@@ -85,5 +93,5 @@ export function world() {
     await settled();
     return { conversations, conversation };
   };
-  return { client, info, turns, happen, tell, log, hold, failures, stored, open };
+  return { client, info, turns, happen, tell, log, end, hold, failures, stored, open };
 }

@@ -1,4 +1,4 @@
-import { AcpRpcError, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
+import { AcpRpcError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { Ask } from "../state/inbox.js";
 import { wordsOf, type Conversation } from "./conversation.js";
@@ -131,6 +131,34 @@ test("a turn whose prompt was too long ago to be shown can be stopped, and says 
   await conversation.readEarlier();
   await settled();
   expect([conversation.get().running, shown(conversation)[0]]).toEqual([false, "first"]);
+});
+
+test("in version 1 a turn that ends while the past is read does not come back, and neither modes nor what is asked are forgotten", async () => {
+  for (const ends of [true, false]) {
+    const { client, happen, end, hold, log, open } = world();
+    client.acpVersion = 1;
+    const modes = { currentModeId: "ask", availableModes: [{ id: "ask", name: "Ask" }] };
+    client.resumeSession = async () => ({ result: { modes, _meta: { [META]: { turn: "running" } } }, continuity: "native", unsupported: [] });
+    log("client", { jsonrpc: "2.0", id: 1, method: "session/prompt", params: { prompt: text("first") } });
+    for (let i = 0; i < 3500; i++) happen({ sessionUpdate: "agent_thought_chunk", content: text("…")[0] as never });
+    happen({ sessionUpdate: "tool_call", toolCallId: "c", title: "Serve", status: "in_progress" });
+    const { conversation } = await open();
+    const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request: { sessionId: "s", questions: [{ question: "Which?" }] }, answer: () => {} } as unknown as Ask;
+    conversation.asked(asked);
+    expect([conversation.get().doing, conversation.get().earlier > 0]).toEqual(["requires_action", true]);
+    const go = hold("answer", "sessionEvents");
+    const read = conversation.readEarlier();
+    await settled();
+    if (ends) end();
+    go();
+    await read;
+    conversation.answered(asked, { outcome: "cancelled" });
+    happen({ sessionUpdate: "current_mode_update", currentModeId: "ask" } as never);
+    happen({ sessionUpdate: "tool_call_update", toolCallId: "c", status: "completed" });
+    await settled();
+    expect([shown(conversation)[0], conversation.get().doing, conversation.get().running]).toEqual(["first", ends ? "idle" : "running", !ends]);
+    expect(conversation.get().options.map((o) => o.id)).toEqual(["mode"]);
+  }
 });
 
 test("a session that is told to be open again is opened once", async () => {
