@@ -57,6 +57,7 @@ export function world() {
     }),
     detachSession: async () => {},
     closeSession: async () => {},
+    cancel: async () => {},
     prompt: () => new Promise((resolve, reject) => turns.push({ end: () => resolve({ stopReason: "end_turn" }), fail: reject })),
   };
   /** Something that the page is told of and that is no event. */

@@ -8,7 +8,7 @@ const retryMs = [500, 15_000] as const;
  * while its log is read waits here, and goes with the opening: the next one reads that, too.
  */
 export class Opening {
-  #waiting: (() => void)[] | undefined;
+  #waiting: (() => void)[] | undefined; // no more than comes until the log is read to its end
   #steps = 0;
   #failed = 0;
   #wake = () => {};

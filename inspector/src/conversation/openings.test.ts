@@ -216,7 +216,24 @@ test("a session that has not told of what was sent is not let go for others", as
   await settled();
   conversations.open("other 8");
   expect(conversations.peek("s")).toBeUndefined();
+  for (let i = 0; i < 8; i++) {
+    const other = conversations.open(`other ${i}`);
+    await settled();
+    other.send(text(`P ${i}`));
+  }
+  const last = conversations.open("other 9"); // also where all others have something to send
+  expect(conversations.peek("other 9")).toBe(last);
   await settled();
+});
+
+test("an agent that works by itself and is stopped has stopped", async () => {
+  const { happen, open } = world();
+  const { conversation } = await open();
+  happen({ sessionUpdate: "state_update", state: "running" });
+  await conversation.stop();
+  expect([conversation.get().running, conversation.get().stopping]).toEqual([false, true]);
+  happen({ sessionUpdate: "state_update", state: "idle" });
+  expect([conversation.get().doing, conversation.get().stopping]).toEqual(["idle", false]);
 });
 
 test("an error that passes ends no opening, and what was shown stays", async () => {
