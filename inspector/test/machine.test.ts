@@ -231,6 +231,52 @@ test("what is typed while a file is saved stays, and so does what is written whe
   await page.getByRole("link", { name: "one.txt" }).waitFor();
 });
 
+test("a file that is saved while it is saved, or whose answer is lost, was changed by nobody else", async () => {
+  const path = join(home, "again.txt");
+  writeFileSync(path, "one\n");
+  const page = await world.open(at(path));
+  let write!: () => void;
+  const held = new Promise<void>((resolve) => (write = resolve));
+  await page.route(/\/v2\/fs\/file/, async (route) => {
+    if (route.request().method() === "PUT") await held;
+    await route.continue();
+  });
+  const editor = page.getByRole("textbox", { name: "Text of again.txt" });
+  const edit = async (text: string) => {
+    if (!(await editor.isVisible())) await page.getByRole("button", { name: "Edit", exact: true }).click();
+    await editor.fill(text);
+  };
+  await edit("two");
+  for (let i = 0; i < 3; i++) await page.keyboard.press("Control+s");
+  await edit("two, three");
+  await page.keyboard.press("Control+s");
+  write();
+  await holds(path, "two, three");
+  await editor.waitFor({ state: "detached" });
+  await page.unrouteAll();
+  const problem = page.getByText("It is not saved");
+  for (const then of ["four", "four, five"]) {
+    await page.route(/\/v2\/fs\/file/, async (route) => {
+      if (route.request().method() !== "PUT") return route.continue();
+      await route.fetch();
+      await route.abort();
+    });
+    await edit("four");
+    await page.keyboard.press("Control+s");
+    await problem.waitFor();
+    await page.unrouteAll();
+    await edit(then);
+    await page.keyboard.press("Control+s");
+    await editor.waitFor({ state: "detached" });
+    await holds(path, then);
+  }
+  await edit("six");
+  writeFileSync(path, "somebody else's");
+  await page.keyboard.press("Control+s");
+  await page.getByText("Somebody has changed the file").waitFor();
+  await holds(path, "somebody else's");
+});
+
 test("files are uploaded, downloaded, renamed and deleted", async () => {
   const folder = join(home, "drop");
   mkdirSync(folder);
@@ -493,6 +539,21 @@ test("the width of the folder is changed by drag and by keys, and kept", async (
   await expect.poll(width).toBe(340);
 });
 
+test("a list that takes longer than until it is asked for again is shown", async () => {
+  const page = await world.open("about:blank");
+  await page.clock.install();
+  const held: (() => void)[] = [];
+  await page.route(/\/v2\/processes(\?|$)/, async (route) => {
+    await new Promise<void>((resolve) => held.push(resolve));
+    await route.continue().catch(() => {}); // the page may have given it up
+  });
+  await page.goto(world.url("#/processes"));
+  await expect.poll(() => held.length).toBe(1);
+  await page.clock.runFor(5000);
+  held[0]!();
+  await page.getByText("No program runs").waitFor();
+});
+
 test("a program is started, watched, spoken to, and ended", async () => {
   const page = await world.open("#/processes");
   await page.getByText("No program runs").waitFor();
@@ -508,6 +569,26 @@ test("a program is started, watched, spoken to, and ended", async () => {
   await page.keyboard.press("Enter");
   await output.getByText("got a line").first().waitFor();
   await bothThemes(page, "processes");
+  // What is typed while a line is on its way stays, and so does a line that did not arrive.
+  const input = page.getByRole("textbox", { name: "Input" });
+  let go!: () => void;
+  const held = new Promise<void>((resolve) => (go = resolve));
+  const isInput = /\/v2\/processes\/[^/]+\/stdin/;
+  await page.route(isInput, (route) => held.then(() => route.continue()));
+  await input.fill("first");
+  await page.keyboard.press("Enter");
+  await input.fill("second");
+  go();
+  await output.getByText("got first").first().waitFor();
+  await page.waitForFunction(() => document.querySelector<HTMLInputElement>("input[aria-label=Input]")?.value === "second");
+  await page.unrouteAll();
+  await page.route(isInput, (route) => route.abort());
+  await page.keyboard.press("Enter");
+  await page.locator(".toast").getByText("It takes no input").first().waitFor();
+  expect(await input.inputValue()).toBe("second");
+  await page.unrouteAll();
+  await page.keyboard.press("Enter");
+  await output.getByText("got second").first().waitFor();
   await page.getByRole("button", { name: "End its input" }).click();
   await page.locator(".process-detail").getByText("ended with code 3").waitFor();
   await page.getByRole("button", { name: "Forget" }).click();

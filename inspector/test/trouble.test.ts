@@ -149,11 +149,14 @@ test("an agent that does not stop is ended, and the session goes on", async () =
   const page = await world.open("about:blank");
   let resume!: () => void;
   let resumes = 0;
+  let refuse = false;
   await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
     const gateway = socket.connectToServer();
     socket.onMessage((message) => {
       if (!String(message).includes('"session/resume"')) return gateway.send(message);
       resumes++;
+      const { id } = JSON.parse(String(message)) as { id: unknown };
+      if (refuse) return socket.send(JSON.stringify({ jsonrpc: "2.0", id, error: { code: -32603, message: "the agent does not start" } }));
       resume = () => gateway.send(message);
     });
   });
@@ -170,6 +173,20 @@ test("an agent that does not stop is ended, and the session goes on", async () =
   resume();
   await log(page).getByText("text: hello anew").waitFor();
   expect(resumes).toBe(1);
+  // Where it cannot be opened again, it says that it is closed.
+  await settled(page);
+  await chat(page, "deaf");
+  await log(page).getByText("I do not listen").nth(1).waitFor();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  refuse = true;
+  await page.getByRole("button", { name: "End its process" }).click();
+  await page.getByText("Its process could not be ended").first().waitFor();
+  await page.getByText("This session is closed").waitFor();
+  refuse = false;
+  await page.getByRole("button", { name: "Open it again" }).click();
+  await expect.poll(() => resumes).toBe(3);
+  resume();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
 });
 
 test("a terminal that the gateway has for an agent is shown", async () => {

@@ -170,12 +170,14 @@ test("of two people who answer at once both see the answer that counts", async (
   }
 });
 
-test("a turn that ends while its session is read anew is over", async () => {
+test("a turn that ends while its session is read anew is over, also where that fails at first", async () => {
   const { page, sent, received, hold, go } = await slowPage();
   const id = await newSession(page, { agent: "story", prompt: "guarded 2" });
   const another = await world.open(`#/sessions/${id}`);
   await ask(page).waitFor();
   hold();
+  let failures = 2; // one may be that of who looks for the answer
+  await page.route(/\/events/, (route) => (failures-- > 0 ? route.fulfill({ status: 502 }) : route.continue()));
   await ask(page).getByRole("button", { name: "Keep them" }).click();
   const answer = () => ask(another).getByRole("button", { name: /^Allow this one/ }).click();
   await answer();
@@ -184,6 +186,35 @@ test("a turn that ends while its session is read anew is over", async () => {
   await expect.poll(() => received.some((message) => message.includes('"state":"idle"'))).toBe(true);
   go();
   await log(page).getByText("guarded: y").waitFor();
+  await settled(page);
+});
+
+test("a turn that ends while the past is read is over, and what waits can be sent", async () => {
+  const { page, received } = await slowPage();
+  const id = await newSession(page, { agent: "story", prompt: "many 3500" });
+  await log(page).getByText("The end of many.").waitFor();
+  await settled(page);
+  await chat(page, "wait");
+  await log(page).getByText("waiting").waitFor();
+  await page.reload(); // now the turn is nobody's here
+  await log(page).getByText("waiting").waitFor();
+  await chat(page, "what waited");
+  await page.getByRole("region", { name: "Prompts that wait" }).getByText("what waited").waitFor();
+  let read!: () => void;
+  const held = new Promise<void>((resolve) => (read = resolve));
+  const reading = page.waitForRequest(/\/events/);
+  await page.route(/\/events/, (route) => held.then(() => route.continue()));
+  await page.keyboard.press("Control+f");
+  await page.keyboard.type("long ago");
+  await page.getByRole("button", { name: "Look further back" }).click();
+  await reading;
+  received.length = 0;
+  const another = await world.open(`#/sessions/${id}`);
+  await another.getByRole("button", { name: "Stop", exact: true }).click();
+  await expect.poll(() => received.some((message) => message.includes('"state":"idle"'))).toBe(true);
+  read();
+  await page.getByRole("button", { name: "Send it now" }).click();
+  await log(page).getByText("text: what waited").waitFor();
   await settled(page);
 });
 

@@ -38,19 +38,22 @@ export function showAsk(transcript: Transcript, ask: AskFrame, at: number): void
   if (call !== undefined) transcript.asked(call, at);
 }
 
-/** Shows what was answered; undefined when nobody knows. */
-export function showAnswer(transcript: Transcript, ask: AskFrame, result: unknown, at: number): void {
+/** Shows what was answered; undefined when nobody knows. It may be shown already as an event behind the one when it was asked. */
+export function showAnswer(transcript: Transcript, ask: AskFrame, result: unknown, at: number, asked = Infinity): void {
+  const note = (words: string) => {
+    if (!transcript.hasAnswer(words, asked)) transcript.note("answer", words, undefined, at);
+  };
   if (ask.method === "session/request_permission") {
     const { title, options } = ask.params as PermissionParams;
     const call = askedCall(ask.params as PermissionParams, transcript.session);
     const { outcome } = (result ?? {}) as { outcome?: { outcome?: string; optionId?: string } };
     const option = options.find((o) => o.optionId === outcome?.optionId);
     if (call !== undefined) transcript.answered(call, option && { kind: option.kind, name: option.name }, at);
-    else if (option) transcript.note("answer", `${title}: ${option.name}`, undefined, at);
+    else if (option) note(`${title}: ${option.name}`);
     return;
   }
   const words = ask.method === "elicitation/create" ? formWords(result) : questionWords(ask.params, result);
-  if (words !== undefined) transcript.note("answer", words, undefined, at);
+  if (words !== undefined) note(words);
 }
 
 function questionWords(params: unknown, result: unknown): string | undefined {

@@ -6,22 +6,15 @@ import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
-import { firstPrompt, History, noteEnd } from "./history.js";
+import { noteEnd } from "./history.js";
 import type { BackgroundItem, Row, Stop } from "./items.js";
-import { modeOption, Raise, raiseOptions, type Ending, type Told } from "./raise.js";
+import { Opening } from "./opening.js";
+import { optionsOf, type ConfigOption } from "./options.js";
+import { modeOption, raiseOptions, type Ending, type Raise, type Told } from "./raise.js";
 import type { Remark } from "./remarks.js";
+import { isCopy, raiseFor, readLog, seqOf, Shown } from "./shown.js";
 import { Transcript, type Command, type Doing, type Usage } from "./transcript.js";
 import type { Update } from "./updates.js";
-
-/** An option of a session: mode, model, thought level, or one of the agent's own. */
-export interface ConfigOption {
-  readonly id: string;
-  readonly name: string;
-  readonly category: string | undefined;
-  readonly description: string | undefined;
-  readonly current: string | boolean;
-  readonly choices: readonly { readonly value: string; readonly name: string; readonly description: string | undefined }[];
-}
 
 /** What is sent in one go. */
 export type Prompt = readonly ContentBlock[];
@@ -72,17 +65,17 @@ export interface ConversationState {
   readonly loadingEarlier: boolean;
 }
 
+/** What a session that was just made has answered. */
+export interface Fresh {
+  readonly unsupported: ConversationState["unsupported"];
+  readonly result: unknown;
+}
+
 /** What a session was given, and how its MCP servers are. */
 export interface Given {
   readonly servers: readonly SessionMcpServer[];
   readonly instructions: NonNullable<SessionInfo["instructions"]>;
   readonly skills: readonly string[];
-}
-
-/** Why a turn failed. */
-interface Failure {
-  readonly message: string;
-  readonly code?: number | undefined;
 }
 
 /** The rows, as one value that is another one whenever they changed. */
@@ -93,9 +86,9 @@ export interface RowsVersion {
 
 /** Events that are read when a conversation is opened; more come when somebody asks for them. */
 const firstWindow = 3000;
-const pageSize = 1000;
-/** The newest events in which the answer of another client is looked for. */
+/** The newest events in which the answer of another client is looked for, and how many may have come since. */
 const answerWindow = 200;
+const maxAnswers = 1000;
 /** Prompts that wait here; then sending says that the queue is full. */
 export const maxQueue = 64;
 
@@ -135,20 +128,16 @@ export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
   /** Whether it was just made here: then writing goes on in it. */
   begun = false;
-  #transcript: Transcript;
-  #raise: Raise | undefined; // where the gateway speaks version 1
-  #copied = false; // what is shown was read from a hub, whose copies are of version 1
-  #client: Client | undefined;
+  #shown: Shown;
+  #opening: Opening | undefined; // none where nobody follows the session
   #off: (() => void)[] = [];
-  #seq = 0; // of the newest event that is shown
-  #frames: readonly unknown[] = []; // what has come of the newest event; nothing where it was read whole
-  #from = 0; // events up to here are not shown
-  #reading: { run: () => void }[] | undefined; // what comes while history is read
   #scheduled = false;
   #nextWaiting = 1;
-  #own: Turn<2> | undefined;
+  #own: { readonly turn: Turn<2>; readonly sent: Kept; readonly at: number } | undefined;
   readonly #sent = new Set<Kept>(); // prompts of this page on their way, until the session tells of them; those of an earlier connection, too
-  #opening = 0;
+  readonly #asks = new Map<number, number>(); // what is asked now: the newest event when it was
+  #asked = 0; // how often the gateway was asked how the session is
+  #attaches = 0;
   #between = false; // the session is closed, to be opened again at once: what is sent waits
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
@@ -157,7 +146,19 @@ export class Conversation extends Store<ConversationState> {
     const waited = waiting.get().get(id) ?? [];
     super({ ...empty, queue: waited.map((kept, i) => ({ ...kept, id: i + 1 })), held: waited.length > 0 });
     this.#nextWaiting = waited.length + 1;
-    this.#transcript = new Transcript(id);
+    this.#shown = new Shown(new Transcript(id), undefined);
+  }
+
+  get #client(): Client | undefined {
+    return this.#opening?.client;
+  }
+
+  get #transcript(): Transcript {
+    return this.#shown.transcript;
+  }
+
+  get #raise(): Raise | undefined {
+    return this.#shown.raise;
   }
 
   /** What is being written and not sent. */
@@ -195,134 +196,111 @@ export class Conversation extends Store<ConversationState> {
   }
 
   /** Begins to follow the session on a client; on another one later it goes on where it was. */
-  async open(client: Client, fresh?: { readonly unsupported: ConversationState["unsupported"]; readonly result: unknown }): Promise<void> {
-    if (client === this.#client && this.get().phase !== "failed") return;
-    const opening = ++this.#opening;
+  async open(client: Client, fresh?: Fresh): Promise<void> {
+    if (client !== this.#client || this.get().phase === "failed") await this.#open(client, fresh);
+  }
+
+  async #open(client: Client, fresh?: Fresh): Promise<void> {
     this.#leave();
-    this.#client = client;
-    this.#raise = raiseFor(client, this.id);
+    const opening = (this.#opening = new Opening(client));
+    this.#shown.raise = raiseFor(client, this.id);
     this.#listen(client);
     if (fresh) {
       this.held.made(client, this.id, this);
       this.patch({ unsupported: fresh.unsupported });
     }
-    try {
-      const info = await client.api.session(this.id);
-      if (opening !== this.#opening) return;
-      this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
-      this.#has(info, this.#servers);
-      if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
-      await this.#read(client, info.eventCount, Math.max(firstWindow, this.#seq - this.#from));
-      if (opening !== this.#opening) return;
-      if (shut(info)) {
-        this.#caughtUp();
-        this.patch({ phase: "reading", running: false, doing: "idle" });
-        return;
+    while (opening === this.#opening) {
+      try {
+        return await opening.step(() => this.#takeUp(opening, fresh));
+      } catch (error) {
+        if (opening !== this.#opening) return;
+        const passes = mayPass(error);
+        if (!passes || this.get().phase === "loading") this.#failed(error);
+        if (!passes) return;
+        await opening.pause();
       }
-      await this.#attach(client);
-    } catch (error) {
-      if (opening !== this.#opening) return;
-      this.#reading = undefined;
-      const gone = error instanceof ProblemError && error.status === 404;
-      // Nothing of that can be sent, or is shown, but what is being written is.
-      if (gone) for (const { blocks } of [...this.#sent, ...this.get().queue].toReversed()) this.write(blocks);
-      if (gone) this.#sent.clear();
-      this.patch({ ...(gone ? { queue: [] } : {}), phase: "failed", problem: gone ? "The gateway does not know this session. It may have been deleted." : messageOf(error) });
-      this.#keepAnew();
     }
   }
 
-  async #attach(client: Client): Promise<void> {
-    const session = await this.#resume(client);
-    this.#attached(client, session.result, session.continuity);
+  async #takeUp(opening: Opening, fresh: Fresh | undefined): Promise<void> {
+    const info = await opening.client.api.session(this.id);
+    if (opening !== this.#opening) return;
+    this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
+    this.#has(info, this.#servers);
+    if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
+    await this.#read(opening, info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from));
+    if (opening !== this.#opening) return;
+    if (shut(this.get().info ?? info)) this.#over();
+    else await this.#attach(opening);
+  }
+
+  #failed(error: unknown): void {
+    const gone = error instanceof ProblemError && error.status === 404;
+    // Nothing of that can be sent, or is shown, but what is being written is.
+    if (gone) for (const { blocks } of [...this.#sent, ...this.get().queue].toReversed()) this.write(blocks);
+    if (gone) this.#sent.clear();
+    this.patch({ ...(gone ? { queue: [] } : {}), phase: "failed", problem: gone ? "The gateway does not know this session. It may have been deleted." : messageOf(error) });
+    this.#keepAnew();
+  }
+
+  /** What there is can be read, and nothing said. */
+  #over(): void {
+    this.patch({ phase: "reading", doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 });
+  }
+
+  async #attach(opening: Opening): Promise<void> {
+    const session = await this.#resume(opening.client);
+    this.#attached(opening, session.result, session.continuity);
   }
 
   #resume(client: Client, more: { readonly credentials?: Record<string, string> } = {}): Promise<Session<2>> {
     const cwd = this.get().info?.cwd;
-    return this.held.open(client, this.id, this, () => client.resumeSession({ sessionId: this.id, after: this.#seq, ...more, ...(cwd === undefined ? {} : { cwd }) }));
+    return this.held.open(client, this.id, this, () => client.resumeSession({ sessionId: this.id, after: this.#shown.seq, ...more, ...(cwd === undefined ? {} : { cwd }) }));
   }
 
-  #attached(client: Client, opened: unknown, continuity: string | undefined): void {
-    if (client !== this.#client) return;
-    this.#caughtUp();
+  /** The session is attached, as it was asked for by an opening. Another one reads it anew, and attaches behind that. */
+  #attached(opening: Opening, opened: unknown, continuity: string | undefined): void {
+    if (opening !== this.#opening) return;
+    this.#attaches++;
+    this.patch({ phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined });
     const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string; seq?: number }> };
     const { turn, seq } = result._meta?.[META] ?? {};
-    if (this.#raise) this.#show(this.#raise.opened({ ...result, running: turn === "running" || this.#own !== undefined, seq }));
-    this.patch({
-      phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined,
-      options: optionsOf((this.#raise ? undefined : result.configOptions) ?? this.#transcript.configOptions),
+    opening.behind(() => {
+      if (this.#raise) this.#show(this.#raise.opened({ ...result, running: turn === "running" || this.#own !== undefined, seq }));
+      this.patch({ options: optionsOf((this.#raise ? undefined : result.configOptions) ?? this.#transcript.configOptions) });
+      this.#settle();
+      this.#changed();
+      if (!this.get().running) this.#sendNext();
     });
-    this.#settle();
-    this.#changed();
-    if (!this.get().running) this.#sendNext();
   }
 
-  /** Reads the newest events; #reading holds what comes meanwhile. */
-  async #read(client: Client, last: number, window: number): Promise<void> {
-    this.#reading ??= [];
-    const opening = this.#opening;
-    let after = Math.max(0, last - window);
-    const transcript = new Transcript(this.id);
-    for (const child of this.get().info?.children ?? []) transcript.knows(child.sessionId, child.parentSessionId, child.toolCallId);
-    const copied = isCopy(this.get().info);
-    const raise = copied ? new Raise(this.id) : raiseFor(client, this.id);
-    const history = new History(transcript, raise);
-    const acp = copied ? 1 : client.acpVersion;
-    let from = after;
-    let first = true;
-    let gone = 0; // events up to here the gateway does not keep
-    for (;;) {
-      const page = await client.api.sessionEvents(this.id, { after, limit: pageSize, acp }).catch((error: unknown) => {
-        const oldest = oldestKept(error);
-        if (oldest === undefined || oldest <= after + 1) throw error;
-        gone = oldest - 1;
-        return client.api.sessionEvents(this.id, { after: gone, limit: pageSize, acp });
-      });
-      let events = page.events;
-      if (first && after > 0) {
-        const skip = firstPrompt(events);
-        from = (events[skip]?.seq ?? after + 1) - 1;
-        events = events.slice(skip);
-      }
-      first = false;
-      for (const event of events) history.add(event);
-      after = page.events.at(-1)?.seq ?? after;
-      if (!page.hasMore || page.events.length === 0) break;
-    }
-    if (opening !== this.#opening) return; // it is read anew meanwhile
-    this.#transcript = transcript;
-    this.#raise = raise;
-    this.#copied = copied;
-    this.#seq = after;
-    this.#frames = [];
-    this.#from = from;
-    this.patch({ earlier: from > gone ? from : 0 });
+  /** Reads the events behind one. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
+  async #read(opening: Opening, begin: number, followed?: Shown): Promise<void> {
+    await opening.read(() => readLog(opening.client, this.id, this.get().info, begin, followed), (read) => {
+      const { unconfirmed } = this.#transcript;
+      this.#shown = read;
+      if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
+      this.patch({ earlier: read.earlier });
+    });
+    if (opening !== this.#opening) return;
+    if (this.get().phase === "live") this.#settle();
     this.#changed();
   }
 
   /** Shows more of the past. The rows of before keep their places from the end. */
   async readEarlier(): Promise<void> {
-    const client = this.#client;
-    if (!client || this.#from === 0 || this.get().loadingEarlier || this.#reading) return;
-    this.patch({ loadingEarlier: true });
     const opening = this.#opening;
+    const { seq, from } = this.#shown;
+    if (!opening || opening.reading || from === 0 || this.get().loadingEarlier) return;
+    this.patch({ loadingEarlier: true });
     try {
-      const shown = this.#seq - this.#from;
-      await this.#read(client, this.#seq, Math.max(shown * 4, firstWindow * 4));
+      await this.#read(opening, seq - Math.max((seq - from) * 4, firstWindow * 4), this.get().phase === "live" && !opening.busy ? this.#shown : undefined);
     } finally {
-      if (opening === this.#opening) this.#caughtUp();
       this.patch({ loadingEarlier: false });
     }
   }
 
   #saidMoved = false; // by the node that the session has left
-
-  /** What came while history was read and is newer goes behind it. */
-  #caughtUp(): void {
-    const waited = this.#reading ?? [];
-    this.#reading = undefined;
-    for (const { run } of waited) run();
-  }
 
   #listen(client: Client): void {
     const mine = (params: { sessionId?: string }) => params.sessionId === this.id;
@@ -333,8 +311,7 @@ export class Conversation extends Store<ConversationState> {
         this.#inOrder(n, () => this.#show(this.#raise ? this.#raise.update(update, seqOf(n)) : [{ sessionId: n.sessionId, update }]), lasting(update));
       }),
       client.onTurnEnded((ended) => {
-        const raise = this.#raise;
-        if (raise && mine(ended) && ended.began !== false) this.#inOrder(ended, () => this.#show(raise.ended(ended, seqOf(ended))));
+        if (this.#raise && mine(ended) && ended.began !== false) this.#inOrder(ended, () => this.#show(this.#raise?.ended(ended, seqOf(ended)) ?? []));
       }),
       client.onMcpServers((told) => {
         if (!mine(told)) return;
@@ -344,7 +321,7 @@ export class Conversation extends Store<ConversationState> {
       }),
       client.onEventsLost((lost) => {
         // It is read anew, which says what is gone, unless that is done just now, or shown already.
-        if (mine(lost) && !this.#reading && lost.lastSeq > this.#seq) void this.again();
+        if (mine(lost) && !this.#opening?.reading && lost.lastSeq > this.#shown.seq) void this.again();
       }),
       client.onSessionStorage((storage) => {
         if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
@@ -372,30 +349,16 @@ export class Conversation extends Store<ConversationState> {
     ];
   }
 
-  /**
-   * Runs it unless it is shown already, and behind what is being read. An event can have
-   * several frames; those of before may come again when somebody attaches anew. A lasting one
-   * says how things are at its event, and may come once more behind the frames of that event.
-   */
+  /** Runs it unless it is shown already, and behind what is being read. */
   #inOrder(params: unknown, run: () => void, lasting = false): void {
-    if (this.#reading) {
-      this.#reading.push({ run: () => this.#inOrder(params, run, lasting) });
-      return;
-    }
-    const seq = seqOf(params);
-    if (seq !== undefined && seq > this.#seq) {
-      this.#seq = seq;
-      this.#frames = [params];
-    } else if (seq !== undefined && seq < this.#seq) {
-      return;
-    } else if (seq !== undefined && !lasting) {
-      if (this.#frames.length === 0) return;
-      const text = JSON.stringify(params);
-      if (this.#frames.some((frame) => JSON.stringify(frame) === text)) return;
-      this.#frames = [...this.#frames, params];
-    }
-    this.#transcript.place = seq;
-    run();
+    this.#behind(() => {
+      if (this.#shown.takes(params, lasting)) run();
+    });
+  }
+
+  #behind(run: () => void): void {
+    if (this.#opening) this.#opening.behind(run);
+    else run();
   }
 
   #show(told: readonly Told[]): void {
@@ -412,6 +375,7 @@ export class Conversation extends Store<ConversationState> {
     const t = this.#transcript;
     const before = this.get();
     const running = t.turnOpen || this.#own !== undefined;
+    if (!running && before.stopping && t.doing === "idle") this.patch({ stopping: false });
     if (running === before.running && t.doing === before.doing) return;
     if (running || !before.running) return this.patch({ running, doing: t.doing });
     const smooth = t.ending !== "cancelled" && t.ending !== "error";
@@ -421,6 +385,7 @@ export class Conversation extends Store<ConversationState> {
 
   /** The agent asks a person something. */
   asked(ask: Ask): void {
+    this.#asks.set(ask.id, this.#shown.seq);
     this.#inOrder(undefined, () => {
       showAsk(this.#transcript, askFrame(ask), ask.at);
       this.#show(this.#raise?.asked(ask.id) ?? []);
@@ -430,13 +395,15 @@ export class Conversation extends Store<ConversationState> {
   /** It was answered here; what was answered elsewhere stands in the log. */
   answered(ask: Ask, response: unknown): void {
     const frame = askFrame(ask);
+    const asked = this.#asks.get(ask.id);
+    this.#asks.delete(ask.id);
     const show = (result: unknown) => this.#inOrder(undefined, () => {
-      showAnswer(this.#transcript, frame, result, Date.now());
+      showAnswer(this.#transcript, frame, result, Date.now(), asked);
       this.#show(this.#raise?.answered(ask.id) ?? []);
     });
     const client = this.#client;
     if (response !== undefined || !client) return show(response);
-    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#seq - answerWindow), limit: pageSize, acp: client.acpVersion }).then(({ events }) => show(answerIn(events, frame, this.#raise !== undefined)), () => show(undefined));
+    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#shown.seq - answerWindow), limit: maxAnswers, acp: client.acpVersion }).then(({ events }) => show(answerIn(events, frame, this.#raise !== undefined)), () => show(undefined));
   }
 
   /** Tells of the rows, with the next frame. */
@@ -460,17 +427,21 @@ export class Conversation extends Store<ConversationState> {
 
   /** What was said can still be read, as long as the page is open. */
   #deleted(): void {
-    const { info, queue } = this.get();
+    const { info } = this.get();
     const ended = { at: new Date().toISOString(), reason: "deleted", message: "It was deleted. What is shown here is gone with this page.", terminatedBy: "" };
-    this.patch({ ...(info ? { info: { ...info, state: "ended" as const, ended } } : {}), phase: "reading", doing: "idle", running: false, stopping: false, held: queue.length > 0 });
+    if (info) this.patch({ info: { ...info, state: "ended" as const, ended } });
+    this.#over();
   }
 
-  /** Asks the gateway how the session is. */
+  /** Asks the gateway how the session is. Of two answers the one that was asked for later counts. */
   async refresh(): Promise<void> {
     const told = this.#servers;
+    const asked = ++this.#asked;
+    const attaches = this.#attaches;
     try {
       const info = await this.#client?.api.session(this.id);
-      if (!info) return;
+      if (!info || asked !== this.#asked) return;
+      if (attaches !== this.#attaches) return await this.refresh(); // it may say how the session was before
       this.seen(info, true);
       this.#has(info, told);
     } catch {
@@ -491,10 +462,11 @@ export class Conversation extends Store<ConversationState> {
     if (!certain && shut(info) !== (this.get().phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
     const over = this.get().phase === "live" && shut(info) && !this.#between;
-    if (this.get().phase === "reading" && !shut(info)) void this.reopen().catch(() => {});
+    if (this.get().phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
-    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 } : {}) });
+    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}) });
+    if (over) this.#over();
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
@@ -508,6 +480,11 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ sent: this.get().sent + 1 });
     this.#prompt(blocks);
     return true;
+  }
+
+  /** Whether prompts are on their way of which the session has not told. */
+  get sending(): boolean {
+    return this.#sent.size > 0;
   }
 
   /** What would be gone with the page: what waits here, behind what a broken connection may not have taken. */
@@ -531,8 +508,8 @@ export class Conversation extends Store<ConversationState> {
   }
 
   /** Whether the session tells of a prompt that was sent. The same words of before are another one. */
-  #told({ blocks, behind }: Kept): boolean {
-    return behind !== undefined && this.#transcript.rows.some(({ item }) => item.kind === "user" && item.place !== undefined && item.place > behind && allOf(item.blocks) === allOf(blocks));
+  #told({ blocks, behind }: Kept, transcript = this.#transcript): boolean {
+    return behind !== undefined && transcript.rows.some(({ item }) => item.kind === "user" && item.place !== undefined && item.place > behind && allOf(item.blocks) === allOf(blocks));
   }
 
   /** Lets go of what has arrived. */
@@ -577,20 +554,18 @@ export class Conversation extends Store<ConversationState> {
   #prompt(blocks: readonly ContentBlock[]): void {
     const client = this.#client;
     if (!client) return;
-    this.#transcript.place = undefined;
-    this.#transcript.prompt(blocks, Date.now());
-    this.#changed();
     this.patch({ stopping: false, held: false });
     const turn = client.prompt({ sessionId: this.id, prompt: blocks as never });
-    const sent: Kept = { blocks, behind: this.#seq };
-    this.#own = turn;
+    const sent: Kept = { blocks, behind: this.#shown.seq };
+    const own = (this.#own = { turn, sent, at: Date.now() });
     this.#sent.add(sent);
     this.#keepAnew();
-    this.#show(this.#raise?.begun() ?? []);
+    this.#showOwn(own);
+    this.#show([]);
     const over = (ending: Ending, interrupted = false) => {
-      if (this.#own !== turn) return; // another connection follows the session now
+      if (this.#own !== own) return; // another connection follows the session now
       // Updates that came while the past was read belong before the end.
-      const run = () => {
+      this.#behind(() => {
         this.#own = undefined;
         this.#transcript.place = undefined;
         if (this.#raise) this.#show(this.#raise.ended(ending));
@@ -599,9 +574,7 @@ export class Conversation extends Store<ConversationState> {
           if (this.#transcript.unconfirmed || (interrupted && this.#transcript.turnOpen)) this.#transcript.over(ending, Date.now());
           this.#show([]);
         }
-      };
-      if (this.#reading) this.#reading.push({ run });
-      else run();
+      });
     };
     turn.then(
       (done) => {
@@ -610,14 +583,28 @@ export class Conversation extends Store<ConversationState> {
       },
       (error: unknown) => {
         // Who has let go of the session is not told how the turn of a prompt ends that was sent.
-        const lost = this.#own === turn ? this.#transcript.unconfirmed && (error instanceof NotConnectedError || error instanceof ConnectionLostError) : this.#client !== undefined || client.state !== "open";
+        const lost = this.#own === own ? this.#transcript.unconfirmed && (error instanceof NotConnectedError || error instanceof ConnectionLostError) : this.#client !== undefined || client.state !== "open";
         if (this.#sent.delete(sent)) {
           if (lost && !this.#told(sent)) this.#takeBack(sent);
+          else if (!this.#client && error instanceof AcpRpcError) void this.#refused(client, sent);
           this.#keepAnew();
         }
         over({ error: { message: messageOf(error), ...(error instanceof AcpRpcError ? { code: error.code } : {}) } }, error instanceof TurnInterruptedError);
       },
     );
+  }
+
+  /** Shows a prompt of this page that the session has not told of. */
+  #showOwn({ sent, at }: { readonly sent: Kept; readonly at: number }): void {
+    this.#transcript.place = undefined;
+    this.#transcript.prompt(sent.blocks, at);
+    for (const { sessionId, update } of this.#raise?.begun() ?? []) this.#transcript.apply(update, at, sessionId);
+  }
+
+  /** A prompt has failed when nobody followed its session any more: it is kept, unless its turn had begun, of which only the log knows. */
+  async #refused(client: Client, sent: Kept): Promise<void> {
+    const read = await readLog(client, this.id, undefined, sent.behind ?? 0).catch(() => undefined);
+    if (!read || !this.#told(sent, read.transcript)) this.write(sent.blocks);
   }
 
   /** Asks the agent to stop. */
@@ -651,6 +638,10 @@ export class Conversation extends Store<ConversationState> {
     try {
       await this.#client?.closeSession(this.id);
       return await open();
+    } catch (error) {
+      const { phase, info } = this.get();
+      if (phase === "live" && info && shut(info)) this.#over(); // that was told while it was to be opened again
+      throw error;
     } finally {
       this.#between = false;
       if (!this.get().running) this.#sendNext();
@@ -678,20 +669,20 @@ export class Conversation extends Store<ConversationState> {
 
   /** Gives the session credentials. An agent that cannot take them as it is lets go of the session and takes it up with them. */
   async giveCredentials(credentials: Record<string, string>): Promise<void> {
-    const client = this.#client;
-    if (!client) return;
-    const give = () => this.#resume(client, { credentials });
+    const opening = this.#opening;
+    if (!opening) return;
+    const give = () => this.#resume(opening.client, { credentials });
     let session = await give();
     if (session.unsupported.some((u) => u.field === "credentials")) session = await this.#closed(give);
-    this.#attached(client, session.result, session.continuity);
+    this.#attached(opening, session.result, session.continuity);
   }
 
   /** Opens a session again that was closed. */
   async reopen(): Promise<void> {
-    const client = this.#client;
-    if (!client) return;
-    if (this.#copied || isCopy(this.get().info)) return this.again();
-    await this.#attach(client);
+    const opening = this.#opening;
+    if (!opening) return;
+    if (this.#shown.copied || isCopy(this.get().info)) return this.again();
+    await opening.step(() => this.#attach(opening));
     await this.refresh();
   }
 
@@ -700,63 +691,33 @@ export class Conversation extends Store<ConversationState> {
    * another version and may not be all, and the node of a session may have been killed meanwhile.
    */
   async again(): Promise<void> {
-    const client = this.#client;
-    if (!client) return;
-    this.#client = undefined;
-    await this.open(client);
+    if (this.#opening) await this.#open(this.#opening.client);
   }
 
   #leave(): void {
     for (const off of this.#off) off();
     this.#off = [];
-    this.#reading = undefined;
+    this.#opening?.end();
+    this.#opening = undefined;
     this.#own = undefined;
   }
 
   /** Stops following; the session goes on at the gateway. */
   async dispose(): Promise<void> {
     const client = this.#client;
-    this.#opening++;
     this.#leave();
-    this.#client = undefined;
     if (client) await this.held.leave(client, this.id, this);
   }
 }
 
-/** The options that a session tells of. */
-export function optionsOf(raw: readonly unknown[] | undefined): ConfigOption[] {
-  return (raw ?? []).flatMap((value): ConfigOption[] => {
-    const o = value as { configId?: string; name?: string; category?: string | null; description?: string | null; currentValue?: string | boolean; options?: readonly (Choice | { options: readonly Choice[] })[] };
-    if (typeof o.configId !== "string" || o.currentValue === undefined) return [];
-    const choices = (o.options ?? []).flatMap((c) => ("options" in c ? c.options : [c]));
-    return [{
-      id: o.configId, name: o.name ?? o.configId, category: o.category ?? undefined, description: o.description ?? undefined, current: o.currentValue,
-      choices: choices.map((c) => ({ value: c.value, name: c.name, description: c.description ?? undefined })),
-    }];
-  });
-}
-
-interface Choice {
-  readonly value: string;
-  readonly name: string;
-  readonly description?: string | null;
-}
-
-/** Whether there is only what a hub has of the session: its node is away, or has it no more. */
-export const isCopy = (info: SessionInfo | undefined) => ["offline", "gone", "moved"].includes(info?.state ?? "");
+/** Whether an error is one that goes away by itself: a network that is down, or a server that is about to come back. */
+const mayPass = (error: unknown) => error instanceof TypeError || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
 
 /** Whether nobody can say anything in the session now. */
 const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);
 
-const raiseFor = (client: Client, session: string) => ((client.acpVersion as number) === 1 ? new Raise(session) : undefined);
-
 /** Whether an update says how things are: told again at its event it changes nothing. */
 const lasting = (update: Update) => update.sessionUpdate === "subagent_update" || (update.sessionUpdate === "state_update" && typeof update.stopReason !== "string");
-
-function seqOf(params: unknown): number | undefined {
-  const meta = (params as { _meta?: Record<string, { seq?: unknown }> | null } | undefined)?._meta?.[META];
-  return typeof meta?.seq === "number" ? meta.seq : undefined;
-}
 
 /** With the next frame; in a hidden window, where there are none, a little later. */
 function nextFrame(run: () => void): void {
@@ -768,11 +729,4 @@ function nextFrame(run: () => void): void {
   };
   requestAnimationFrame(once);
   setTimeout(once, 250);
-}
-
-/** The oldest event that the gateway keeps, where an error says that those that were asked for are gone. */
-function oldestKept(error: unknown): number | undefined {
-  if (!(error instanceof ProblemError) || error.status !== 410) return undefined;
-  const oldest = (error.problem as { oldestSeq?: unknown }).oldestSeq;
-  return typeof oldest === "number" ? oldest : undefined;
 }

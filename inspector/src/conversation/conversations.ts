@@ -52,8 +52,8 @@ export class Conversations {
     this.#all.set(id, conversation);
     if (this.#client) void conversation.open(this.#client);
     for (const [old, other] of this.#all) {
-      if (this.#all.size <= maxFollowed) break;
-      if (other.unsent.length > 0) continue; // it still has something to send
+      if (this.#all.size <= maxFollowed || old === id) break;
+      if (other.sending || other.unsent.length > 0) continue; // it still has something to send
       this.#all.delete(old);
       this.waiting.drop(old);
       void other.dispose();

@@ -48,6 +48,7 @@ export function noteEnd(transcript: Transcript, data: { reason?: string; message
 
 /** The index of the first event of a conversation part that begins with a prompt; 0 where there is none. */
 export function firstPrompt(events: readonly SessionEvent[]): number {
-  const at = events.findIndex((e) => e.direction === "client" && (e.message as Frame).method === "session/prompt");
-  return Math.max(0, at);
+  return Math.max(0, events.findIndex(isPrompt));
 }
+
+export const isPrompt = (e: SessionEvent): boolean => e.direction === "client" && (e.message as Frame).method === "session/prompt";

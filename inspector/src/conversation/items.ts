@@ -138,6 +138,8 @@ export interface NoteItem {
   readonly at: number;
   /** `answer` is what a person answered. */
   readonly tone: "info" | "warn" | "bad" | "answer";
+  /** The event that it is; undefined where the page says it by itself. */
+  readonly place?: number | undefined;
   readonly title: string;
   readonly detail: string | undefined;
 }

@@ -91,6 +91,16 @@ export class Raise {
     return [...this.#showOptions(), this.#state()];
   }
 
+  /** Takes from another one what no event says: what was told to who attached, and what was asked since. */
+  goesOnAs(before: Raise): void {
+    this.#options = before.#options;
+    this.#modes = before.#modes;
+    this.#working = before.#working;
+    this.#workingAt = before.#workingAt;
+    this.#asks.clear();
+    for (const id of before.#asks) this.#asks.add(id);
+  }
+
   /** Takes an event of the session's log. */
   event({ seq, direction, message }: Pick<SessionEvent, "seq" | "direction" | "message">): readonly Told[] {
     const { id, method, params, result, error } = message as unknown as { id?: unknown; method?: string; params?: Record<string, unknown>; result?: Ending["result"]; error?: Failure };

@@ -63,7 +63,7 @@ export class Transcript {
   readonly #plans = new Map<string, { item: PlanItem; row: number }>(); // of this turn
   readonly #compactions = new Map<string, { item: NoteItem; row: number; summary: string }>(); // that have not ended
   #behind: readonly Background[] = [];
-  #turnBegan: number | undefined;
+  #turn: { readonly began: number | undefined } | undefined; // that is open; when it began is not known where its prompt was not read
   #count = 0; // of keys that are the page's own
 
   /** session is the id of what the updates without another one are of. */
@@ -75,7 +75,7 @@ export class Transcript {
 
   /** Whether a turn was begun whose end has not come. */
   get turnOpen(): boolean {
-    return this.#turnBegan !== undefined;
+    return this.#turn !== undefined;
   }
 
   /** Whether the session has not told of a prompt of this page. */
@@ -91,6 +91,20 @@ export class Transcript {
   /** Notes a subagent that was told of before what is read. */
   knows(sessionId: string, parentId: string, toolCallId: string): void {
     this.#children.set(sessionId, toolCallId === sessionId ? sessionId : nameIn(this.session, parentId, toolCallId));
+  }
+
+  /** What comes first is in the middle of something: of a turn, unless its state says that there is none. */
+  beginsLate(): void {
+    this.#turn ??= { began: undefined };
+  }
+
+  /** Takes what the session does from what was shown of it before: it is told to who attaches, and not in the log. */
+  goesOnAs(before: Transcript): void {
+    this.doing = before.doing;
+    this.ending = before.ending;
+    this.#turn = before.#turn && { began: this.#turn?.began ?? before.#turn.began };
+    this.#behind = before.#behind;
+    this.#showBackground();
   }
 
   apply(update: Update, at: number, sessionId = this.session): void {
@@ -181,17 +195,18 @@ export class Transcript {
     if (typeof update.state === "string") this.doing = update.state;
     this.#behind = update.background ?? [];
     if (update.state === "idle" && typeof update.stopReason === "string") this.#endTurn(update, at);
-    else if (update.state === "idle" && !this.#own) this.#turnBegan = undefined; // nobody has seen how it ended
+    else if (update.state === "idle") this.#turn = this.#own ? this.#turn : undefined; // nobody has seen how it ended
     this.#showBackground();
   }
 
   /** The turn is over. A second word about the same end has no effect. */
   #endTurn({ stopReason, error, usage }: Pick<Update, "stopReason" | "error" | "usage">, at: number): void {
-    if (this.#turnBegan === undefined) return;
+    if (this.#turn === undefined) return;
+    const { began } = this.#turn;
     this.ending = stopReason ?? undefined;
     this.#settleLast();
-    const tookMs = at >= this.#turnBegan ? at - this.#turnBegan : undefined;
-    this.#turnBegan = undefined;
+    const tookMs = began !== undefined && at >= began ? at - began : undefined;
+    this.#turn = undefined;
     this.#plans.clear();
     const failure = typeof error === "object" && error !== null ? error : undefined;
     this.#add({
@@ -224,7 +239,12 @@ export class Transcript {
   }
 
   note(tone: NoteItem["tone"], title: string, detail: string | undefined, at: number): void {
-    this.#add({ kind: "note", key: this.#key("note"), at, tone, title, detail });
+    this.#add({ kind: "note", key: this.#key("note"), at, tone, title, detail, place: this.place });
+  }
+
+  /** Whether the log has told of an answer behind an event. */
+  hasAnswer(title: string, behind: number): boolean {
+    return this.rows.some(({ item }) => item.kind === "note" && item.tone === "answer" && item.title === title && item.place !== undefined && item.place > behind);
   }
 
   #key(kind: string): string {
@@ -245,7 +265,7 @@ export class Transcript {
 
   #beginTurn(at: number): void {
     this.#settleLast();
-    this.#turnBegan = at;
+    this.#turn = { began: at };
     this.#plans.clear();
   }
 
@@ -284,7 +304,7 @@ export class Transcript {
     const before = row < 0 ? undefined : (this.rows[row]!.item as UserItem);
     if (wanted && before) { // the session tells of this page's own prompt
       if (whole) this.#own = undefined;
-      this.#turnBegan ??= at;
+      this.#turn ??= { began: at };
       const item: UserItem = { ...before, messageId: id, place: before.place ?? this.place };
       if (row === this.rows.length - 1) return this.#replace(row, item);
       this.#settleLast();

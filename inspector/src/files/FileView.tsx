@@ -15,11 +15,14 @@ import { useStore } from "../state/store.js";
 import type { Content } from "./drafts.js";
 import { LargeFile, type Place } from "./LargeFile.js";
 import { Lines } from "./Lines.js";
-import { endings, pictureType, textOf, withCRLF, withLF } from "./paths.js";
+import { endings, pictureType, textOf, withLF } from "./paths.js";
+import { Saves } from "./saves.js";
 
 /** Larger files are shown part by part. */
 const mostText = 2 << 20;
 const mostPicture = 20 << 20;
+
+const saves = new Saves(drafts);
 
 type View = "picture" | "text" | "changes";
 
@@ -69,14 +72,13 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
   };
   const change = (text: string) => base && drafts.put(path, { base, text, dirty: text !== withLF(base.text) });
   const write = async (force = false) => {
-    if (draft === undefined || base === undefined) return;
+    if (draft === undefined) return;
     setSaving(true);
     try {
-      const text = endings(base.text) === "crlf" ? withCRLF(draft) : draft;
-      const { size, etag } = await gateway.machine.fs.write(path, text, !force && base.etag ? { ifMatch: base.etag } : {});
-      drafts.saved(machine, path, draft, { size, etag, text, picture: undefined });
+      const { done, joined } = saves.save(gateway.machine.fs, machine, path, force);
+      await done;
       setConflict(undefined);
-      toasts.show("Saved", "good");
+      if (!joined) toasts.show("Saved", "good");
       reload();
     } catch (problem) {
       if (problem instanceof ProblemError && problem.status === 412) setConflict("Somebody has changed the file since you began. Look at it again, or replace what they wrote.");

@@ -50,6 +50,11 @@ export class Drafts extends Store<Texts> {
     return [this.get(), ...this.#others.values()].some((texts) => [...texts.values()].some((draft) => draft.dirty));
   }
 
+  /** The text of a file, whichever machine is shown. */
+  of(machine: string, path: string): Draft | undefined {
+    return (machine === this.#machine ? this.get() : this.#others.get(machine))?.get(path);
+  }
+
   put(path: string, draft: Draft): void {
     this.#change(this.#machine, (texts) => new Map(texts).set(path, draft));
   }

@@ -1,4 +1,4 @@
-import { useMemo, useState } from "react";
+import { useMemo, useRef, useState } from "react";
 import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
@@ -73,10 +73,20 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
     await toasts.attempt(what, run);
     onChange();
   };
-  const type = (close: boolean) => act("It takes no input", async () => {
-    await gateway.machine.processes.write(p.id, close ? "" : `${line}\n`, { close });
+  const typed = useRef<Promise<unknown>>(Promise.resolve()); // one line goes out after the other
+  const write = (text: string, close: boolean) => {
+    const { processes } = gateway.machine;
+    const now = typed.current.catch(() => {}).then(() => processes.write(p.id, text, { close }));
+    typed.current = now;
+    return now;
+  };
+  const type = () => {
     setLine("");
-  });
+    void act("It takes no input", () => write(`${line}\n`, false).catch((error: unknown) => {
+      setLine((now) => (now === "" ? line : now));
+      throw error;
+    }));
+  };
   return (
     <section className="process-detail" aria-label="Program">
       <header className="row">
@@ -89,10 +99,10 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
       <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
       {running && !p.tty && p.stdinOpen && (
-        <form className="row process-input" onSubmit={(event) => { event.preventDefault(); void type(false); }}>
+        <form className="row process-input" onSubmit={(event) => { event.preventDefault(); type(); }}>
           <Input aria-label="Input" placeholder="A line for its input" className="mono" {...drive} value={line} onChange={(event) => setLine(event.target.value)} />
           <Button type="submit" icon="send" {...drive}>Send</Button>
-          <Button onClick={() => void type(true)} title="As Ctrl-D does" {...drive}>End its input</Button>
+          <Button onClick={() => void act("It takes no input", () => write("", true))} title="As Ctrl-D does" {...drive}>End its input</Button>
         </form>
       )}
       {deleting && (

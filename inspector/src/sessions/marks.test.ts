@@ -1,6 +1,8 @@
 import type { SessionInfo } from "sandbox-agent";
 import { expect, test } from "vitest";
-import { marksOf, nameOf, sectionsOf, withMarks } from "./marks.js";
+import type { Client } from "../state/gateway.js";
+import { marksOf, nameOf, sectionsOf, withMarks, type Marks } from "./marks.js";
+import { SessionsStore } from "./sessions-store.js";
 
 const now = Date.parse("2030-05-05T12:00:00");
 const session = (sessionId: string, part: Partial<SessionInfo> = {}): SessionInfo => ({ sessionId, cwd: "/w/project", state: "idle", pending: 0, updatedAt: new Date(now - 1000).toISOString(), ...part }) as SessionInfo;
@@ -24,4 +26,14 @@ test("marks leave the metadata of others alone, and take nothing that is none", 
   expect(nameOf(info)).toBe("x");
   expect(nameOf(session("s", { gist: "how it begins" }))).toBe("how it begins");
   expect(nameOf(session("s"))).toBe("project");
+});
+
+test("marks that are put at once are all put", async () => {
+  let metadata: Record<string, unknown> = {};
+  const late = <T>(value: T) => new Promise<T>((resolve) => setTimeout(() => resolve(value)));
+  const client = { api: { session: () => late({ sessionId: "s", metadata }) }, setMetadata: async (_: string, next: Record<string, unknown>) => void (metadata = await late(next)) } as unknown as Client;
+  const store = new SessionsStore();
+  const put = (marks: Marks) => store.mark({ sessionId: "s" }, marks, client);
+  await Promise.all([put({ pinned: true }), put({ archived: true }), put({ title: "T" })]);
+  expect(marksOf({ metadata } as never)).toMatchObject({ pinned: true, archived: true, title: "T" });
 });

@@ -40,6 +40,7 @@ export class SessionsStore extends Store<SessionsState> {
   #over = new AbortController();
   #turned: (() => void) | undefined; // wakes who waits until somebody looks
   #hidden = false;
+  readonly #marking = new Map<string, Promise<void>>(); // the last marks that are on their way, by session
   readonly #listeners = new Set<(sessions: readonly SessionInfo[], anew: boolean) => void>();
 
   constructor() {
@@ -197,11 +198,21 @@ export class SessionsStore extends Store<SessionsState> {
     return found;
   }
 
-  /** Puts marks onto a session, for every window. */
-  async mark(info: SessionInfo, part: Marks, client = this.#client): Promise<void> {
+  /** Puts marks onto a session, for every window; one after the other, since each is put beside what is there. */
+  async mark({ sessionId }: Pick<SessionInfo, "sessionId">, part: Marks, client = this.#client): Promise<void> {
     if (!client) return;
-    const now = await client.api.session(info.sessionId); // what others have written meanwhile stays
-    await client.setMetadata(info.sessionId, withMarks(now, part));
+    const put = async () => {
+      const now = await client.api.session(sessionId); // what others have written meanwhile stays
+      await client.setMetadata(sessionId, withMarks(now, part));
+    };
+    const before = this.#marking.get(sessionId);
+    const marking = before ? before.then(put, put) : put();
+    this.#marking.set(sessionId, marking);
+    try {
+      await marking;
+    } finally {
+      if (this.#marking.get(sessionId) === marking) this.#marking.delete(sessionId);
+    }
   }
 
   /** Gives a session a title, for everybody. A gateway of before keeps it as a mark, which only the page shows. */

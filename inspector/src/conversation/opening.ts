@@ -1,0 +1,75 @@
+import type { Client } from "../state/gateway.js";
+
+/** Until it is tried again after an error that passes: doubled with each, up to the last. */
+const retryMs = [500, 15_000] as const;
+
+/**
+ * One taking-up of a session on a client, until it is taken up anew or let go. What comes
+ * while its log is read waits here, and goes with the opening: the next one reads that, too.
+ */
+export class Opening {
+  #waiting: (() => void)[] | undefined; // no more than comes until the log is read to its end
+  #steps = 0;
+  #failed = 0;
+  #wake = () => {};
+  #over = false;
+
+  constructor(readonly client: Client) {}
+
+  /** Whether the session's log is read just now. */
+  get reading(): boolean {
+    return this.#waiting !== undefined;
+  }
+
+  /** Whether the session is read or opened just now. */
+  get busy(): boolean {
+    return this.#steps > 0;
+  }
+
+  /** Does something that reads or opens the session. */
+  async step<T>(run: () => Promise<T>): Promise<T> {
+    this.#steps++;
+    try {
+      return await run();
+    } finally {
+      this.#steps--;
+    }
+  }
+
+  /** Runs it, behind what is being read. */
+  behind(run: () => void): void {
+    if (this.#waiting) this.#waiting.push(run);
+    else run();
+  }
+
+  /** Reads the log, and takes it before what came meanwhile. One that is over takes nothing. */
+  async read<T>(log: () => Promise<T>, take: (read: T) => void): Promise<void> {
+    this.#waiting = [];
+    try {
+      const read = await log();
+      if (!this.#over) take(read);
+    } finally {
+      const waited = this.#over ? [] : this.#waiting;
+      this.#waiting = undefined;
+      for (const run of waited) run();
+    }
+  }
+
+  /** Waits before it is tried again, longer each time. */
+  async pause(): Promise<void> {
+    if (this.#over) return;
+    const ms = Math.min(retryMs[0] * 2 ** this.#failed++, retryMs[1]);
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  end(): void {
+    this.#over = true;
+    this.#wake();
+  }
+}

@@ -1,0 +1,287 @@
+import { AcpRpcError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import type { Ask } from "../state/inbox.js";
+import { wordsOf, type Conversation } from "./conversation.js";
+import { answer, ended, said, settled, text, world } from "./fake-gateway.js";
+
+beforeAll(() => void vi.stubGlobal("requestAnimationFrame", (run: () => void) => queueMicrotask(run)));
+afterAll(() => void vi.unstubAllGlobals());
+
+const waits = (conversation: Conversation) => conversation.get().queue.map(({ blocks }) => wordsOf(blocks));
+/** What stands in the conversation, a word for each row that has none. */
+const shown = (conversation: Conversation) =>
+  conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
+const told = (gateway: ReturnType<typeof world>, state: string): SessionInfo => ({ ...gateway.info, state, updatedAt: state } as unknown as SessionInfo);
+
+/** A long session, of which the page shows the end: a turn that it has not asked for goes on. */
+async function long() {
+  const gateway = world();
+  for (const words of ["first", "second"]) {
+    gateway.happen(said(words));
+    for (let i = 0; i < 2500; i++) gateway.happen({ sessionUpdate: "agent_thought_chunk", messageId: words, content: text("…")[0] as never });
+    gateway.happen(ended);
+  }
+  gateway.happen(said("third"));
+  return { ...gateway, ...(await gateway.open()) };
+}
+
+test("a turn that ends while the past is read is over, and what waits is sent", async () => {
+  const { conversation, hold, happen, turns } = await long();
+  expect([conversation.get().running, conversation.get().earlier > 0]).toEqual([true, true]);
+  conversation.send(text("next"));
+  const go = hold("request", "sessionEvents");
+  const read = conversation.readEarlier();
+  happen(ended);
+  go();
+  await read;
+  await settled();
+  expect([shown(conversation)[0], turns.length, waits(conversation)]).toEqual(["first", 1, []]);
+});
+
+test.each(["again", "readEarlier"] as const)("a prompt that is sent while the session is read (%s) stays, and is not lost when it fails", async (way) => {
+  for (const [error, kept] of [[new NotConnectedError(), ["P"]], [new AcpRpcError(-32603, "It cannot start."), []]] as const) {
+    const { conversation, hold, happen, turns } = await long();
+    happen(ended);
+    const go = hold("request", "sessionEvents");
+    const read = conversation[way]();
+    await settled();
+    conversation.send(text("P"));
+    go();
+    await read;
+    await settled();
+    expect([shown(conversation).at(-1), conversation.get().running]).toEqual(["P", true]);
+    turns[0]!.fail(error);
+    await settled();
+    expect([waits(conversation), conversation.get().held, conversation.get().running]).toEqual([kept, kept.length > 0, false]);
+    if (kept.length === 0) expect(shown(conversation).slice(-2)).toEqual(["P", "It cannot start."]);
+  }
+});
+
+test("a prompt that the session tells of while it is read stands there once", async () => {
+  const { conversation, hold, happen, turns } = await long();
+  happen(ended);
+  const [request, late] = [hold("request", "sessionEvents"), hold("answer", "sessionEvents")];
+  const read = conversation.readEarlier();
+  conversation.send(text("P"));
+  for (const early of [true, false]) {
+    if (early) happen(said("P"));
+    else happen(answer("yes"));
+    (early ? request : late)();
+    await settled();
+  }
+  await read;
+  happen(ended);
+  turns[0]!.end();
+  await settled();
+  expect(shown(conversation).slice(-3)).toEqual(["P", "yes", "end"]);
+});
+
+test("of two openings the older one's answer changes nothing", async () => {
+  const { conversation, hold, happen } = await long();
+  const resumed = hold("answer", "resumeSession");
+  const first = conversation.again();
+  await settled();
+  const page = hold("answer", "sessionEvents");
+  const second = conversation.again();
+  await settled();
+  happen(answer("one "));
+  resumed();
+  await first;
+  happen(answer("two "));
+  const resume = hold("request", "resumeSession");
+  page();
+  await settled();
+  happen(answer("three"));
+  resume();
+  await second;
+  await settled();
+  expect(shown(conversation).at(-1)).toBe("one two three");
+});
+
+test("credentials that are taken while the past is read tear no hole", async () => {
+  const { conversation, hold, happen } = await long();
+  const page = hold("answer", "sessionEvents");
+  const read = conversation.readEarlier();
+  await settled();
+  happen(answer("one "));
+  await conversation.giveCredentials({});
+  happen(answer("two "));
+  page();
+  await read;
+  await settled();
+  expect([shown(conversation)[0], shown(conversation).at(-1)]).toEqual(["first", "one two "]);
+});
+
+test("a turn whose prompt was too long ago to be shown can be stopped, and says how it ended; one that was interrupted does not come back with the past", async () => {
+  const gateway = world();
+  gateway.happen(said("first"));
+  const work = () => gateway.happen({ sessionUpdate: "agent_thought_chunk", messageId: "t", content: text("…")[0] as never });
+  for (let i = 0; i < 3500; i++) work();
+  const { conversation } = await gateway.open();
+  expect([conversation.get().running, conversation.send(text("next")), waits(conversation)]).toEqual([true, true, ["next"]]);
+  conversation.unqueue(1);
+  gateway.happen({ sessionUpdate: "state_update", state: "idle", stopReason: "error", error: { code: -32603, message: "It broke." } });
+  await settled();
+  expect([conversation.get().running, shown(conversation).at(-1)]).toEqual([false, "It broke."]);
+  gateway.happen(said("second"));
+  for (let i = 0; i < 3500; i++) work();
+  gateway.tell({ sessionUpdate: "state_update", state: "idle" }); // its gateway was killed
+  await settled();
+  expect(conversation.get().running).toBe(false);
+  await conversation.readEarlier();
+  await settled();
+  expect([conversation.get().running, shown(conversation)[0]]).toEqual([false, "first"]);
+});
+
+test("in version 1 a turn that ends while the past is read does not come back, and neither modes nor what is asked are forgotten", async () => {
+  for (const ends of [true, false]) {
+    const { client, happen, end, hold, log, open } = world();
+    client.acpVersion = 1;
+    const modes = { currentModeId: "ask", availableModes: [{ id: "ask", name: "Ask" }] };
+    client.resumeSession = async () => ({ result: { modes, _meta: { [META]: { turn: "running" } } }, continuity: "native", unsupported: [] });
+    log("client", { jsonrpc: "2.0", id: 1, method: "session/prompt", params: { prompt: text("first") } });
+    for (let i = 0; i < 3500; i++) happen({ sessionUpdate: "agent_thought_chunk", content: text("…")[0] as never });
+    happen({ sessionUpdate: "tool_call", toolCallId: "c", title: "Serve", status: "in_progress" });
+    const { conversation } = await open();
+    const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request: { sessionId: "s", questions: [{ question: "Which?" }] }, answer: () => {} } as unknown as Ask;
+    conversation.asked(asked);
+    expect([conversation.get().doing, conversation.get().earlier > 0]).toEqual(["requires_action", true]);
+    const go = hold("answer", "sessionEvents");
+    const read = conversation.readEarlier();
+    await settled();
+    if (ends) end();
+    go();
+    await read;
+    conversation.answered(asked, { outcome: "cancelled" });
+    happen({ sessionUpdate: "current_mode_update", currentModeId: "ask" } as never);
+    happen({ sessionUpdate: "tool_call_update", toolCallId: "c", status: "completed" });
+    await settled();
+    expect([shown(conversation)[0], conversation.get().doing, conversation.get().running]).toEqual(["first", ends ? "idle" : "running", !ends]);
+    expect(conversation.get().options.map((o) => o.id)).toEqual(["mode"]);
+  }
+});
+
+test("a session that is told to be open again is opened once", async () => {
+  const gateway = world();
+  const { client, info, hold, open } = gateway;
+  info.state = "closed";
+  const { conversation } = await open();
+  expect(conversation.get().phase).toBe("reading");
+  info.state = "idle";
+  let resumes = 0;
+  const { resumeSession } = client;
+  client.resumeSession = (params) => (resumes++, resumeSession(params));
+  const resumed = hold("answer", "resumeSession");
+  conversation.seen(told(gateway, "idle"), true);
+  conversation.seen(told(gateway, "dormant"), true);
+  await settled();
+  resumed();
+  await settled();
+  expect([resumes, conversation.get().phase]).toEqual([1, "live"]);
+});
+
+test("a session whose process was ended, and that cannot be opened again, says that it is closed", async () => {
+  const gateway = world();
+  const { client, info, failures, open } = gateway;
+  const { conversation } = await open();
+  client.closeSession = async () => {
+    info.state = "closed";
+    conversation.seen(told(gateway, "closed"), true);
+  };
+  failures.set("resumeSession", new AcpRpcError(-32603, "It cannot start."));
+  await expect(conversation.endProcess()).rejects.toThrow("It cannot start.");
+  expect(conversation.get().phase).toBe("reading");
+});
+
+test("a prompt that is refused when nobody shows its session becomes what is being written, and one that was begun does not", async () => {
+  for (const begun of [false, true]) {
+    const { conversations, conversation, turns, happen } = { ...(await long()) };
+    happen(ended);
+    conversation.send(text("P"));
+    await conversations.forget("s");
+    if (begun) happen(said("P"));
+    turns[0]!.fail(new AcpRpcError(-32603, "It cannot start."));
+    await settled();
+    expect(conversation.draft.text).toBe(begun ? "" : "P");
+  }
+});
+
+test("a session that has not told of what was sent is not let go for others", async () => {
+  const { conversations, conversation, happen } = await long();
+  happen(ended);
+  conversation.send(text("P"));
+  for (let i = 0; i < 8; i++) conversations.open(`other ${i}`);
+  expect(conversations.peek("s")).toBe(conversation);
+  happen(said("P"));
+  await settled();
+  conversations.open("other 8");
+  expect(conversations.peek("s")).toBeUndefined();
+  for (let i = 0; i < 8; i++) {
+    const other = conversations.open(`other ${i}`);
+    await settled();
+    other.send(text(`P ${i}`));
+  }
+  const last = conversations.open("other 9"); // also where all others have something to send
+  expect(conversations.peek("other 9")).toBe(last);
+  await settled();
+});
+
+test("an agent that works by itself and is stopped has stopped", async () => {
+  const { happen, open } = world();
+  const { conversation } = await open();
+  happen({ sessionUpdate: "state_update", state: "running" });
+  await conversation.stop();
+  expect([conversation.get().running, conversation.get().stopping]).toEqual([false, true]);
+  happen({ sessionUpdate: "state_update", state: "idle" });
+  expect([conversation.get().doing, conversation.get().stopping]).toEqual(["idle", false]);
+});
+
+test("an error that passes ends no opening, and what was shown stays", async () => {
+  const { conversation, failures, happen } = await long();
+  for (const kind of ["session", "sessionEvents"] as const) {
+    failures.set(kind, new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }));
+    await conversation.again();
+    expect(conversation.get().phase).toBe("live");
+    happen(answer(kind));
+  }
+  await settled();
+  expect(shown(conversation).at(-1)).toBe("sessionsessionEvents");
+});
+
+test("a session that is not there is not asked for again", async () => {
+  const { conversation, failures } = await long();
+  failures.set("session", new ProblemError({ type: "about:blank", title: "Not Found", status: 404 }));
+  await conversation.again();
+  expect(conversation.get().phase).toBe("failed");
+});
+
+test("an answer about a session that is older than another one, or than its opening, is not taken", async () => {
+  const { conversation, info, hold } = await long();
+  info.state = "closed";
+  const late = hold("answer", "session");
+  const old = conversation.refresh();
+  await settled();
+  info.state = "idle";
+  await conversation.reopen();
+  late();
+  await old;
+  await settled();
+  expect([conversation.get().phase, conversation.get().info?.state]).toEqual(["live", "idle"]);
+});
+
+test("an answer that is given while the past is read stands there once", async () => {
+  const { conversation, hold, log } = await long();
+  const request = { sessionId: "s", questions: [{ question: "Which?" }] };
+  const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request, answer: () => {} } as unknown as Ask;
+  log("agent", { jsonrpc: "2.0", id: "x", method: "_sandboxagent/session/request_question", params: request });
+  conversation.asked(asked);
+  const go = hold("request", "sessionEvents");
+  const read = conversation.readEarlier();
+  const result = { outcome: "answered", answers: [["This one"]] };
+  log("client", { jsonrpc: "2.0", id: "x", result });
+  conversation.answered(asked, result);
+  go();
+  await read;
+  await settled();
+  expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+});
