@@ -60,14 +60,6 @@ type lost struct {
 	why string
 }
 
-// ask is an open request of an agent.
-type ask struct {
-	line    *line
-	id      acp.ID // as the node knows it
-	session *session
-	seq     uint64 // number of its event, 0 when the node does not say
-}
-
 // greetLocked takes what an initialize says of the client. Nodes are sent the client's own,
 // with the agent that it named elsewhere. One that may only read names none, and is one that watches: a node
 // starts no agent for it, and opens no session that is closed. Nodes of earlier versions start that of the session.
@@ -643,23 +635,6 @@ func (c *Client) notified(ctx context.Context, m *acp.Message) {
 	if err != nil {
 		c.g.log.Debug("a notification was not passed on", "client", c.ID(), "method", m.Method(), "err", err)
 	}
-}
-
-// answered passes an answer on to the node that has asked.
-func (c *Client) answered(m *acp.Message) {
-	n, ok := m.ID().Int()
-	c.mu.Lock()
-	a := c.asks[n]
-	if a != nil && ok {
-		delete(c.asks, n)
-		a.line.asks--
-	}
-	c.mu.Unlock()
-	if a == nil || !ok {
-		c.g.log.Debug("an answer to nothing that is open", "client", c.ID())
-		return
-	}
-	a.line.tellNode(m.Rewritten(a.id, ""))
 }
 
 // attach makes the session that a message names one of the connection; fresh says that it was not: then what is asked
