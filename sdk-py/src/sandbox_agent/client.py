@@ -9,10 +9,11 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
+from ._attached import Attached
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
@@ -37,20 +38,6 @@ OVER = ("closed", "ended")  # states in which nobody follows a session
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
 NoticeListener: TypeAlias = Callable[[str, "dict[str, Any]"], None]
-
-
-@dataclass
-class _Attached:
-    """What a session needs on a new connection."""
-
-    position: Position
-    activity: Activity | None  # in version 2
-    cwd: str | None = None  # None: as it is
-    params: dict[str, Any] = field(default_factory=dict)
-    turn_at: int = 0  # in version 1: the newest event that said whose turn it is
-    newest: int = 0  # the newest event that there was when the client was attached last
-    over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
-    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 
 
 class SandboxAgent:
@@ -97,7 +84,7 @@ class SandboxAgent:
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
         self._hello: dict[str, Any] = {}
-        self._attached: dict[str, _Attached] = {}
+        self._attached: dict[str, Attached] = {}
         self._prompts = Prompts(acp_version, self)
         self._settings = Settings()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -263,7 +250,7 @@ class SandboxAgent:
         known = self._attached.get(session_id)
         if known is None:
             return
-        attached: _Attached = known
+        attached: Attached = known
         asked = self._asks.open_in(session_id)
         info: dict[str, Any] | None = None
 
@@ -303,7 +290,7 @@ class SandboxAgent:
                 raise
             return None
 
-    async def _resumed(self, wire: Wire, session_id: str, attached: _Attached, is_over: Callable[[], Awaitable[bool]]) -> Any:
+    async def _resumed(self, wire: Wire, session_id: str, attached: Attached, is_over: Callable[[], Awaitable[bool]]) -> Any:
         """Attaches to a session right behind what came of it, or with the oldest event that is kept; not to one that is over, which that would open again."""
         own = meta_of(attached.params)
         while True:
@@ -513,9 +500,9 @@ class SandboxAgent:
         result = await self._request(method, params, repeat="undone", answered=answered)
         return Session(self, result["sessionId"], result)
 
-    def _begun(self, session_id: str, after: int) -> _Attached:
+    def _begun(self, session_id: str, after: int) -> Attached:
         """A session of which nothing has come behind an event."""
-        return _Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
+        return Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
 
     async def _joins(self, wire: Wire, session_id: str) -> None:
         """The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too."""
@@ -535,7 +522,7 @@ class SandboxAgent:
         self._asks.leave(lambda session: session == session_id)
         self._attached.pop(session_id, None)
 
-    def _of(self, params: Mapping[str, Any]) -> _Attached | None:
+    def _of(self, params: Mapping[str, Any]) -> Attached | None:
         """The session that an event belongs to: a subagent's are its session's, which the message names."""
         return self._attached.get(str(params.get("sessionId"))) or self._attached.get(str(meta_of(params).get("rootSessionId")))
 
@@ -740,20 +727,12 @@ class SandboxAgent:
                 attached.turn_at = seq
 
     def _fresh(self, params: dict[str, Any]) -> bool:
-        """Notes how far the session has come; False for what came before the connection was replaced."""
+        """Notes how far the session has come; False for what came before the connection was replaced, and for a state that a newer one has replaced."""
         session_id = str(params.get("sessionId"))
         attached, seq = self._of(params), meta_of(params).get("seq")
         if attached is None or not isinstance(seq, int):
             return True
-        update = params.get("update") or {}
-        ends = attached.position.waits and update.get("stopReason") is not None  # a turn before what comes again, which is no answer
-        asked = attached.opening is not None and seq <= attached.opening and not ends
-        if self.acp_version == 2 and session_id in self._attached and update.get("sessionUpdate") == "state_update" and (asked or seq < attached.position.after):
-            if asked:
-                attached.opening = None
-            attached.position.state(seq)
-            return True
-        return attached.position.fresh(seq)
+        return attached.fresh(seq, params.get("update") or {}, session_id in self._attached)
 
 
 async def _next(backoff: Backoff, wire: Wire) -> bool:
