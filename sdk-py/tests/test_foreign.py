@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pathlib
+import subprocess
+import sys
 import time
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +17,7 @@ from typing import Any
 import pytest
 import websockets
 
-from conftest import asynchronous
+from conftest import PATIENCE, asynchronous
 from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
 from sandbox_agent._sse import read_events
 
@@ -186,3 +190,31 @@ async def test_a_server_that_takes_connections_only_to_end_them_is_not_asked_wit
             await client.connect()
             await five.wait()
     assert at[4] - at[0] > (0.06 + 0.12 + 0.24 + 0.48) / 2
+
+
+async def asks_behind_an_end() -> None:
+    """The end of the socket comes with an answer, and what the client asks next meets a socket that has ended, but no connection that has."""
+    connections = 0
+
+    async def serve(socket: Any, *_: Any) -> None:
+        nonlocal connections
+        connections += 1
+        first = connections == 1
+        async for frame in socket:
+            request = json.loads(frame)
+            text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}}).encode()
+            ends = first and request["method"] == "session/close"
+            socket.transport.write(bytes([0x81, len(text)]) + text + (b"\x88\x02\x03\xe8" if ends else b""))
+
+    async with getattr(websockets, "serve")(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.001)) as client:
+            await client.close_session("one")
+            await client.close_session("two")
+    print(connections)
+
+
+def test_a_request_behind_the_end_of_its_socket_is_sent_again_on_the_next_and_stops_nothing_else() -> None:
+    here = pathlib.Path(__file__)
+    code = f"import asyncio, {here.stem} as here; asyncio.run(here.asks_behind_an_end())"  # where nothing else can be stopped
+    done = subprocess.run([sys.executable, "-c", code], cwd=here.parent, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=PATIENCE, check=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"

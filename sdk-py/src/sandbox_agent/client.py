@@ -375,7 +375,10 @@ class SandboxAgent:
             except ConnectionLostError as e:
                 if wire.left:
                     raise NotConnectedError("the client was disconnected") from e
-                if repeat is not True or not self._goes_on():
+                if repeat is not True:
+                    raise
+                await wire.closed.wait()  # the socket knows it before the connection does
+                if not self._goes_on():
                     raise
             except RpcError as e:
                 if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
