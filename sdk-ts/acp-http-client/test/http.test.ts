@@ -1,12 +1,13 @@
 import { createServer, request } from "node:http";
 import type { AddressInfo } from "node:net";
 import { methods, type ClientCapabilities } from "@agentclientprotocol/sdk";
-import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
+import { abortable, ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
 import { warnings } from "../../test/warnings.js";
+import { sleep } from "../src/clock.js";
 import { connect, type Connected } from "./link.js";
 
 let gateway: Gateway;
@@ -234,6 +235,34 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
     await c.stream.close();
     await proxy.stop();
   });
+});
+
+test("what follows a POST that has to be sent again does not overtake it", async () => {
+  const taken: string[] = [];
+  const [followed, passed] = [new AbortController(), new AbortController()];
+  let tries = 0;
+  const fetch: typeof globalThis.fetch = async (url, init) => {
+    const { method } = JSON.parse(String(init?.body ?? "{}")) as { method?: string };
+    if (method === "session/prompt" && ++tries < 3) {
+      await sleep(60_000, followed.signal); // what follows it is on its way
+      if (tries === 2) passed.abort();
+      throw new TypeError("the network failed");
+    }
+    if (method === "session/cancel") {
+      followed.abort();
+      // A server waits for what it is to follow, but not for ever.
+      if (tries < 3) await abortable(sleep(60_000, passed.signal), init?.signal ?? undefined);
+    }
+    if (method === "session/prompt" || method === "session/cancel") taken.push(method);
+    return globalThis.fetch(url, init);
+  };
+  const c = await connect(gateway.rpc, { fetch, retry: { firstDelayMs: 1, maxDelayMs: 10 } });
+  const session = await c.newSession();
+  const turn = c.prompt(session, "echo hi");
+  await c.connection.agent.notify(methods.agent.session.cancel, { sessionId: session });
+  await turn;
+  await expect.poll(() => taken).toEqual(["session/prompt", "session/cancel"]);
+  await c.stream.close();
 });
 
 describe.each([["forth", 1], ["back", -1]] as const)("a clock that is set %s all the time", (_, direction) => {
