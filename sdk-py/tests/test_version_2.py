@@ -225,7 +225,7 @@ async def test_no_older_state_is_told_of_a_turn_that_ends_when_the_connection_br
             await heard.count(4)
             proxy.takes.set()
             await asyncio.gather(opened, turn)
-        await client.request("session/list", {})
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})
         states = heard.of("state")
         assert set(states[states.index("idle"):]) == {"idle"} and session.activity is not None and session.activity.state == "idle"
 

@@ -27,7 +27,7 @@ from .asks import ELICITATION, PERMISSION, QUESTION, Ask, Asks, Handler
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError, SandboxAgentError
 from .files import Files
 from .processes import Processes
-from .session import META, Session, meta_of
+from .session import META, Session, kept, meta_of, with_meta
 from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
@@ -80,7 +80,8 @@ class SandboxAgent:
         self._state: State = "idle"
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
-        self._replacing: asyncio.Future[Wire] | None = None  # the connection, while it takes the place of a lost one and is attached to the sessions again
+        self._replacing: asyncio.Future[Wire] | None = None  # the connection, while it takes the place of a lost one
+        self._attaching: dict[str, asyncio.Event] = {}  # sessions that the new one is not attached to yet: what names one waits for that
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
         self._hello: dict[str, Any] = {}
@@ -110,6 +111,7 @@ class SandboxAgent:
         """Ends the connection. Sessions live on; the next use opens another."""
         connection, live = self._connection, self._live
         self._connection = self._live = self._replacing = None
+        self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
         self._asks.leave(lambda _: True)
@@ -174,6 +176,7 @@ class SandboxAgent:
 
     def _gave_up(self, error: BaseException) -> None:
         self._connection, self._given_up = None, error
+        self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(error)
         self._asks.leave(lambda _: True)
@@ -214,12 +217,13 @@ class SandboxAgent:
         if not self._reconnect:
             self._gave_up(ConnectionLostError(f"the connection has ended: {wire.error or 'the gateway closed it'}"))
             return
+        self._all_attached()
         self._set_state("reconnecting")
         self._connect(self._reopen(wire))
         self._replacing = self._connection
 
     async def _reopen(self, lost: Wire) -> Wire:
-        """A new connection, attached to the sessions of the old one right where that ended."""
+        """A new connection, which is being attached to the sessions of the old one right where that ended."""
         if lost.used or time.monotonic() - lost.since > self._retry.longest:
             self._useless = self._patience()
         else:  # a gateway that takes connections only to end them is not asked without a pause
@@ -243,8 +247,21 @@ class SandboxAgent:
             except Exception:  # of the function that is asked for the token: it may need the network that is broken
                 if not await backoff.next():
                     raise
-        await asyncio.gather(*(self._reattach(wire, session_id) for session_id in list(self._attached)))
+        if self._live is wire:  # else it was lost again
+            for session_id in self._attached:
+                self._attaching[session_id] = attached = asyncio.Event()
+                self._spawn(self._reattach(wire, session_id)).add_done_callback(functools.partial(self._attached_again, session_id, attached))
         return wire
+
+    def _attached_again(self, session_id: str, attached: asyncio.Event, *_: Any) -> None:
+        attached.set()
+        if self._attaching.get(session_id) is attached:
+            del self._attaching[session_id]
+
+    def _all_attached(self) -> None:
+        """Nobody waits any more for a session to be attached on this connection."""
+        for session_id, attached in list(self._attaching.items()):
+            self._attached_again(session_id, attached)
 
     async def _reattach(self, wire: Wire, session_id: str) -> None:
         known = self._attached.get(session_id)
@@ -261,6 +278,8 @@ class SandboxAgent:
 
         try:
             result = await self._resumed(wire, session_id, attached, is_over)
+            if self._live is not wire:
+                return  # the next connection is attached
             if result is None and info:
                 return self._gone(session_id, _end_of(info))  # its prompts look at its events
             self._attached_to(session_id, meta_of(result))
@@ -270,6 +289,8 @@ class SandboxAgent:
         except ConnectionLostError:
             pass  # the next connection does it
         except RpcError as e:  # it was deleted meanwhile, or cannot be followed any more
+            if self._live is not wire:
+                return
             self._prompts.fail_of(session_id, e)
             self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if info is None and e.is_not_there else None)
 
@@ -283,7 +304,7 @@ class SandboxAgent:
     async def _info_of(self, wire: Wire, session_id: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """What the gateway says of a session; None when it does not, of which what follows tells why. Fails with what goes away by itself."""
         try:
-            info: dict[str, Any] = await wire.request("_sandboxagent/session/get", _with_meta({"sessionId": session_id}, node=meta_of(params).get("node")))
+            info: dict[str, Any] = await wire.request("_sandboxagent/session/get", with_meta({"sessionId": session_id}, node=meta_of(params).get("node")))
             return info
         except RpcError as e:
             if e.passes:
@@ -298,7 +319,7 @@ class SandboxAgent:
             if attached.opening is not None:
                 attached.opening = math.inf
             after = attached.position.go_on(attached.opening is not None)  # before the newest, where that may have come in part
-            params = _with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})
+            params = with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})
 
             async def resume(params: dict[str, Any] = params) -> Any:
                 return None if await is_over() else await wire.request("session/resume", params)
@@ -325,8 +346,8 @@ class SandboxAgent:
                 if not e.passes or not await backoff.next():
                     raise
 
-    async def _connected(self) -> Wire:
-        """The connection, when there is one that lives."""
+    async def _connected(self, session_id: str = "") -> Wire:
+        """The connection, when there is one that lives, and is attached again to the session that is named."""
         while True:
             if self._connection is None:
                 if self._closed:
@@ -344,7 +365,9 @@ class SandboxAgent:
                     raise NotConnectedError("the client was disconnected") from None
                 raise
             if self._connection is wanted:
-                return wire
+                if (attached := self._attaching.get(session_id)) is None:
+                    return wire
+                await attached.wait()
             if self._connection is None and self._given_up is None:
                 raise NotConnectedError("the client was disconnected")
 
@@ -364,9 +387,9 @@ class SandboxAgent:
         only where the hub does not say that it may have been done."""
         later: Backoff | None = None  # once a lost connection was being replaced
         while True:
-            if repeat and self._replacing is not None:
+            if repeat and (self._replacing is not None or self._attaching):
                 later = later or Backoff(replace(self._retry, give_up=min(self._retry.give_up, NODE_BOUND)))
-            wire = await self._connected()
+            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "")
             if (first := behind()) is not None:
                 await first.wait()
                 continue
@@ -414,7 +437,7 @@ class SandboxAgent:
             "handover": handover, "durability": durability, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
         }
         params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": strings("additional_directories", additional_directories)} if additional_directories else {})}
-        params = _with_meta(params, **own)
+        params = with_meta(params, **own)
         return await self._make("session/new", params)
 
     async def load_session(self, session_id: str, *, cwd: str | None = None, after: int | None = None, mcp_servers: Sequence[McpServer] = (), meta: Mapping[str, Any] | None = None) -> Session:
@@ -430,8 +453,8 @@ class SandboxAgent:
         known = self._attached.get(session_id)
         load = method == "session/load"
         begins = after if after is not None or load or known is None else known.position.after  # who has it open goes on behind what came
-        params = _with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
-        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=_kept(params), over=False)
+        params = with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
+        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=kept(params), over=False)
 
         def written() -> None:
             """On a connection that lives: a new one goes on behind what came, and only what is asked for then comes again."""
@@ -487,7 +510,7 @@ class SandboxAgent:
 
     async def fork_session(self, session_id: str, *, cwd: str | None = None, meta: Mapping[str, Any] | None = None) -> Session:
         """Makes a session that begins with another's conversation."""
-        params = _with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": []}, **(meta or {}))
+        params = with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": []}, **(meta or {}))
         return await self._make("session/fork", params)
 
     async def _make(self, method: str, params: dict[str, Any]) -> Session:
@@ -498,7 +521,7 @@ class SandboxAgent:
                 session_id = str(result.get("sessionId"))
                 # What was said before it is not new; in version 1 a new session has said nothing.
                 seq = meta_of(result).get("seq") if self.acp_version == 2 or method == "session/fork" else 0
-                self._attached[session_id] = replace(self._begun(session_id, seq or 0), cwd=params["cwd"], params=_kept(params))
+                self._attached[session_id] = replace(self._begun(session_id, seq or 0), cwd=params["cwd"], params=kept(params))
 
         result = await self._request(method, params, repeat="undone", answered=answered)
         return Session(self, result["sessionId"], result)
@@ -773,16 +796,3 @@ def _is_update(params: dict[str, Any]) -> bool:
     """Whether an agent's update is one: what has no kind is of no use to anybody."""
     update = params.get("update")
     return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)
-
-
-def _with_meta(params: dict[str, Any], **own: Any) -> dict[str, Any]:
-    """A request with the gateway's fields in their place in `_meta`."""
-    given = {name: value for name, value in own.items() if value is not None}
-    return {**params, "_meta": {META: given}} if given else params
-
-
-def _kept(params: dict[str, Any]) -> dict[str, Any]:
-    """What a session's params must say again when it is resumed."""
-    kept = {k: v for k, v in params.items() if k not in ("sessionId", "cwd", "_meta")}
-    own = {k: v for k, v in meta_of(params).items() if k not in ("requestedSessionId", "after", "handover")}
-    return {**kept, **({"_meta": {META: own}} if own else {})}

@@ -228,7 +228,7 @@ test.each(["mock", "mock2"].flatMap((agent) => ["the connection breaks behind it
     proxy.holdSent(false);
     await Promise.all([opened, turn]);
   }
-  await c.listSessions();
+  await c.pendingRequests(session.id); // behind what comes again
   const first = states.indexOf("idle");
   expect(states.slice(first).filter((state) => state !== "idle")).toEqual([]);
   expect([first > 0, session.activity?.state]).toEqual([true, "idle"]);
