@@ -360,9 +360,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
    * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now; with `"node"` only
    * that, and with `"undone"` only where the hub does not say that it may have been done. Aborting the signal asks the gateway to cancel it
-   * and rejects.
+   * and rejects. `sent` is called when it is handed over.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined, sent = () => {}): Promise<T> {
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
@@ -376,7 +376,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const mine = new AbortController(); // the SDK adds a listener for each request
       const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
-        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
+        const answer = connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
+        sent();
+        return await answer;
       } catch (error) {
         signal?.throwIfAborted();
         if (await this.#goesOn(connection)) {
@@ -607,7 +609,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   #set<T>(method: string, params: { sessionId: string } & Record<string, unknown>, options?: RequestOptions): Promise<T> {
-    return this.#settings.set(params.sessionId, () => this.#request<T>(method, params, true, options), options?.signal);
+    return this.#settings.set(params.sessionId, (sent) => this.#request<T>(method, params, true, options, undefined, sent), options?.signal);
   }
 
   authenticate(params: Acp<V, "AuthenticateRequest">, options?: RequestOptions): Promise<Acp<V, "AuthenticateResponse">> {
