@@ -85,6 +85,16 @@ describe.each(transports)("$transport", (options) => {
     await c.stream.close();
   });
 
+  test("the envelope hook may end the connection", async () => {
+    let ends = (_: Envelope) => {};
+    const c = await connect(gateway.rpc, { ...options, onEnvelope: (envelope) => ends(envelope) });
+    const session = await c.newSession();
+    ends = ({ direction }) => void (direction === "received" && c.stream.close());
+    await expect(c.prompt(session, "echo hi")).rejects.toThrow("closed");
+    await c.stream.closed;
+    expect(c.stream.error).toBeUndefined();
+  });
+
   test("what cannot be written as JSON fails alone, and the connection goes on", async () => {
     const c = await connect(gateway.rpc, { ...options, permission: async () => ({ outcome: { outcome: "selected", optionId: 1n as never } }) });
     const session = await c.newSession();
