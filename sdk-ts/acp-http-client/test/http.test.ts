@@ -399,8 +399,8 @@ test("the stream of a session that another client deleted, or that is not there,
   await other.stream.close();
 });
 
-test("a reader that is slow holds a WebSocket up, and misses nothing", async () => {
-  const stream = createAcpStream(gateway.rpc, { transport: "websocket", ...ws });
+test("a reader that is slow holds a WebSocket up, whose server is not silent then, and misses nothing", async () => {
+  const stream = createAcpStream(gateway.rpc, { transport: "websocket", silenceMs: 200, ...ws });
   const writer = stream.writable.getWriter();
   const reader = stream.readable.getReader();
   const call = (id: number, method: string, params: unknown) => writer.write({ jsonrpc: "2.0", id, method, params });
@@ -410,7 +410,7 @@ test("a reader that is slow holds a WebSocket up, and misses nothing", async () 
   const { value } = await reader.read();
   const { sessionId } = (value as { result: { sessionId: string } }).result;
   await call(2, "session/prompt", { sessionId, prompt: [{ type: "text", text: "stream 20000 50" }] });
-  await new Promise((resolve) => setTimeout(resolve, 300)); // nobody reads
+  await new Promise((resolve) => setTimeout(resolve, 800)); // nobody reads
   let chunks = 0;
   for (;;) {
     const { value: message } = await reader.read();
