@@ -18,7 +18,7 @@ import pytest
 import websockets
 
 from conftest import PATIENCE, asynchronous
-from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
+from sandbox_agent import ConnectionLostError, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
 from sandbox_agent._sse import read_events
 
 HASTE = Retry(first=0.001, longest=0.01, give_up=0.02)
@@ -190,6 +190,55 @@ async def test_a_server_that_takes_connections_only_to_end_them_is_not_asked_wit
             await client.connect()
             await five.wait()
     assert at[4] - at[0] > (0.06 + 0.12 + 0.24 + 0.48) / 2
+
+
+@asynccontextmanager
+async def says(what: Callable[[str], str]) -> AsyncIterator[tuple[SandboxAgent, list[Any]]]:
+    """A client of a gateway that answers a request with a text of its own, in which ID is the request's, and the sockets that it had."""
+    sockets: list[Any] = []
+
+    async def serve(socket: Any, *_: Any) -> None:
+        sockets.append(socket)
+        async for frame in socket:
+            request = json.loads(frame)
+            text = what(request["method"]) or '{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":1,"sessionId":"s"}}'
+            for line in text.split("\n"):
+                await socket.send(line.replace("ID", str(request["id"])))
+
+    async with getattr(websockets, "serve")(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.001)) as client:
+            yield client, sockets
+
+
+@asynchronous
+async def test_a_message_that_is_nested_too_deep_is_left_out_and_told_of_and_the_connection_goes_on() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    update = '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"%s","content":%s}}}'
+    texts = {
+        "_updates": update % ("deep", deep) + "\n" + update % ("flat", 1) + '\n{"jsonrpc":"2.0","id":ID,"result":{}}',
+        "_answer": '{"jsonrpc":"2.0","id":ID,"result":' + deep + "}",
+    }
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with says(lambda method: texts.get(method, "")) as (client, sockets):
+        kinds: list[str] = []
+        client.on_update(lambda _, update: kinds.append(update["sessionUpdate"]))
+        await client.new_session(cwd="/")
+        await client.request("_updates", {})
+        with pytest.raises(RpcError, match="nested too deep"):
+            await client.request("_answer", {})
+        assert (kinds, len(sockets)) == (["flat"], 1)
+    assert len(told) == 2 and all("nested too deep" in message for message in told)
+
+
+@asynchronous
+async def test_a_connection_with_a_message_that_is_none_is_ended_at_both_ends() -> None:
+    async with says(lambda method: '{"jsonrpc":"2.0","id":ID,"error":{"code":"none"}}' if method == "_none" else "") as (client, sockets):
+        with pytest.raises(ConnectionLostError):
+            await client.request("_none", {})
+        await sockets[0].wait_closed()
+        await client.request("_some", {})
+        assert len(sockets) == 2
 
 
 async def asks_behind_an_end() -> None:
