@@ -220,6 +220,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	if !accepts(r, "application/json", "application/*", "*/*") {
 		return problem.New(problem.NotAcceptable, "responses are application/json: Accept must allow it")
 	}
+	arrived := h.arrives(r)
+	defer arrived()
 	body, err := h.body(w, r)
 	if err != nil {
 		return err
@@ -246,13 +248,15 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	if after := r.Header.Get(HeaderAfter); after != "" {
-		c.receipts.await(r.Context(), after)
+		if err := c.follow(r.Context(), after, key, len(body)); err != nil {
+			return err
+		}
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	if c.shape == acp.Inline {
 		w.Header().Set(HeaderInlineConnection, c.client.ID())
 		if m.IsRequest() {
-			return h.postInline(w, r, c, m, key)
+			return h.postInline(w, r, c, m, key, arrived)
 		}
 	}
 	if key != "" {
@@ -272,6 +276,32 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 		accepted(w)
 	}
 	return err
+}
+
+// arrives notes that a POST with a key is there before its body is, until what is returned is called: what is to follow it waits for it.
+// Whatever is wrong with it is said later.
+func (h *Handler) arrives(r *http.Request) (over func()) {
+	key, err := keyOf(r)
+	h.mu.Lock()
+	c := h.conns[cmp.Or(r.Header.Get(HeaderConnection), r.Header.Get(HeaderInlineConnection))]
+	h.mu.Unlock()
+	if err != nil || key == "" || c == nil {
+		return func() {}
+	}
+	return c.receipts.arrive(key)
+}
+
+// follow has a POST of so many bytes wait for the one that it is to follow. The error says that it is not to be carried out now: its client
+// is gone, and sends it again with its key, which it may do behind the other.
+func (c *conn) follow(ctx context.Context, after, key string, size int) error {
+	if !c.waiting.Try(size) {
+		return errMemory
+	}
+	defer c.waiting.Give(size)
+	if err := c.receipts.await(ctx, after, key); err != nil && key != "" {
+		return problem.Wrap(problem.Unavailable, err, "the request ended while it waited for the one that it follows: send it again")
+	}
+	return nil
 }
 
 func accepted(w http.ResponseWriter) {

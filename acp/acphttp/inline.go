@@ -11,8 +11,8 @@ import (
 )
 
 // postInline carries an inline request out, unless its key says that it was
-// begun before, and answers it.
-func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, key string) error {
+// begun before, and answers it. It calls begun when what follows it may come.
+func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, key string, begun func()) error {
 	if key == "" {
 		replies, err := c.client.Call(r.Context(), m)
 		if err != nil {
@@ -47,6 +47,7 @@ func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m 
 			}
 		}()
 	}
+	begun()
 	return h.hold(w, r, c, m, mine)
 }
 

@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	afterBound  = 5 * time.Second // a POST waits so long for the one it is to follow
+	afterBound  = 5 * time.Second // a POST waits so long for the one it is to follow, while nothing of that is there
 	maxKeyLen   = 255
 	maxReceipts = 1024    // keys remembered per connection; the oldest is forgotten
 	maxKept     = 8 << 20 // bytes of answers kept with them; the oldest answers go
@@ -35,7 +35,16 @@ type receipts struct {
 	m     map[string]*receipt
 	order []*receipt    // oldest first
 	bytes int           // of answers
-	moved chan struct{} // closed when a POST was taken or refused; nil when nobody waits
+	moved chan struct{} // closed when a POST was taken or refused, or its arrival begins or ends; nil when nobody waits
+
+	arrivals map[string]*arrival // by key
+}
+
+// arrival is what is there of a POST that is not yet taken: requests whose bodies are read, or which wait themselves. It lasts as
+// long as one of them.
+type arrival struct {
+	requests int
+	after    string // the key of the POST that they wait for
 }
 
 // receipt is one such POST. Its fields are guarded by the receipts' mu.
@@ -56,6 +65,30 @@ func keyOf(r *http.Request) (string, error) {
 		return "", problem.New(problem.InvalidRequest, "%s is longer than %d bytes", HeaderKey, maxKeyLen)
 	}
 	return key, nil
+}
+
+// arrive notes that a POST with the key is there, of which no more may have come than its headers, until over is called.
+func (rs *receipts) arrive(key string) (over func()) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	a := rs.arrivals[key]
+	if a == nil {
+		if rs.arrivals == nil {
+			rs.arrivals = map[string]*arrival{}
+		}
+		a = &arrival{}
+		rs.arrivals[key] = a
+	}
+	a.requests++
+	rs.movedLocked()
+	return sync.OnceFunc(func() {
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		if a.requests--; a.requests == 0 {
+			delete(rs.arrivals, key)
+		}
+		rs.movedLocked()
+	})
 }
 
 // begin notes the key; again says that it was there already.
@@ -118,28 +151,56 @@ func (rs *receipts) movedLocked() {
 	}
 }
 
-// await waits until the POST with the key was taken or is known to be wrong, at most
-// afterBound: it may never arrive.
-func (rs *receipts) await(ctx context.Context, key string) {
-	ctx, cancel := context.WithTimeout(ctx, afterBound)
-	defer cancel()
-	for {
+// await has the POST with the key own, which may be empty, wait until the one with the key was taken or is known to be wrong. It waits as
+// long as something of that one is there, whose time is bounded, and else at most afterBound: it may never arrive. The error says that ctx
+// ended first.
+func (rs *receipts) await(ctx context.Context, key, own string) error {
+	rs.mu.Lock()
+	if a := rs.arrivals[own]; a != nil {
+		a.after = key
+	}
+	circle := rs.followsLocked(key, own)
+	rs.mu.Unlock()
+	bound := time.NewTimer(afterBound)
+	defer bound.Stop()
+	for there := false; ; {
 		rs.mu.Lock()
 		if r := rs.m[key]; r != nil && (r.taken || r.refused) {
 			rs.mu.Unlock()
-			return
+			return nil
 		}
+		if there && rs.arrivals[key] == nil { // it may come again
+			bound.Reset(afterBound)
+		}
+		there = rs.arrivals[key] != nil && !circle
 		if rs.moved == nil {
 			rs.moved = make(chan struct{})
 		}
-		moved := rs.moved
+		moved, passed := rs.moved, bound.C
 		rs.mu.Unlock()
+		if there {
+			passed = nil
+		}
 		select {
 		case <-moved:
+		case <-passed:
+			return nil
 		case <-ctx.Done():
-			return
+			return context.Cause(ctx)
 		}
 	}
+}
+
+// followsLocked reports whether the POST with the key waits for the one with the other key, also by way of more: those would wait for ever.
+func (rs *receipts) followsLocked(key, other string) bool {
+	for range len(rs.arrivals) { // no way is longer
+		a := rs.arrivals[key]
+		if a == nil || key == other {
+			break
+		}
+		key = a.after
+	}
+	return key == other && other != ""
 }
 
 // record keeps the answer and gives it to who waits.

@@ -1,8 +1,11 @@
 package acphttp
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,7 +156,7 @@ func TestAfter_RefusedPosts(t *testing.T) {
 			went := make(chan struct{})
 			go func() {
 				defer close(went)
-				rs.await(t.Context(), "k1")
+				_ = rs.await(t.Context(), "k1", "k2")
 			}()
 			synctest.Wait()
 			note, _ := rs.begin("k1")
@@ -175,6 +178,124 @@ func TestAfter_RefusedPosts(t *testing.T) {
 			}
 			rs.end(again, nil)
 			<-went
+		})
+	}
+}
+
+// posts is a handler with a connection, whose time passes at once.
+type posts struct {
+	h     *Handler
+	c     *fakeClient
+	taken []string // methods, in order
+	begun time.Time
+}
+
+func newPosts() *posts {
+	c := newFakeClient()
+	p := &posts{h: New(fakeGateway{c}, Options{}), c: c, begun: time.Now()}
+	p.post(context.Background(), strings.NewReader(initialize), "", "")
+	return p
+}
+
+// post sends a POST with a key, behind another one, and returns the status.
+func (p *posts) post(ctx context.Context, body io.Reader, key, after string) int {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
+	for name, value := range map[string]string{"Content-Type": "application/json", HeaderConnection: p.c.id, HeaderSession: "s", HeaderKey: key, HeaderAfter: after} {
+		if key != "" || name == "Content-Type" {
+			r.Header.Set(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	p.h.ServeHTTP(w, r)
+	return w.Code
+}
+
+// notification is a message of the session, to be told by its method.
+func notification(method string) io.Reader {
+	return strings.NewReader(`{"jsonrpc":"2.0","method":"` + method + `","params":{"sessionId":"s"}}`)
+}
+
+// came has all that was taken up to now, and how many seconds after the beginning that is.
+func (p *posts) came() ([]string, int) {
+	synctest.Wait()
+	for {
+		select {
+		case m := <-p.c.sent:
+			p.taken = append(p.taken, m.Method())
+		default:
+			return p.taken, int(time.Since(p.begun).Seconds())
+		}
+	}
+}
+
+func TestAfter_WhatFollowsABodyThatIsComing(t *testing.T) {
+	for name, breaks := range map[string]bool{"it comes": false, "it breaks off, and comes again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPosts()
+				body, line := io.Pipe()
+				var all sync.WaitGroup
+				all.Go(func() { p.post(t.Context(), body, "k1", "") })
+				synctest.Wait()
+				for i, method := range []string{"session/cancel", "_later", "_last"} {
+					all.Go(func() { p.post(t.Context(), notification(method), "k"+string(rune('2'+i)), "k"+string(rune('1'+i))) })
+					synctest.Wait()
+				}
+				time.Sleep(8 * time.Second) // of the test's own clock
+				if taken, _ := p.came(); len(taken) != 0 {
+					t.Errorf("%s was taken before what it follows", taken)
+				}
+				if breaks {
+					_ = line.CloseWithError(io.ErrUnexpectedEOF)
+					time.Sleep(4 * time.Second) // as above
+					p.post(t.Context(), strings.NewReader(promptBody), "k1", "")
+				} else {
+					_, _ = io.WriteString(line, promptBody)
+					_ = line.Close()
+				}
+				all.Wait()
+				if taken, _ := p.came(); !slices.Equal(taken, []string{"session/prompt", "session/cancel", "_later", "_last"}) {
+					t.Errorf("taken: %s", taken)
+				}
+			})
+		})
+	}
+}
+
+// A client that leaves while its POST waits sends it again: if it were carried out, it would overtake.
+func TestAfter_TheClientLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPosts()
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan int)
+		go func() { left <- p.post(ctx, notification("session/cancel"), "k2", "k1") }()
+		synctest.Wait()
+		leave()
+		if status := <-left; status != http.StatusServiceUnavailable {
+			t.Errorf("status %d", status)
+		}
+		p.post(t.Context(), strings.NewReader(promptBody), "k1", "")
+		p.post(t.Context(), notification("session/cancel"), "k2", "k1")
+		if taken, _ := p.came(); !slices.Equal(taken, []string{"session/prompt", "session/cancel"}) {
+			t.Errorf("taken: %s", taken)
+		}
+	})
+}
+
+func TestAfter_WhatNeverArrives(t *testing.T) {
+	for name, after := range map[string][]string{"no other": {"k9"}, "each other": {"k2", "k3", "k1"}, "itself": {"k1"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPosts()
+				var all sync.WaitGroup
+				for i, key := range after {
+					all.Go(func() { p.post(t.Context(), notification("_one"), "k"+string(rune('1'+i)), key) })
+				}
+				all.Wait()
+				if taken, seconds := p.came(); len(taken) != len(after) || seconds != int(afterBound.Seconds()) {
+					t.Errorf("%d taken after %d s", len(taken), seconds)
+				}
+			})
 		})
 	}
 }

@@ -102,6 +102,8 @@ class Proxy:
         self.refusing = False
         self.flows = asyncio.Event()  # what comes from the other end is handed on while it is set
         self.flows.set()
+        self.takes = asyncio.Event()  # as flows, of what is sent to it
+        self.takes.set()
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -136,8 +138,7 @@ class Proxy:
     async def _pipe(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
         try:
             while data := await source.read(1 << 16):
-                if sink is pair[0]:
-                    await self.flows.wait()
+                await (self.flows if sink is pair[0] else self.takes).wait()
                 sink.write(data)
                 await sink.drain()
         except OSError:

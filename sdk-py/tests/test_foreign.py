@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pathlib
+import subprocess
+import sys
 import time
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,8 +17,8 @@ from typing import Any
 import pytest
 import websockets
 
-from conftest import asynchronous
-from sandbox_agent import ConnectionLostError, ProblemError, Retry, SandboxAgent, SandboxAgentError
+from conftest import PATIENCE, asynchronous
+from sandbox_agent import ConnectionLostError, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
 from sandbox_agent._sse import read_events
 
 HASTE = Retry(first=0.001, longest=0.01, give_up=0.02)
@@ -186,3 +190,80 @@ async def test_a_server_that_takes_connections_only_to_end_them_is_not_asked_wit
             await client.connect()
             await five.wait()
     assert at[4] - at[0] > (0.06 + 0.12 + 0.24 + 0.48) / 2
+
+
+@asynccontextmanager
+async def says(what: Callable[[str], str]) -> AsyncIterator[tuple[SandboxAgent, list[Any]]]:
+    """A client of a gateway that answers a request with a text of its own, in which ID is the request's, and the sockets that it had."""
+    sockets: list[Any] = []
+
+    async def serve(socket: Any, *_: Any) -> None:
+        sockets.append(socket)
+        async for frame in socket:
+            request = json.loads(frame)
+            text = what(request["method"]) or '{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":1,"sessionId":"s"}}'
+            for line in text.split("\n"):
+                await socket.send(line.replace("ID", str(request["id"])))
+
+    async with getattr(websockets, "serve")(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.001)) as client:
+            yield client, sockets
+
+
+@asynchronous
+async def test_a_message_that_is_nested_too_deep_is_left_out_and_told_of_and_the_connection_goes_on() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    update = '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"%s","content":%s}}}'
+    texts = {
+        "_updates": update % ("deep", deep) + "\n" + update % ("flat", 1) + '\n{"jsonrpc":"2.0","id":ID,"result":{}}',
+        "_answer": '{"jsonrpc":"2.0","id":ID,"result":' + deep + "}",
+    }
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with says(lambda method: texts.get(method, "")) as (client, sockets):
+        kinds: list[str] = []
+        client.on_update(lambda _, update: kinds.append(update["sessionUpdate"]))
+        await client.new_session(cwd="/")
+        await client.request("_updates", {})
+        with pytest.raises(RpcError, match="nested too deep"):
+            await client.request("_answer", {})
+        assert (kinds, len(sockets)) == (["flat"], 1)
+    assert len(told) == 2 and all("nested too deep" in message for message in told)
+
+
+@asynchronous
+async def test_a_connection_with_a_message_that_is_none_is_ended_at_both_ends() -> None:
+    async with says(lambda method: '{"jsonrpc":"2.0","id":ID,"error":{"code":"none"}}' if method == "_none" else "") as (client, sockets):
+        with pytest.raises(ConnectionLostError):
+            await client.request("_none", {})
+        await sockets[0].wait_closed()
+        await client.request("_some", {})
+        assert len(sockets) == 2
+
+
+async def asks_behind_an_end() -> None:
+    """The end of the socket comes with an answer, and what the client asks next meets a socket that has ended, but no connection that has."""
+    connections = 0
+
+    async def serve(socket: Any, *_: Any) -> None:
+        nonlocal connections
+        connections += 1
+        first = connections == 1
+        async for frame in socket:
+            request = json.loads(frame)
+            text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}}).encode()
+            ends = first and request["method"] == "session/close"
+            socket.transport.write(bytes([0x81, len(text)]) + text + (b"\x88\x02\x03\xe8" if ends else b""))
+
+    async with getattr(websockets, "serve")(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
+        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.001)) as client:
+            await client.close_session("one")
+            await client.close_session("two")
+    print(connections)
+
+
+def test_a_request_behind_the_end_of_its_socket_is_sent_again_on_the_next_and_stops_nothing_else() -> None:
+    here = pathlib.Path(__file__)
+    code = f"import asyncio, {here.stem} as here; asyncio.run(here.asks_behind_an_end())"  # where nothing else can be stopped
+    done = subprocess.run([sys.executable, "-c", code], cwd=here.parent, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=PATIENCE, check=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"

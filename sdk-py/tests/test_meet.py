@@ -226,7 +226,7 @@ async def test_the_end_of_a_session_is_told_once_however_often_the_connection_br
         for _ in range(2):
             await lost(client, proxy)
             proxy.refusing = False
-            await client.request("session/list", {})  # on the next connection
+            await client.request("_sandboxagent/session/get", {"sessionId": session.id})  # on the next connection
         assert told.empty()
 
 

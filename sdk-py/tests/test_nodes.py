@@ -13,7 +13,7 @@ import pytest
 import websockets
 
 from conftest import asynchronous
-from sandbox_agent import Retry, RpcError, SandboxAgent
+from sandbox_agent import NotConnectedError, Retry, RpcError, SandboxAgent
 from sandbox_agent import client as client_module
 
 QUICK = Retry(first=0.001, longest=0.02)
@@ -30,14 +30,23 @@ class Hub:
         self.may = asyncio.Event()
         self.may.set()
         self.sockets: set[Any] = set()
+        self.heard: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []  # answers
 
     async def serve(self, socket: Any, *_: Any) -> None:
         self.sockets.add(socket)
         with contextlib.suppress(websockets.exceptions.ConnectionClosed):
             async for frame in socket:
                 request = json.loads(frame)
-                await socket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], **await self.answer(request["method"], request.get("params") or {})}))
+                self.heard.append(request["method"])
+                self.tasks.append(asyncio.ensure_future(self._answer(socket, request)))
         self.sockets.discard(socket)
+
+    async def _answer(self, socket: Any, request: dict[str, Any]) -> None:
+        said = await self.answer(request["method"], request.get("params") or {})
+        if "id" in request:
+            with contextlib.suppress(websockets.exceptions.ConnectionClosed):
+                await socket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}))
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "initialize":
@@ -93,6 +102,30 @@ async def test_what_is_asked_while_the_sessions_are_attached_again_waits_for_the
         hub.may.set()
         await closing
         assert hub.asked.qsize() == 2
+
+
+@asynchronous
+async def test_a_session_that_is_not_attached_again_holds_nothing_up_that_is_not_of_it() -> None:
+    hub = Hub("")
+    async with hub.client() as client:
+        await client.resume_session("other", cwd="/")
+        await hub.attaching(client)
+        await client.request("session/list", {})
+        await client.prompt("other", "go on")
+        await client.cancel("other")
+        held: list[asyncio.Future[Any]] = [asyncio.ensure_future(client.cancel("s")), asyncio.ensure_future(client.close_session("s"))]
+        await asyncio.sleep(0)  # they begin
+        held.append(asyncio.ensure_future(_result(client.prompt("s", "go on"))))
+        await client.close_session("other")
+        assert [method for method in hub.heard if method in ("session/list", "session/prompt", "session/cancel", "session/close")] == ["session/list", "session/prompt", "session/cancel", "session/close"]
+        await client.disconnect()
+        for one in held:
+            with pytest.raises(NotConnectedError, match="disconnected"):
+                await one
+
+
+async def _result(turn: Any) -> Any:
+    return await turn
 
 
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
@@ -175,14 +208,12 @@ class Sayer(Hub):
     def __init__(self, says: dict[str, list[dict[str, Any]]]) -> None:
         super().__init__("")
         self.says = says
-        self.heard: list[str] = []
         self.nodes: set[Any] = set()
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         answers = self.says.get(method)
         if not answers:
             return await super().answer(method, params)
-        self.heard.append(method)
         self.nodes.add(params.get("_meta", {}).get("sandboxagent.dev", {}).get("node"))
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
@@ -204,7 +235,7 @@ async def test_what_is_told_of_a_session_that_cannot_be_followed_any_more(get: l
         ends: list[Any] = []
         client.on_notice(lambda method, params: ends.append((params["data"]["reason"], params["data"].get("message"))) if method == "_sandboxagent/session/ended" else None)
         await hub.cut(client)
-        await client.request("session/list", {})
+        await client.request("_session/any", {"sessionId": "s"})
         assert ends == told
         assert ("session/resume" in hub.heard) == ("closed" not in str(get))  # which would open it again
         assert hub.nodes == {"one"}

@@ -863,7 +863,7 @@ async def test_a_turn_and_its_question_are_asked_about_until_there_is_an_answer(
         client.on_state(lambda state: away.set() if state == "reconnecting" else None)
         await between.near.close()
         await away.wait()
-        await client.request("session/list", {})  # on the next connection
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})  # on the next connection
         await enough.wait()  # an end that is told before is not asked for
         await ask.allow()
         assert "allow" in (await turn).text

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from conftest import Gateway, asynchronous
-from sandbox_agent import Activity, Ask, ProtocolVersionError, RpcError, SandboxAgent, Session, sync
+from conftest import Gateway, Proxy, asynchronous
+from sandbox_agent import Activity, Ask, ProtocolVersionError, Retry, RpcError, SandboxAgent, Session, sync
 
 AGENTS = pytest.mark.parametrize("agent", ["mock", "mock2"])
 
@@ -201,6 +201,33 @@ async def test_a_call_can_be_cancelled_by_itself(gateway: Gateway) -> None:
             if told["sessionUpdate"] == "tool_call_update" and (told.get("capabilities") or {}).get("cancel") is not None:
                 await client.cancel_tool_call(session.id, told["toolCallId"])
         assert (await turn).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("broken", [True, False])
+@AGENTS
+@asynchronous
+async def test_no_older_state_is_told_of_a_turn_that_ends_when_the_connection_breaks_or_the_session_is_opened_again(gateway: Gateway, agent: str, broken: bool) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=2, retry=Retry(first=0.01)) as client, connect(gateway, agent) as other:
+        session = await client.new_session(cwd="/tmp")
+        heard = Heard(client, "state_update")
+        if broken:
+            await session.prompt("echo on")
+            lost = asyncio.Event()
+            client.on_state(lambda _: lost.set())
+            proxy.cut()
+            await lost.wait()
+        else:
+            turn = session.prompt("permission")
+            await heard.count(2)
+            proxy.takes.clear()
+            opened = asyncio.ensure_future(client.resume_session(session.id, cwd="/tmp"))
+            await other.resume_session(session.id)
+            await heard.count(4)
+            proxy.takes.set()
+            await asyncio.gather(opened, turn)
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})
+        states = heard.of("state")
+        assert set(states[states.index("idle"):]) == {"idle"} and session.activity is not None and session.activity.state == "idle"
 
 
 @asynchronous

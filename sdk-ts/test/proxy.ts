@@ -66,6 +66,11 @@ export class Proxy {
     for (const [near, far] of this.#pairs) held ? far.unpipe(near) : far.pipe(near);
   }
 
+  /** As hold, of what the connections of now send to the other end. */
+  holdSent(held: boolean): void {
+    for (const [near, far] of this.#pairs) held ? near.unpipe(far) : near.pipe(far);
+  }
+
   async stop(): Promise<void> {
     this.cut();
     await new Promise((resolve) => this.#server.close(resolve));

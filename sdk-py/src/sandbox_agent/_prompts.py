@@ -30,8 +30,8 @@ CANCELLED = -32800  # the code of the error of a prompt of version 2 that was ca
 class Host(Protocol):
     """What the prompts need of their client."""
 
-    async def _connected(self) -> Wire:
-        """The connection, when there is one that lives."""
+    async def _connected(self, session_id: str) -> Wire:
+        """The connection, when there is one that lives, and is attached to the session, if it was."""
 
     def _goes_on(self) -> bool:
         """Whether there is a connection, or one is being made."""
@@ -209,7 +209,7 @@ class Prompts:
             while True:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
-                wire = await self._host._connected()
+                wire = await self._host._connected(cancel.session_id)
                 if lost and all(_is_over(prompt) for prompt in cancel.asked):
                     return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):
@@ -422,7 +422,7 @@ class Prompts:
     async def _connected_for(self, prompt: Prompt) -> Wire:
         """The connection, unless the prompt failed meanwhile: then nobody wants it, or a connection for it."""
         if not _is_over(prompt):
-            wire = await self._host._connected()
+            wire = await self._host._connected(prompt.session_id)
             if not _is_over(prompt):
                 return wire
         raise _interrupted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -191,8 +192,11 @@ class Wire:
             async for text in self._socket:
                 if isinstance(text, str):
                     self._message(text)
-        except Exception as e:  # also of a message that is none
+        except ConnectionClosed as e:
             self.error = e
+        except Exception as e:  # of a message that is none: nobody reads on, and the gateway is to know
+            self.error = e
+            self._socket.transport.abort()
         finally:
             self.closed.set()
             for future, _ in self._waiting.values():
@@ -200,11 +204,24 @@ class Wire:
                     future.set_exception(self._lost())
             self._ended(self)
 
+    def _too_deep(self, text: str, error: RecursionError) -> None:
+        """A message is nested deeper than can be read: it would come again on each new connection, and is left out. Who waits for it as an answer is told."""
+        asyncio.get_running_loop().call_exception_handler({"message": f"a message of {len(text)} characters is nested too deep for sandbox_agent, and is left out", "exception": error})
+        found = re.match(r'\{"jsonrpc":"2\.0","id":(\d+),"(?:result|error)"', text)
+        future, answered = self._waiting.pop(int(found[1]), (None, None)) if found else (None, None)
+        if future is None or future.done():
+            return
+        if answered:
+            answered(None)
+        future.set_exception(RpcError(-32603, "the answer is nested too deep to be read", None))
+
     def _message(self, text: str) -> None:
         try:
             message = json.loads(text)
         except ValueError:
             return
+        except RecursionError as e:
+            return self._too_deep(text, e)
         if not isinstance(message, dict):
             return
         if "method" in message:
@@ -212,13 +229,16 @@ class Wire:
             self._receive(self, message)
             return
         self.used |= message.get("id") not in self._begun
-        future, answered = self._waiting.pop(message.get("id", 0), (None, None))
+        number = message.get("id", 0)
+        future, answered = self._waiting.get(number, (None, None))
         if future is None or future.done():
             return
+        error = message.get("error")
+        failure = RpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data")) if isinstance(error, dict) else None
         if answered:
             answered(message.get("result"))
-        error = message.get("error")
-        if isinstance(error, dict):
-            future.set_exception(RpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data")))
+        del self._waiting[number]  # not before: what fails above ends the connection, which whoever waits is told
+        if failure is not None:
+            future.set_exception(failure)
         else:
             future.set_result(message.get("result"))

@@ -9,10 +9,11 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
+from ._attached import Attached
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
@@ -26,7 +27,7 @@ from .asks import ELICITATION, PERMISSION, QUESTION, Ask, Asks, Handler
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError, SandboxAgentError
 from .files import Files
 from .processes import Processes
-from .session import META, Session, meta_of
+from .session import META, Session, kept, meta_of, with_meta
 from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
@@ -37,20 +38,6 @@ OVER = ("closed", "ended")  # states in which nobody follows a session
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
 NoticeListener: TypeAlias = Callable[[str, "dict[str, Any]"], None]
-
-
-@dataclass
-class _Attached:
-    """What a session needs on a new connection."""
-
-    position: Position
-    activity: Activity | None  # in version 2
-    cwd: str | None = None  # None: as it is
-    params: dict[str, Any] = field(default_factory=dict)
-    turn_at: int = 0  # in version 1: the newest event that said whose turn it is
-    newest: int = 0  # the newest event that there was when the client was attached last
-    over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
-    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 
 
 class SandboxAgent:
@@ -93,11 +80,12 @@ class SandboxAgent:
         self._state: State = "idle"
         self._connection: asyncio.Future[Wire] | None = None
         self._live: Wire | None = None
-        self._replacing: asyncio.Future[Wire] | None = None  # the connection, while it takes the place of a lost one and is attached to the sessions again
+        self._replacing: asyncio.Future[Wire] | None = None  # the connection, while it takes the place of a lost one
+        self._attaching: dict[str, asyncio.Event] = {}  # sessions that the new one is not attached to yet: what names one waits for that
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
         self._hello: dict[str, Any] = {}
-        self._attached: dict[str, _Attached] = {}
+        self._attached: dict[str, Attached] = {}
         self._prompts = Prompts(acp_version, self)
         self._settings = Settings()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -123,6 +111,7 @@ class SandboxAgent:
         """Ends the connection. Sessions live on; the next use opens another."""
         connection, live = self._connection, self._live
         self._connection = self._live = self._replacing = None
+        self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
         self._asks.leave(lambda _: True)
@@ -187,6 +176,7 @@ class SandboxAgent:
 
     def _gave_up(self, error: BaseException) -> None:
         self._connection, self._given_up = None, error
+        self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(error)
         self._asks.leave(lambda _: True)
@@ -227,12 +217,13 @@ class SandboxAgent:
         if not self._reconnect:
             self._gave_up(ConnectionLostError(f"the connection has ended: {wire.error or 'the gateway closed it'}"))
             return
+        self._all_attached()
         self._set_state("reconnecting")
         self._connect(self._reopen(wire))
         self._replacing = self._connection
 
     async def _reopen(self, lost: Wire) -> Wire:
-        """A new connection, attached to the sessions of the old one right where that ended."""
+        """A new connection, which is being attached to the sessions of the old one right where that ended."""
         if lost.used or time.monotonic() - lost.since > self._retry.longest:
             self._useless = self._patience()
         else:  # a gateway that takes connections only to end them is not asked without a pause
@@ -256,14 +247,27 @@ class SandboxAgent:
             except Exception:  # of the function that is asked for the token: it may need the network that is broken
                 if not await backoff.next():
                     raise
-        await asyncio.gather(*(self._reattach(wire, session_id) for session_id in list(self._attached)))
+        if self._live is wire:  # else it was lost again
+            for session_id in self._attached:
+                self._attaching[session_id] = attached = asyncio.Event()
+                self._spawn(self._reattach(wire, session_id)).add_done_callback(functools.partial(self._attached_again, session_id, attached))
         return wire
+
+    def _attached_again(self, session_id: str, attached: asyncio.Event, *_: Any) -> None:
+        attached.set()
+        if self._attaching.get(session_id) is attached:
+            del self._attaching[session_id]
+
+    def _all_attached(self) -> None:
+        """Nobody waits any more for a session to be attached on this connection."""
+        for session_id, attached in list(self._attaching.items()):
+            self._attached_again(session_id, attached)
 
     async def _reattach(self, wire: Wire, session_id: str) -> None:
         known = self._attached.get(session_id)
         if known is None:
             return
-        attached: _Attached = known
+        attached: Attached = known
         asked = self._asks.open_in(session_id)
         info: dict[str, Any] | None = None
 
@@ -274,6 +278,8 @@ class SandboxAgent:
 
         try:
             result = await self._resumed(wire, session_id, attached, is_over)
+            if self._live is not wire:
+                return  # the next connection is attached
             if result is None and info:
                 return self._gone(session_id, _end_of(info))  # its prompts look at its events
             self._attached_to(session_id, meta_of(result))
@@ -283,6 +289,8 @@ class SandboxAgent:
         except ConnectionLostError:
             pass  # the next connection does it
         except RpcError as e:  # it was deleted meanwhile, or cannot be followed any more
+            if self._live is not wire:
+                return
             self._prompts.fail_of(session_id, e)
             self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if info is None and e.is_not_there else None)
 
@@ -296,14 +304,14 @@ class SandboxAgent:
     async def _info_of(self, wire: Wire, session_id: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """What the gateway says of a session; None when it does not, of which what follows tells why. Fails with what goes away by itself."""
         try:
-            info: dict[str, Any] = await wire.request("_sandboxagent/session/get", _with_meta({"sessionId": session_id}, node=meta_of(params).get("node")))
+            info: dict[str, Any] = await wire.request("_sandboxagent/session/get", with_meta({"sessionId": session_id}, node=meta_of(params).get("node")))
             return info
         except RpcError as e:
             if e.passes:
                 raise
             return None
 
-    async def _resumed(self, wire: Wire, session_id: str, attached: _Attached, is_over: Callable[[], Awaitable[bool]]) -> Any:
+    async def _resumed(self, wire: Wire, session_id: str, attached: Attached, is_over: Callable[[], Awaitable[bool]]) -> Any:
         """Attaches to a session right behind what came of it, or with the oldest event that is kept; not to one that is over, which that would open again."""
         own = meta_of(attached.params)
         while True:
@@ -311,7 +319,7 @@ class SandboxAgent:
             if attached.opening is not None:
                 attached.opening = math.inf
             after = attached.position.go_on(attached.opening is not None)  # before the newest, where that may have come in part
-            params = _with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})
+            params = with_meta({**attached.params, "sessionId": session_id, **({"cwd": attached.cwd} if attached.cwd else {})}, **{**own, "after": after})
 
             async def resume(params: dict[str, Any] = params) -> Any:
                 return None if await is_over() else await wire.request("session/resume", params)
@@ -338,8 +346,8 @@ class SandboxAgent:
                 if not e.passes or not await backoff.next():
                     raise
 
-    async def _connected(self) -> Wire:
-        """The connection, when there is one that lives."""
+    async def _connected(self, session_id: str = "") -> Wire:
+        """The connection, when there is one that lives, and is attached again to the session that is named."""
         while True:
             if self._connection is None:
                 if self._closed:
@@ -357,7 +365,9 @@ class SandboxAgent:
                     raise NotConnectedError("the client was disconnected") from None
                 raise
             if self._connection is wanted:
-                return wire
+                if (attached := self._attaching.get(session_id)) is None:
+                    return wire
+                await attached.wait()
             if self._connection is None and self._given_up is None:
                 raise NotConnectedError("the client was disconnected")
 
@@ -377,9 +387,9 @@ class SandboxAgent:
         only where the hub does not say that it may have been done."""
         later: Backoff | None = None  # once a lost connection was being replaced
         while True:
-            if repeat and self._replacing is not None:
+            if repeat and (self._replacing is not None or self._attaching):
                 later = later or Backoff(replace(self._retry, give_up=min(self._retry.give_up, NODE_BOUND)))
-            wire = await self._connected()
+            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "")
             if (first := behind()) is not None:
                 await first.wait()
                 continue
@@ -388,7 +398,10 @@ class SandboxAgent:
             except ConnectionLostError as e:
                 if wire.left:
                     raise NotConnectedError("the client was disconnected") from e
-                if repeat is not True or not self._goes_on():
+                if repeat is not True:
+                    raise
+                await wire.closed.wait()  # the socket knows it before the connection does
+                if not self._goes_on():
                     raise
             except RpcError as e:
                 if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
@@ -424,7 +437,7 @@ class SandboxAgent:
             "handover": handover, "durability": durability, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
         }
         params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": strings("additional_directories", additional_directories)} if additional_directories else {})}
-        params = _with_meta(params, **own)
+        params = with_meta(params, **own)
         return await self._make("session/new", params)
 
     async def load_session(self, session_id: str, *, cwd: str | None = None, after: int | None = None, mcp_servers: Sequence[McpServer] = (), meta: Mapping[str, Any] | None = None) -> Session:
@@ -440,8 +453,8 @@ class SandboxAgent:
         known = self._attached.get(session_id)
         load = method == "session/load"
         begins = after if after is not None or load or known is None else known.position.after  # who has it open goes on behind what came
-        params = _with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
-        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=_kept(params), over=False)
+        params = with_meta({"sessionId": session_id, "cwd": cwd, "mcpServers": [*mcp_servers]}, after=begins, **(meta or {}))
+        attached = replace(known or self._begun(session_id, after or 0), cwd=cwd, params=kept(params), over=False)
 
         def written() -> None:
             """On a connection that lives: a new one goes on behind what came, and only what is asked for then comes again."""
@@ -497,7 +510,7 @@ class SandboxAgent:
 
     async def fork_session(self, session_id: str, *, cwd: str | None = None, meta: Mapping[str, Any] | None = None) -> Session:
         """Makes a session that begins with another's conversation."""
-        params = _with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": []}, **(meta or {}))
+        params = with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": []}, **(meta or {}))
         return await self._make("session/fork", params)
 
     async def _make(self, method: str, params: dict[str, Any]) -> Session:
@@ -508,14 +521,14 @@ class SandboxAgent:
                 session_id = str(result.get("sessionId"))
                 # What was said before it is not new; in version 1 a new session has said nothing.
                 seq = meta_of(result).get("seq") if self.acp_version == 2 or method == "session/fork" else 0
-                self._attached[session_id] = replace(self._begun(session_id, seq or 0), cwd=params["cwd"], params=_kept(params))
+                self._attached[session_id] = replace(self._begun(session_id, seq or 0), cwd=params["cwd"], params=kept(params))
 
         result = await self._request(method, params, repeat="undone", answered=answered)
         return Session(self, result["sessionId"], result)
 
-    def _begun(self, session_id: str, after: int) -> _Attached:
+    def _begun(self, session_id: str, after: int) -> Attached:
         """A session of which nothing has come behind an event."""
-        return _Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
+        return Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
 
     async def _joins(self, wire: Wire, session_id: str) -> None:
         """The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too."""
@@ -535,7 +548,7 @@ class SandboxAgent:
         self._asks.leave(lambda session: session == session_id)
         self._attached.pop(session_id, None)
 
-    def _of(self, params: Mapping[str, Any]) -> _Attached | None:
+    def _of(self, params: Mapping[str, Any]) -> Attached | None:
         """The session that an event belongs to: a subagent's are its session's, which the message names."""
         return self._attached.get(str(params.get("sessionId"))) or self._attached.get(str(meta_of(params).get("rootSessionId")))
 
@@ -740,20 +753,12 @@ class SandboxAgent:
                 attached.turn_at = seq
 
     def _fresh(self, params: dict[str, Any]) -> bool:
-        """Notes how far the session has come; False for what came before the connection was replaced."""
+        """Notes how far the session has come; False for what came before the connection was replaced, and for a state that a newer one has replaced."""
         session_id = str(params.get("sessionId"))
         attached, seq = self._of(params), meta_of(params).get("seq")
         if attached is None or not isinstance(seq, int):
             return True
-        update = params.get("update") or {}
-        ends = attached.position.waits and update.get("stopReason") is not None  # a turn before what comes again, which is no answer
-        asked = attached.opening is not None and seq <= attached.opening and not ends
-        if self.acp_version == 2 and session_id in self._attached and update.get("sessionUpdate") == "state_update" and (asked or seq < attached.position.after):
-            if asked:
-                attached.opening = None
-            attached.position.state(seq)
-            return True
-        return attached.position.fresh(seq)
+        return attached.fresh(seq, params.get("update") or {}, session_id in self._attached)
 
 
 async def _next(backoff: Backoff, wire: Wire) -> bool:
@@ -791,16 +796,3 @@ def _is_update(params: dict[str, Any]) -> bool:
     """Whether an agent's update is one: what has no kind is of no use to anybody."""
     update = params.get("update")
     return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)
-
-
-def _with_meta(params: dict[str, Any], **own: Any) -> dict[str, Any]:
-    """A request with the gateway's fields in their place in `_meta`."""
-    given = {name: value for name, value in own.items() if value is not None}
-    return {**params, "_meta": {META: given}} if given else params
-
-
-def _kept(params: dict[str, Any]) -> dict[str, Any]:
-    """What a session's params must say again when it is resumed."""
-    kept = {k: v for k, v in params.items() if k not in ("sessionId", "cwd", "_meta")}
-    own = {k: v for k, v in meta_of(params).items() if k not in ("requestedSessionId", "after", "handover")}
-    return {**kept, **({"_meta": {META: own}} if own else {})}

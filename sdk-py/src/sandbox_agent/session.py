@@ -90,3 +90,16 @@ class Session:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def with_meta(params: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """A request with the gateway's fields in their place in `_meta`."""
+    given = {name: value for name, value in own.items() if value is not None}
+    return {**params, "_meta": {META: given}} if given else params
+
+
+def kept(params: dict[str, Any]) -> dict[str, Any]:
+    """What a session's params must say again when it is resumed."""
+    kept = {k: v for k, v in params.items() if k not in ("sessionId", "cwd", "_meta")}
+    own = {k: v for k, v in meta_of(params).items() if k not in ("requestedSessionId", "after", "handover")}
+    return {**kept, **({"_meta": {META: own}} if own else {})}

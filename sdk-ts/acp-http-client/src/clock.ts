@@ -121,7 +121,8 @@ export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: 
     while (await sleep(ms / 2, over.signal)) {
       const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
       if (await Promise.race([answer, sleep(ms / 2, over.signal).then(() => false)])) continue;
-      return mine.abort(new SilentError(ms));
+      if (!over.signal.aborted) mine.abort(new SilentError(ms)); // else the work ended while the question was under way
+      return;
     }
   };
   if (ms > 0) void watch();

@@ -1,9 +1,16 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
+import { Backoff, follow, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
 import { isPage, ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
 import { deletedSession, Link, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
+
+/** What has an order among the messages of a session. */
+interface Lane {
+  readonly key: string;
+  readonly late: AbortController; // aborted when it has to be sent again
+  readonly done: Promise<void>; // it has arrived, or cannot
+}
 
 /** Messages under way at the same time; the writer waits for the oldest then. */
 const maxUnderWay = 256;
@@ -15,7 +22,7 @@ export class HttpLink extends Link {
   readonly #inline: boolean;
   readonly #fetch: typeof globalThis.fetch;
   readonly #feeds = new Map<string, EventFeed>(); // by session; "" is the connection's
-  readonly #lanes = new Map<string, { key: string; done: Promise<void> }>(); // the newest message of each session
+  readonly #lanes = new Map<string, Lane>(); // the newest message of each session
   readonly #underWay = new Set<Promise<void>>();
   #keyed = false; // the server carries out a POST once per key
   #keys = 0;
@@ -65,9 +72,9 @@ export class HttpLink extends Link {
   }
 
   /** Sends a POST and reads its answer. A GET that takes no event stream is refused at once by every server that is there. */
-  #send<T>(headers: Record<string, string>, body: string, read: (response: Response) => Promise<T>): Promise<T> {
+  #send<T>(headers: Record<string, string>, body: string, wanted: AbortSignal, read: (response: Response) => Promise<T>): Promise<T> {
     const { "Content-Type": _, ...named } = headers;
-    return heard(this.#silenceMs, this.ended.signal,
+    return heard(this.#silenceMs, wanted,
       async (signal) => (await this.#fetch(this.url, { method: "GET", headers: named, signal, redirect: "manual" })).body?.cancel(),
       async (signal) => read(await this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" })));
   }
@@ -80,7 +87,7 @@ export class HttpLink extends Link {
       try {
         const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
         this.observe({ direction: "sent", message, via: "post" });
-        const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, async (response) => {
+        const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, this.ended.signal, async (response) => {
           if (!response.ok) throw await ProblemError.from(response);
           return [response, await textOf(response, this.#silenceMs)] as const;
         });
@@ -178,15 +185,10 @@ export class HttpLink extends Link {
     // What has an order: the requests and notifications of one session, and
     // those of none. Answers go at once: somebody waits for them.
     let done = () => {};
-    let before: Promise<void> | undefined;
+    const before = "method" in message ? this.#lanes.get(session ?? "") : undefined;
+    const mine: Lane = { key, late: new AbortController(), done: new Promise<void>((resolve) => (done = resolve)) };
     if ("method" in message) {
-      const lane = this.#lanes.get(session ?? "");
-      if (this.#keyed) {
-        if (lane !== undefined) headers["X-ACP-After"] = lane.key;
-      } else {
-        before = lane?.done;
-      }
-      const mine = { key, done: new Promise<void>((resolve) => (done = resolve)) };
+      if (this.#keyed && before !== undefined) headers["X-ACP-After"] = before.key;
       this.#lanes.set(session ?? "", mine);
       void mine.done.then(() => {
         if (this.#lanes.get(session ?? "") === mine) this.#lanes.delete(session ?? "");
@@ -194,12 +196,12 @@ export class HttpLink extends Link {
     }
     if (this.#keyed) headers["Idempotency-Key"] = key;
     try {
-      await before;
+      if (!this.#keyed) await before?.done;
       if (session !== undefined && !this.#inline && "method" in message && "id" in message && message.id !== null) {
         this.#asked.set(message.id, { session, ends: endings.has(message.method), opens: openings.has(message.method) });
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
-      if (!this.ended.signal.aborted) await this.#deliver(message, text, headers);
+      if (!this.ended.signal.aborted) await this.#deliver(message, text, headers, mine, this.#inline ? undefined : before); // whose answer ends an inline request
     } finally {
       done();
     }
@@ -235,8 +237,11 @@ export class HttpLink extends Link {
     this.#drop(session);
   }
 
-  /** Sends one message until it has arrived, or cannot. */
-  async #deliver(message: AnyMessage, body: string, fixed: Record<string, string>): Promise<void> {
+  /**
+   * Sends one message until it has arrived, or cannot. The server waits for the one before it, but not for ever: when that is late, so is
+   * this one, and is sent behind it. A server that knows keys carries nothing out whose sender is gone while it waits.
+   */
+  async #deliver(message: AnyMessage, body: string, fixed: Record<string, string>, mine: Lane, ahead: Lane | undefined): Promise<void> {
     const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
     const isRequest = "method" in message && "id" in message;
     let refused = false;
@@ -244,9 +249,18 @@ export class HttpLink extends Link {
     for (;;) {
       let failure: unknown;
       let atLeast = 0;
+      if (ahead?.late.signal.aborted) {
+        mine.late.abort();
+        await ahead.done;
+        ahead = undefined;
+        delete fixed["X-ACP-After"];
+        if (this.ended.signal.aborted) return;
+      }
+      const wanted = new AbortController();
+      const leave = [this.ended.signal, ahead?.late.signal].map((signal) => follow(signal, () => wanted.abort(signal?.reason)));
       try {
         const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
-        const refusal = await this.#send(headers, body, async (response) => {
+        const refusal = await this.#send(headers, body, wanted.signal, async (response) => {
           if (!response.ok) return { error: await ProblemError.from(response), after: response.headers.get("Retry-After") };
           if (this.#inline && isRequest) await this.#answer(response);
           else if (response.status === 200 && isPage(response)) throw new CutOff("the answer is a web page"); // what has arrived is 202 or 204
@@ -285,7 +299,11 @@ export class HttpLink extends Link {
           if (!isRequest) this.lose("unreachable", "the network failed while a notification was sent; whether it arrived is not known", error);
           return;
         }
+      } finally {
+        for (const left of leave) left();
       }
+      mine.late.abort();
+      if (ahead?.late.signal.aborted) continue;
       if (!(await backoff.next(atLeast))) {
         if (!this.ended.signal.aborted) this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(failure)}`, failure);
         return;

@@ -18,7 +18,7 @@ export { abortable, Backoff, follow, heard, inTime, SilentError, usualSilenceMs,
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
 export { EventDecoder, type ServerEvent } from "./sse.js";
-export { whyNotOpen } from "./websocket.js";
+export { keepAlive, whyNotOpen } from "./websocket.js";
 
 /**
  * Makes a stream to an ACP endpoint. Nothing is sent before the first message,

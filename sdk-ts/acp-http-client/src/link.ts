@@ -136,6 +136,7 @@ export abstract class Link implements AcpStream {
   protected receive(message: AnyMessage, via: Envelope["via"], eventId?: string): void {
     if (this.ended.signal.aborted) return;
     this.observe({ direction: "received", message, via, ...(eventId === undefined ? {} : { eventId }) });
+    if (this.ended.signal.aborted) return; // by who observes
     if (!("method" in message) && message.id !== null && message.id !== undefined) {
       this.#unanswered.delete(keyOf(message.id));
       if ("result" in message) {

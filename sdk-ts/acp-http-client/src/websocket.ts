@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, SilentError, ticks, usualSilenceMs, Watchdog } from "./clock.js";
+import { Backoff, follow, SilentError, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
 import { Link, NoHeaders, parseMessage, resolveHeaders, resolveProtocols } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
@@ -52,10 +52,37 @@ export function whyNotOpen(socket: WebSocket, silenceMs = usualSilenceMs, reject
 /** So much of the reason of a refusal is kept. */
 const maxReason = 64 << 10;
 
+/**
+ * A socket whose other end is gone stays open for ever; where pings can be sent, that is noticed, and the socket is ended behind `onSilence`.
+ * While `paused` says so nothing is read, and nothing can be heard. What is returned ends it, as the end of the socket does.
+ */
+export function keepAlive(socket: WebSocket, silenceMs = usualSilenceMs, onSilence: (text: string) => void, paused = () => false): () => void {
+  const node = socket as NodeSocket;
+  if (node.ping === undefined || node.on === undefined || silenceMs === 0) return () => {};
+  const every = Math.min(pingMs, silenceMs / 3);
+  let quiet = 0; // looks since something was heard, and not the time: this machine may have been suspended
+  const note = () => void (quiet = 0);
+  node.on("pong", note);
+  node.on("ping", note);
+  socket.addEventListener("message", note);
+  const timer = setInterval(() => {
+    if (paused()) note();
+    if (++quiet * every > silenceMs) {
+      stop();
+      onSilence(`the server has been silent for ${silenceMs} ms`);
+      node.terminate?.();
+    } else if (socket.readyState === 1) node.ping?.();
+  }, every);
+  const stop = () => clearInterval(timer);
+  socket.addEventListener("close", stop);
+  return stop;
+}
+
 /** ACP over one WebSocket. */
 export class WebSocketLink extends Link {
   #socket: WebSocket | undefined;
   #stopPings = () => {};
+  #paused = false; // the reader is far behind, and nothing is read
 
   constructor(private readonly url: string, options: AcpStreamOptions) {
     super(options);
@@ -100,7 +127,7 @@ export class WebSocketLink extends Link {
       try {
         this.#socket = await this.#dial(refused);
         this.setState("open");
-        this.#keepAlive(this.#socket);
+        this.#stopPings = keepAlive(this.#socket, this.options.silenceMs, (text) => this.lose("unreachable", text), () => this.#paused);
         return;
       } catch (error) {
         if (this.ended.signal.aborted) return;
@@ -167,31 +194,14 @@ export class WebSocketLink extends Link {
     const node = this.#socket as NodeSocket | undefined;
     if (node?.pause && node.resume) {
       node.pause();
-      void this.room().then(() => node.resume?.());
+      this.#paused = true;
+      void this.room().then(() => {
+        this.#paused = false;
+        node.resume?.();
+      });
     } else if (this.backlog > maxBacklog) {
       this.lose("closed", `more than ${maxBacklog} messages waited to be read`);
     }
-  }
-
-  /** A socket whose other end is gone stays open for ever; where pings can be sent, that is noticed. */
-  #keepAlive(socket: WebSocket): void {
-    const node = socket as NodeSocket;
-    const silence = this.options.silenceMs ?? usualSilenceMs;
-    if (node.ping === undefined || node.on === undefined || silence === 0) return;
-    let heard = ticks();
-    const note = () => void (heard = ticks());
-    node.on("pong", note);
-    node.on("ping", note);
-    socket.addEventListener("message", note);
-    const timer = setInterval(() => {
-      if (ticks() - heard > silence) {
-        this.lose("unreachable", `the server has been silent for ${silence} ms`);
-        node.terminate?.();
-        return;
-      }
-      if (socket.readyState === 1) node.ping?.();
-    }, Math.min(pingMs, silence / 3));
-    this.#stopPings = () => clearInterval(timer);
   }
 }
 

@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { Backoff } from "../src/clock.js";
+import { Backoff, heard } from "../src/clock.js";
 
 afterEach(() => {
   vi.restoreAllMocks();
@@ -40,4 +40,20 @@ test("a try in which the machine was suspended is counted as one that takes long
   expect(await next()).toBe(true);
   now += 30_000;
   expect(await next()).toBe(false); // what is no suspension counts
+});
+
+test("work that ends while the server is asked has its signal for itself: a body may have begun", async () => {
+  const asked = new AbortController();
+  let signal: AbortSignal | undefined;
+  const ask = (mine: AbortSignal) => {
+    asked.abort();
+    return new Promise((_, reject) => mine.addEventListener("abort", () => setImmediate(reject)));
+  };
+  await heard(20, undefined, ask, (mine) => {
+    signal = mine;
+    return new Promise<void>((resolve) => asked.signal.addEventListener("abort", () => resolve()));
+  }, true);
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  expect(signal?.aborted).toBe(false);
 });

@@ -1,12 +1,13 @@
 import { createServer, request } from "node:http";
 import type { AddressInfo } from "node:net";
 import { methods, type ClientCapabilities } from "@agentclientprotocol/sdk";
-import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
+import { abortable, ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
 import { warnings } from "../../test/warnings.js";
+import { sleep } from "../src/clock.js";
 import { connect, type Connected } from "./link.js";
 
 let gateway: Gateway;
@@ -82,6 +83,16 @@ describe.each(transports)("$transport", (options) => {
       "sent initialize", "received response", "sent session/new", "received response",
     ]);
     await c.stream.close();
+  });
+
+  test("the envelope hook may end the connection", async () => {
+    let ends = (_: Envelope) => {};
+    const c = await connect(gateway.rpc, { ...options, onEnvelope: (envelope) => ends(envelope) });
+    const session = await c.newSession();
+    ends = ({ direction }) => void (direction === "received" && c.stream.close());
+    await expect(c.prompt(session, "echo hi")).rejects.toThrow("closed");
+    await c.stream.closed;
+    expect(c.stream.error).toBeUndefined();
   });
 
   test("what cannot be written as JSON fails alone, and the connection goes on", async () => {
@@ -236,6 +247,34 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
   });
 });
 
+test("what follows a POST that has to be sent again does not overtake it", async () => {
+  const taken: string[] = [];
+  const [followed, passed] = [new AbortController(), new AbortController()];
+  let tries = 0;
+  const fetch: typeof globalThis.fetch = async (url, init) => {
+    const { method } = JSON.parse(String(init?.body ?? "{}")) as { method?: string };
+    if (method === "session/prompt" && ++tries < 3) {
+      await sleep(60_000, followed.signal); // what follows it is on its way
+      if (tries === 2) passed.abort();
+      throw new TypeError("the network failed");
+    }
+    if (method === "session/cancel") {
+      followed.abort();
+      // A server waits for what it is to follow, but not for ever.
+      if (tries < 3) await abortable(sleep(60_000, passed.signal), init?.signal ?? undefined);
+    }
+    if (method === "session/prompt" || method === "session/cancel") taken.push(method);
+    return globalThis.fetch(url, init);
+  };
+  const c = await connect(gateway.rpc, { fetch, retry: { firstDelayMs: 1, maxDelayMs: 10 } });
+  const session = await c.newSession();
+  const turn = c.prompt(session, "echo hi");
+  await c.connection.agent.notify(methods.agent.session.cancel, { sessionId: session });
+  await turn;
+  await expect.poll(() => taken).toEqual(["session/prompt", "session/cancel"]);
+  await c.stream.close();
+});
+
 describe.each([["forth", 1], ["back", -1]] as const)("a clock that is set %s all the time", (_, direction) => {
   beforeEach(() => {
     let day = direction > 0 ? 10_000 : 50_000;
@@ -360,8 +399,8 @@ test("the stream of a session that another client deleted, or that is not there,
   await other.stream.close();
 });
 
-test("a reader that is slow holds a WebSocket up, and misses nothing", async () => {
-  const stream = createAcpStream(gateway.rpc, { transport: "websocket", ...ws });
+test("a reader that is slow holds a WebSocket up, whose server is not silent then, and misses nothing", async () => {
+  const stream = createAcpStream(gateway.rpc, { transport: "websocket", silenceMs: 200, ...ws });
   const writer = stream.writable.getWriter();
   const reader = stream.readable.getReader();
   const call = (id: number, method: string, params: unknown) => writer.write({ jsonrpc: "2.0", id, method, params });
@@ -371,7 +410,7 @@ test("a reader that is slow holds a WebSocket up, and misses nothing", async () 
   const { value } = await reader.read();
   const { sessionId } = (value as { result: { sessionId: string } }).result;
   await call(2, "session/prompt", { sessionId, prompt: [{ type: "text", text: "stream 20000 50" }] });
-  await new Promise((resolve) => setTimeout(resolve, 300)); // nobody reads
+  await new Promise((resolve) => setTimeout(resolve, 800)); // nobody reads
   let chunks = 0;
   for (;;) {
     const { value: message } = await reader.read();

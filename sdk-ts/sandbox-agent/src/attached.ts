@@ -14,6 +14,7 @@ export interface Attached {
   turnAt: number; // in version 1: the newest event that said whose turn it is
   newest: number; // the newest event that there was when the client was attached last
   over?: boolean; // the program was told that the session is closed or has ended, and nothing was said in it since
+  stateAt: number; // in version 2: the event whose state the program was told last
   opening?: number | undefined; // in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
 }
 
@@ -59,7 +60,7 @@ export class Attachments {
 
   /** A session of which nothing has come behind an event. */
   begun(sessionId: string, after: number): Attached {
-    return { cwd: undefined, params: {}, position: this.position(after), activity: this.version === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0 };
+    return { cwd: undefined, params: {}, position: this.position(after), activity: this.version === 2 ? new Activity(sessionId) : undefined, turnAt: 0, newest: 0, stateAt: 0 };
   }
 
   position(after: number): Position {
@@ -82,18 +83,22 @@ export class Attachments {
     if (attached) attached.turnAt = Number(metaOf(params).seq ?? attached.turnAt);
   }
 
-  /** Notes how far the session has come; false for what came before the connection was replaced. */
+  /** Notes how far the session has come; false for what came before the connection was replaced, and for a state that a newer one has replaced. */
   fresh(params: { sessionId?: string; update?: { sessionUpdate?: unknown; stopReason?: unknown } }): boolean {
     const seq = metaOf(params).seq;
     const attached = this.of(params);
     if (attached === undefined || typeof seq !== "number") return true;
     const asked = seq <= (attached.opening ?? -1) && !(attached.position.again && params.update?.stopReason); // the end of a turn before what comes again is no answer
-    if (params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId && (asked || seq < attached.position.after)) {
+    const state = params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId;
+    let told = true;
+    if (state && (asked || seq < attached.position.after)) {
       if (asked) attached.opening = undefined;
+      told = seq >= attached.stateAt || attached.position.again !== undefined;
       attached.position.state(seq);
     } else if (!attached.position.fresh(seq)) return false;
+    if (state && told) attached.stateAt = seq;
     this.#arrived();
-    return true;
+    return told;
   }
 
   /** Notes the place of a message that is shown again when it comes again, as open requests are. */

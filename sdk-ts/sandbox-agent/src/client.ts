@@ -87,7 +87,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
   #live: Connection<V> | undefined;
-  #replacing: Promise<Connection<V>> | undefined; // the connection, while it takes the place of a lost one and is attached to the sessions again
+  #replacing: Promise<unknown> | undefined; // while the connection takes the place of a lost one and is attached to the sessions again
+  readonly #attaching = new Map<string, Promise<void>>(); // sessions that it is not attached to yet: what names one waits for that
   #lastError: Error | undefined;
   #attempts = new AbortController(); // aborted by disconnect
   #useless: Backoff | undefined; // while connections end that were of no use
@@ -231,6 +232,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** There is no connection any more, and none is being made. */
   #idle(error: Error | undefined): void {
     this.#connection = this.#replacing = this.#live = undefined;
+    this.#attaching.clear();
     this.#lastError = error;
     this.#setState("idle");
     this.#prompts.failAll(error ?? new NotConnectedError());
@@ -249,38 +251,47 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { error } = connection.stream;
     if (!(error instanceof ConnectionLostError && error.recoverable && (this.#options.reconnect ?? true))) return this.#idle(error);
     this.#setState("reconnecting");
-    const next = (this.#connection = this.#replacing = this.#reopen(connection));
+    this.#attaching.clear();
+    const next = (this.#connection = this.#reopen(connection));
     this.#watch(next);
-    next.then(() => this.#replacing === next && (this.#replacing = undefined), () => {});
+    const replacing = (this.#replacing = next.then(() => Promise.all(this.#attaching.values())).catch(() => {}));
+    void replacing.then(() => this.#replacing === replacing && (this.#replacing = undefined));
   }
 
-  /** A new connection, attached to the sessions of the old one right where that ended. */
+  /** A new connection, which is being attached to the sessions of the old one right where that ended. */
   async #reopen(lost: Connection<V>): Promise<Connection<V>> {
     if (lost.used() || performance.now() - lost.since > (this.#options.retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
     else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
     const breaks = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable"; // the network, in the middle of it
     const connection = await this.#patiently(() => this.#open(), (error) => breaks(error) || passes(error));
-    await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
-      const asked = this.#asks.asked(sessionId);
-      let info: SessionInfo | undefined;
-      try {
-        const result = await this.#reattach(connection, sessionId, a, async () => over((info = await this.#infoOf(connection, sessionId, a.params))?.state));
-        if (result === undefined) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
-        this.#attachedTo(sessionId, metaOf(result));
-        if (asked.length > 0) {
-          const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
-          const open = new Set(pending.map((one) => one.seq));
-          this.#asks.end(asked.filter((one) => !open.has(one.seq))); // somebody has answered, or the agent is gone
-        }
-      } catch (error) {
-        if (connection.stream.error) throw connection.stream.error;
-        const why = mapped(error);
-        this.#prompts.failOf(sessionId, why);
-        this.#gone(sessionId, !info && isNotThere(error) ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
-      }
-    })).catch(() => {}); // the connection was lost again, and is opened again
+    if (this.#live !== connection) return connection; // it was lost again
+    for (const [sessionId, attached] of [...this.#attached]) {
+      const attaching = this.#attachAgain(connection, sessionId, attached).finally(() => this.#attaching.get(sessionId) === attaching && this.#attaching.delete(sessionId));
+      this.#attaching.set(sessionId, attaching);
+    }
     return connection;
+  }
+
+  async #attachAgain(connection: Connection<V>, sessionId: string, a: Attached): Promise<void> {
+    const asked = this.#asks.asked(sessionId);
+    let info: SessionInfo | undefined;
+    try {
+      const result = await this.#reattach(connection, sessionId, a, async () => over((info = await this.#infoOf(connection, sessionId, a.params))?.state));
+      if (this.#live !== connection) return; // the next one is attached
+      if (result === undefined) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
+      this.#attachedTo(sessionId, metaOf(result));
+      if (asked.length > 0) {
+        const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }));
+        const open = new Set(pending.map((one) => one.seq));
+        this.#asks.end(asked.filter((one) => !open.has(one.seq))); // somebody has answered, or the agent is gone
+      }
+    } catch (error) {
+      if (this.#live !== connection || connection.stream.state === "closed") return; // as above
+      const why = mapped(error);
+      this.#prompts.failOf(sessionId, why);
+      this.#gone(sessionId, !info && isNotThere(error) ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
+    }
   }
 
   /** A session has ended while there was no connection, or cannot be followed any more. */
@@ -331,14 +342,17 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }
   }
 
-  /** The connection, when there is one that lives. */
-  async #connected(): Promise<Connection<V>> {
+  /** The connection, when there is one that lives, and is attached again to the session that is named. */
+  async #connected(sessionId?: string): Promise<Connection<V>> {
     for (;;) {
       const wanted = this.#connection;
       if (wanted === undefined) throw new NotConnectedError(this.#lastError ? { cause: this.#lastError } : undefined);
       const connection = await wanted;
       if (connection.stream.state === "closed") await connection.stream.closed;
-      if (this.#connection === wanted) return connection;
+      if (this.#connection !== wanted) continue;
+      const attaching = this.#attaching.get(sessionId ?? "");
+      if (attaching === undefined) return connection;
+      await Promise.race([attaching, connection.stream.closed]);
     }
   }
 
@@ -346,14 +360,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
    * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now; with `"node"` only
    * that, and with `"undone"` only where the hub does not say that it may have been done. Aborting the signal asks the gateway to cancel it
-   * and rejects.
+   * and rejects. `sent` is called when it is handed over.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined, sent = () => {}): Promise<T> {
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
       if (repeat && this.#replacing) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
-      const connection = await abortable(this.#connected(), signal);
+      const connection = await abortable(this.#connected((params as { sessionId?: string } | null | undefined)?.sessionId), signal);
       const first = behind();
       if (first !== undefined) {
         await abortable(first, signal);
@@ -362,7 +376,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const mine = new AbortController(); // the SDK adds a listener for each request
       const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
-        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
+        const answer = connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
+        sent();
+        return await answer;
       } catch (error) {
         signal?.throwIfAborted();
         if (await this.#goesOn(connection)) {
@@ -532,9 +548,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         if (set) await set;
-        let connection = await this.#connected();
+        let connection = await this.#connected(sessionId);
         if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
-        for (let first; (first = go()) !== undefined; connection = await this.#connected()) await first;
+        for (let first; (first = go()) !== undefined; connection = await this.#connected(sessionId)) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {
@@ -542,7 +558,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
           throw whyNot(connection.stream, error);
         }
       },
-      connected: async () => void (await this.#connected()),
+      connected: async () => void (await this.#connected(sessionId)),
       lost: async () => void (await (await this.#connected()).stream.closed),
       patience: () => this.#patience(),
       state: async () => (await this.api.session(sessionId)).state,
@@ -564,7 +580,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.cancel(sessionId, async () => {
-      const connection = await this.#connected();
+      const connection = await this.#connected(sessionId);
       return (again) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
@@ -593,7 +609,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   #set<T>(method: string, params: { sessionId: string } & Record<string, unknown>, options?: RequestOptions): Promise<T> {
-    return this.#settings.set(params.sessionId, () => this.#request<T>(method, params, true, options), options?.signal);
+    return this.#settings.set(params.sessionId, (sent) => this.#request<T>(method, params, true, options, undefined, sent), options?.signal);
   }
 
   authenticate(params: Acp<V, "AuthenticateRequest">, options?: RequestOptions): Promise<Acp<V, "AuthenticateResponse">> {

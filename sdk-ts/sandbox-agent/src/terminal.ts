@@ -1,4 +1,4 @@
-import { ConnectionLostError, follow, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
+import { ConnectionLostError, follow, keepAlive, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
 import type { Api } from "./api.js";
 import { mustBeCalled } from "./events.js";
 
@@ -88,6 +88,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
           case "ready":
             ready = true;
             enough();
+            keepAlive(socket, silenceMs, (text) => this.#end(lost(`the terminal's WebSocket was given up: ${text}`, "unreachable")));
             this.position = frame.position ?? 0;
             this.shown = frame.shown ?? this.position;
             this.cols = frame.cols ?? 0;
@@ -241,4 +242,4 @@ function frameOf(text: string): Frame {
   }
 }
 
-const lost = (message: string) => new ConnectionLostError("closed", message, { sessions: [], unanswered: [] });
+const lost = (message: string, reason: "closed" | "unreachable" = "closed") => new ConnectionLostError(reason, message, { sessions: [], unanswered: [] });

@@ -577,3 +577,15 @@ describe.each(["loadSession", "resumeSession"] as const)("what happens before th
     await Promise.all([c.disconnect(), other.disconnect()]);
   });
 });
+
+test.each([{}, { signal: new AbortController().signal }])("a prompt is sent behind what was set before it, with the options %j", async (options) => {
+  const sent: string[] = [];
+  await using c = connect({ onEnvelope: ({ direction, message }) => void (direction === "sent" && "method" in message && sent.push(message.method)) });
+  const session = await c.newSession({ cwd: "/tmp" });
+  sent.length = 0;
+  const set = ["plan", "default"].map((mode) => c.setSessionMode(session.id, mode, options).catch(() => {}));
+  await session.prompt("echo hi");
+  await Promise.all(set);
+  await Promise.all([c.setTitle(session.id, "Title", options), session.prompt("echo hi")]);
+  expect(sent).toEqual(["session/set_mode", "session/set_mode", "session/prompt", "_sandboxagent/session/set_metadata", "session/prompt"]);
+});

@@ -198,7 +198,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     await first;
     for (let i = 0; i < 2; i++) {
       await lost(c);
-      await c.client.listSessions(); // on the next connection
+      await c.client.getSession(session.id); // on the next connection, which is attached by then
     }
     expect(told).toHaveLength(1);
   });

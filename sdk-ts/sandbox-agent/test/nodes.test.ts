@@ -8,7 +8,7 @@ import { forNode } from "../src/passing.js";
 
 interface Message { id?: number; method: string; params?: { sessionId?: string; _meta?: Record<string, { node?: string }> } }
 
-/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. `says` has what it answers otherwise, by the method, the last again and again. */
+/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. `says` has what it answers otherwise, by the method, or that and the session, the last again and again. */
 async function hub(method: string, done?: "unknown", says: Record<string, object[]> = {}) {
   const asked: string[] = [];
   const nodes: unknown[] = []; // that requests which have other answers name
@@ -18,7 +18,7 @@ async function hub(method: string, done?: "unknown", says: Record<string, object
   const answer = async ({ id, method, params }: Message): Promise<object> => {
     if (method === "initialize") return { id, result: { protocolVersion: 1, agentCapabilities: {} } };
     asked.push(method);
-    const other = says[method];
+    const other = says[`${method} ${params?.sessionId}`] ?? says[method];
     if (other) {
       nodes.push(params?._meta?.["sandboxagent.dev"]?.node);
       return { id, ...(other.length > 1 ? other.shift() : other[0]) };
@@ -38,7 +38,7 @@ async function hub(method: string, done?: "unknown", says: Record<string, object
   const server = createServer((_, response) => response.writeHead(404).end());
   const sockets = new WebSocketServer({ server });
   sockets.on("connection", (socket) => socket.on("message", (data: Buffer) => {
-    void answer(JSON.parse(data.toString()) as Message).then((said) => socket.send(JSON.stringify({ jsonrpc: "2.0", ...said })));
+    void answer(JSON.parse(data.toString()) as Message).then((said: { id?: number }) => said.id !== undefined && socket.send(JSON.stringify({ jsonrpc: "2.0", ...said })));
   }));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const client = new SandboxAgentClient({ baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, transport: "websocket", WebSocket: WebSocket as never, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
@@ -76,7 +76,7 @@ test("so is one whose connection is there again", async () => {
   const { client, cut } = await hub("session/close");
   await client.newSession({ cwd: "/" });
   await cut();
-  await client.listSessions();
+  await client.pendingRequests("s");
   await expect(client.closeSession("s")).rejects.toMatchObject(away);
 });
 
@@ -87,6 +87,24 @@ test("what is asked while the sessions are attached again waits for the node", a
   go();
   await closing;
   expect(asked.filter((method) => method === "session/close")).toHaveLength(2);
+});
+
+test.each(["is not opened again", "has its node away"])("a session that %s holds nothing up that is not of it", async (why) => {
+  const { client, asked, attaching, cut } = await hub("", undefined, why.startsWith("has") ? { "_sandboxagent/session/get s": [refused(-32603, "node_offline")] } : {});
+  await client.resumeSession({ sessionId: "other", cwd: "/" });
+  if (why.startsWith("is")) await attaching();
+  else {
+    await client.newSession({ cwd: "/" });
+    await cut();
+  }
+  await client.listSessions();
+  await client.prompt({ sessionId: "other", prompt: "go on" });
+  await client.cancel("other");
+  const held = [client.cancel("s"), client.closeSession("s"), client.prompt({ sessionId: "s", prompt: "go on" })].map((one) => expect(one).rejects.toThrow("not connected"));
+  await client.closeSession("other");
+  expect(asked.filter((method) => /list|prompt|cancel|close/.test(method))).toEqual(["session/list", "session/prompt", "session/cancel", "session/close"]);
+  await client.disconnect();
+  await Promise.all(held);
 });
 
 test.each(["session/load", "session/resume"] as const)("%s waits for the node", async (method) => {
@@ -142,7 +160,7 @@ test.each([
   const ends: string[] = [];
   client.onSessionEnded(({ data }) => ends.push([data.reason, data.message].filter(Boolean).join(" ")));
   await cut();
-  await client.listSessions();
+  await client.pendingRequests("s");
   expect(ends).toEqual(told);
   expect(asked.includes("session/resume")).toBe(!JSON.stringify(get).includes("closed")); // which would open it again
   expect(new Set(nodes)).toEqual(new Set(["one"]));

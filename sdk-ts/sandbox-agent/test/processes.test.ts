@@ -167,6 +167,18 @@ describe("a terminal", () => {
     await client.processes.delete(p.id);
   });
 
+  test("on a network that is dead without an end is given up", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, silenceMs: 1000, WebSocket: WebSocket as never });
+    const p = await client.processes.start({ command: "cat", tty: true });
+    const terminal = await near.terminal(p.id);
+    proxy.hold(true);
+    await expect(terminal.exited).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
+    await expect.poll(() => proxy.open).toBe(0);
+    await client.processes.delete(p.id);
+    await proxy.stop();
+  });
+
   test("that is refused, left or not wanted any more leaves nothing behind that keeps the program alive", async () => {
     const proxy = await Proxy.to(gateway.port);
     const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, WebSocket: WebSocket as never });

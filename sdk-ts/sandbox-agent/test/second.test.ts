@@ -201,6 +201,40 @@ test("a form that the gateway sends again is filled in once", async () => {
   await proxy.stop();
 });
 
+test.each(["mock", "mock2"].flatMap((agent) => ["the connection breaks behind its end", "it ends while the session is opened again"].map((when) => ({ agent, when }))))("no older state is told of a turn of $agent where $when", async ({ agent, when }) => {
+  const proxy = await Proxy.to(gateway.port);
+  let opens = () => {};
+  const sent = new Promise<void>((resolve) => (opens = resolve));
+  await using c = connect({
+    agent, baseUrl: proxy.url, transport: "websocket", WebSocket: WebSocket as never, retry: { firstDelayMs: 1 },
+    onEnvelope: ({ direction, message }) => direction === "sent" && "method" in message && message.method === "session/resume" && opens(),
+  });
+  await using other = connect({ agent });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const states: string[] = [];
+  c.on("state_update", ({ state }) => void states.push(String(state)));
+  if (when.startsWith("the connection")) {
+    await session.prompt("echo on");
+    proxy.cut();
+  } else {
+    c.onPermission(() => undefined);
+    const turn = session.prompt("permission");
+    await expect.poll(() => session.activity?.state).toBe("requires_action");
+    proxy.holdSent(true);
+    const opened = c.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+    await sent;
+    await other.resumeSession({ sessionId: session.id });
+    await expect.poll(() => session.activity?.state).toBe("idle");
+    proxy.holdSent(false);
+    await Promise.all([opened, turn]);
+  }
+  await c.pendingRequests(session.id); // behind what comes again
+  const first = states.indexOf("idle");
+  expect(states.slice(first).filter((state) => state !== "idle")).toEqual([]);
+  expect([first > 0, session.activity?.state]).toEqual([true, "idle"]);
+  await proxy.stop();
+});
+
 test("a call can be cancelled by itself", async () => {
   await using c = connect();
   const session = await c.newSession({ cwd: "/tmp" });

@@ -6,8 +6,9 @@ function world() {
   const settings = new Settings();
   const sent: string[] = [];
   const answers = new Map<string, (error?: Error) => void>();
-  const set = (name: string, signal?: AbortSignal) => settings.set("s", () => {
+  const set = (name: string, signal?: AbortSignal) => settings.set("s", (handed) => {
     sent.push(name);
+    handed();
     return new Promise<void>((resolve, reject) => answers.set(name, (error) => (error ? reject(error) : resolve())));
   }, signal);
   /** A prompt, or what leaves the session. */

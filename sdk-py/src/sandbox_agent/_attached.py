@@ -1,0 +1,43 @@
+"""A session that a client is attached to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._position import Position
+from .activity import Activity
+
+
+@dataclass
+class Attached:
+    """What a session needs on a new connection."""
+
+    position: Position
+    activity: Activity | None  # in version 2
+    cwd: str | None = None  # None: as it is
+    params: dict[str, Any] = field(default_factory=dict)
+    turn_at: int = 0  # in version 1: the newest event that said whose turn it is
+    newest: int = 0  # the newest event that there was when the client was attached last
+    over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
+    state_at: int = 0  # in version 2: the event whose state the program was told last
+    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
+
+    def fresh(self, seq: int, update: Mapping[str, Any], own: bool) -> bool:
+        """Notes a frame of an event, which is the session's own or of a subagent; False for what is not to be told."""
+        position = self.position
+        state = self.activity is not None and own and update.get("sessionUpdate") == "state_update"
+        ends = position.waits and update.get("stopReason") is not None  # a turn before what comes again, which is no answer
+        asked = self.opening is not None and seq <= self.opening and not ends
+        told = True
+        if state and (asked or seq < position.after):
+            if asked:
+                self.opening = None
+            told = seq >= self.state_at or position.waits  # else a newer state was
+            position.state(seq)
+        elif not position.fresh(seq):
+            return False
+        if state and told:
+            self.state_at = seq
+        return told
