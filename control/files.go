@@ -235,6 +235,14 @@ func (o *outgoing) FlushError() error {
 	return http.NewResponseController(o.ResponseWriter).Flush()
 }
 
+// finish bounds how long the rest of an answer over HTTP/2 may take, which the server sends when the handler has returned. With HTTP/1 the
+// deadline would be that of the next answer, too.
+func (o *outgoing) finish(r *http.Request) {
+	if r.ProtoMajor > 1 {
+		_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(stall)) // test recorders have none
+	}
+}
+
 // sendPart is how much the system sends of a file before the deadline is moved.
 const sendPart = 2 << 20
 

@@ -279,7 +279,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 }
 
 // arrives notes that a POST with a key is there before its body is, until what is returned is called: what is to follow it waits for it.
-// Whatever is wrong with it is said later.
+// A wrong POST is refused later, when it is read.
 func (h *Handler) arrives(r *http.Request) (over func()) {
 	key, err := keyOf(r)
 	h.mu.Lock()
@@ -291,8 +291,8 @@ func (h *Handler) arrives(r *http.Request) (over func()) {
 	return c.receipts.arrive(key)
 }
 
-// follow has a POST of so many bytes wait for the one that it is to follow. The error says that it is not to be carried out now: its client
-// is gone, and sends it again with its key, which it may do behind the other.
+// follow has a POST of so many bytes wait for the one that it is to follow. The error says that it is not carried out: its client has left
+// while it waited, and may send it again with its key.
 func (c *conn) follow(ctx context.Context, after, key string, size int) error {
 	if !c.waiting.Try(size) {
 		return errMemory

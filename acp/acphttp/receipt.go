@@ -158,8 +158,8 @@ func (rs *receipts) await(ctx context.Context, key, own string) error {
 	rs.mu.Lock()
 	if a := rs.arrivals[own]; a != nil {
 		a.after = key
+		rs.movedLocked() // it may close a circle
 	}
-	circle := rs.followsLocked(key, own)
 	rs.mu.Unlock()
 	bound := time.NewTimer(afterBound)
 	defer bound.Stop()
@@ -172,7 +172,7 @@ func (rs *receipts) await(ctx context.Context, key, own string) error {
 		if there && rs.arrivals[key] == nil { // it may come again
 			bound.Reset(afterBound)
 		}
-		there = rs.arrivals[key] != nil && !circle
+		there = rs.arrivals[key] != nil && !rs.followsLocked(key, own)
 		if rs.moved == nil {
 			rs.moved = make(chan struct{})
 		}

@@ -46,9 +46,10 @@ type Options struct {
 	First bool
 	// Gone is told of a session that could not be attached to again, and why: the client is
 	// given nothing more of it but the end of its turn, unless Gone takes that with
-	// Interrupt. Opens says that the client has asked to open it itself: what that brings is given.
+	// Interrupt. Refused says that this is the answer to a request of the client to open it; else one that
+	// is on its way may open it all the same.
 	// Nothing else of the Conn goes on before it returns; nil for nothing.
-	Gone func(session string, why *acp.Error, opens bool)
+	Gone func(session string, why *acp.Error, refused bool)
 	// Changed is told once when the connection is lost, and once when there is one again.
 	// It must not wait; nil for nothing.
 	Changed func(Link)

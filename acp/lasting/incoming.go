@@ -38,7 +38,7 @@ func (c *Conn) behindRefused(r *request, why *acp.Error, out []acp.Message) []ac
 		return out
 	}
 	if r.attached && c.o.Gone != nil {
-		c.o.Gone(r.session, why, false)
+		c.o.Gone(r.session, why, true)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

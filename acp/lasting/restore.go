@@ -311,14 +311,8 @@ func (c *Conn) missed(id string, f promptFound) {
 
 // gone fails what waits for a session that cannot be attached to again.
 func (c *Conn) gone(id string, failure *acp.Error) {
-	c.mu.Lock()
-	opens := false
-	for _, r := range c.requests {
-		opens = opens || r.session == id && r.opens()
-	}
-	c.mu.Unlock()
 	if c.o.Gone != nil {
-		c.o.Gone(id, failure, opens)
+		c.o.Gone(id, failure, false)
 	}
 	c.mu.Lock()
 	waiting := c.takePromptsLocked(id)
@@ -696,7 +690,7 @@ func (c *Conn) isTwo() bool {
 }
 
 // comesLocked reports whether the event seq of a session is still to come: the client is attached to that, or asks to open it, and was given
-// less. What it was given counts as more where it has asked for less itself.
+// less. A client that has asked for what is behind event 9 counts as one that was given up to 9.
 func (c *Conn) comesLocked(id string, seq uint64) bool {
 	s := c.sessions[id]
 	here := s != nil && s.here

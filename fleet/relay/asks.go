@@ -103,18 +103,18 @@ func withdrawal(n int64) acp.Message {
 
 // withdraw takes back what was asked over a line that has ended.
 func (l *line) withdraw() {
-	c := l.c
-	c.mu.Lock()
-	open := map[int64]*ask{}
-	for n, a := range c.asks {
+	l.c.mu.Lock()
+	open := map[int64]*session{}
+	for n, a := range l.c.asks {
 		if a.line == l {
-			open[n] = a
-			delete(c.asks, n)
+			open[n] = a.session
+			delete(l.c.asks, n)
+			l.asks--
 		}
 	}
-	c.mu.Unlock()
-	for n, a := range open {
-		a.session.show(l.ctx, l, withdrawal(n))
+	l.c.mu.Unlock()
+	for n, s := range open {
+		s.show(l.ctx, l, withdrawal(n))
 	}
 }
 

@@ -353,9 +353,9 @@ func (l *line) sessionOf(m *acp.Message) *session {
 		s = l.c.lost[id].s // how its turn ended is still told, which the connection to the node does
 	}
 	switch {
-	case ends && s == nil: // the client has asked for it in a session that it has no more
+	case ends && s == nil: // the client has the session no more, and may wait for the end of a turn there
 		return l.own
-	case ends && s.at() != l: // it knows whether the client waits for that
+	case ends && s.at() != l: // the session is at another node; see endsAtLast
 		return s
 	}
 	if s == nil || s.at() != l || l.leaving[s.id] != nil && seqIn(m.Meta(), acp.MetaKey, "seq") > 0 {
@@ -509,15 +509,16 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 }
 
 // gone is told of a session that could not be opened again behind what the client has of
-// it when the node was back. Opens says that the client has asked it to open the session, too: the answer to that says whether it goes on.
-func (l *line) gone(id string, why *acp.Error, opens bool) {
+// it when the node was back, or that was refused to the client. Where the client has asked to open it, and that is not what was refused, the answer
+// to that says whether it goes on.
+func (l *line) gone(id string, why *acp.Error, refused bool) {
 	l.c.mu.Lock()
 	s := l.c.sessions[id]
 	if s == nil || s.at() != l {
 		l.c.mu.Unlock()
 		return
 	}
-	if opens {
+	if s.opens > 0 && !refused {
 		s.open = false
 	} else {
 		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
@@ -666,7 +667,7 @@ func (l *line) over(err error) {
 		}
 		open.answer(&res)
 	}
-	c.Detach(l.own)
+	c.detachBehind(l.own)
 }
 
 // errOf is what a request is answered with whose line has ended.

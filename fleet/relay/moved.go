@@ -202,6 +202,8 @@ func (c *Client) goOn(s *session, o *store.Owner) (gone bool) {
 		if res.Err() != nil {
 			_ = isConflict(res) && c.leavesLocked(s, to, res) // then what is asked waits until the hub hears of that
 			waits = c.strandLocked(s, o, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
+		} else {
+			s.open = true // it may have been refused to the connection before that
 		}
 		c.mu.Unlock()
 		switch {

@@ -156,6 +156,23 @@ func TestLine_NodeStaysAway(t *testing.T) {
 	})
 }
 
+// A node stays away, and its agent has asked something of no session. It is withdrawn, also from a client that reads later.
+func TestLine_NodeStaysAway_AskedOfNoSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		e := w.connect(plainHello, acp.OneStream)
+		a := w.opens(e, "a", "s")
+		a.says(`{"jsonrpc":"2.0","id":9,"method":"elicitation/create","params":{"mode":"url"}}`)
+		wants(t, e, "asked 1")
+		w.set("a", false)
+		_ = a.Close()
+		synctest.Wait()
+		w.forget("a")
+		time.Sleep(time.Second)
+		wants(t, e, "a offline", `$/cancel_request {"requestId":1}`)
+	})
+}
+
 // A node that has lost what the client needs to go on is not gone on with in silence.
 func TestLine_SessionCannotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

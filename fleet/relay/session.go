@@ -344,11 +344,13 @@ func (s *session) notes(from *line, m *acp.Message) bool {
 	return true
 }
 
-// endsAtLast notes how a turn ended, as a node tells that the session has left, and that has just said that it began: what the next one tells
-// may be behind that. False is anything else. It is called with noting held.
+// endsAtLast takes the end of a turn from a node that the session has left. The client waits for it, and the node that has the session now
+// does not tell it: it tells what is behind the newest event that the client was shown. Of anything else it returns false. It is called with
+// noting held.
 func (s *session) endsAtLast(m *acp.Message) bool {
 	name := rawjson.MemberString(m.Params(), "promptId")
-	if !s.c.two || m.Method() != methodTurnEnded || name == "" || !slices.ContainsFunc(s.owed, func(t owed) bool { return t.name == name }) {
+	waits := slices.ContainsFunc(s.owed, func(t owed) bool { return t.name == name })
+	if !s.c.two || m.Method() != methodTurnEnded || name == "" || !waits || seqIn(m.Meta(), acp.MetaKey, "seq") > s.seen {
 		return false
 	}
 	s.endsHere(name)

@@ -178,13 +178,15 @@ func TestTurn_OfVersionTwo_EndsAsTheSessionMoves(t *testing.T) {
 		shown  []string
 		lost   uint64
 		after  string
+		late   []string // from the node that it has left
 		again  []string // from the next node
 		want   []string
 	}{
-		"nothing was shown": {nil, nil, 0, "2", []string{idle, ended}, told},
-		"its state was":     {[]string{idle}, told[:1], 0, "2", []string{idle, ended}, told},
-		"all was":           {[]string{idle, ended}, told, 0, "3", nil, nil},
-		"it was lost":       {nil, nil, 1, "2", nil, []string{"s is idle error", "mine ended node_offline"}},
+		"nothing was shown": {nil, nil, 0, "2", nil, []string{idle, ended}, told},
+		"its state was":     {[]string{idle}, told[:1], 0, "2", nil, []string{idle, ended}, told},
+		"all was":           {[]string{idle, ended}, told, 0, "3", nil, nil, nil},
+		"it was lost":       {nil, nil, 1, "2", nil, nil, []string{"s is idle error", "mine ended node_offline"}},
+		"both nodes tell":   {nil, nil, 0, "2", []string{idle, ended}, []string{idle, ended}, told},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -205,6 +207,9 @@ func TestTurn_OfVersionTwo_EndsAsTheSessionMoves(t *testing.T) {
 				m := b.takes("session/resume")
 				if after := seqIn(m.Meta(), acp.MetaKey, "after"); fmt.Sprint(after) != tt.after {
 					t.Errorf("it goes on behind event %d", after)
+				}
+				for _, frame := range tt.late {
+					a.says("%s", frame)
 				}
 				for _, frame := range tt.again {
 					b.says("%s", frame)

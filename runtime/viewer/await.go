@@ -3,6 +3,8 @@ package viewer
 import (
 	"context"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
 )
 
 // Written says that what was polled has reached the client.
@@ -40,7 +42,7 @@ func (c *Client) advancedLocked() {
 }
 
 // AwaitEntry waits until the client's stream has written the session's entry seq, or
-// has written nothing of the session for the time given. A client that never had a stream is not
+// has written nothing for the time given, also not of the other sessions that it carries. A client that never had a stream is not
 // waited for; one whose stream broke is about to open it again. It returns the id of
 // the last event handed out.
 func (c *Client) AwaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) uint64 {
@@ -62,7 +64,13 @@ func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall ti
 		if f == nil || f.written >= seq && f.state == nothing || f.stop == nil && !c.streamed {
 			return true, 0
 		}
-		return false, f.written
+		if c.shape == acp.PerSession {
+			return false, f.written
+		}
+		for _, f := range c.feeds {
+			written += f.written
+		}
+		return false, written
 	})
 }
 
