@@ -685,7 +685,10 @@ func (c *Client) attachInPlaceOf(before, s *session) {
 	}
 	c.AttachFrom(s, 0)
 	if before != nil {
-		res := acp.NewError("0", viewer.ErrorOf(before.over))
+		c.mu.Lock()
+		over := before.over
+		c.mu.Unlock()
+		res := acp.NewError("0", viewer.ErrorOf(over))
 		c.refuse(before, &res)
 	}
 }
