@@ -200,6 +200,8 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			c.refused = r
 		case r.method == acp.MethodSessionPrompt:
 			c.refusedPromptLocked(r)
+		case r.opens():
+			return append(c.foundLocked(r), m)
 		}
 		return []acp.Message{m}
 	}
@@ -236,6 +238,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionClose, acp.MethodSessionDelete, methodDetach, "_sandboxagent/session/terminate":
 		if s := c.sessions[r.session]; s == nil || s.opened < r.n && !c.promptsBehindLocked(r) {
 			c.leaveLocked(r.session)
+			return append(c.foundLocked(r), m)
 		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = c.promptsBehindLocked(r)
 			if s.unsure = 0; s.here {
@@ -245,6 +248,18 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		}
 	}
 	return []acp.Message{m}
+}
+
+// foundLocked answers the prompts before a request whose ends were found, and were to come behind what that would have brought.
+func (c *Conn) foundLocked(r *request) (out []acp.Message) {
+	for id, q := range c.requests {
+		if q.session == r.session && q.n < r.n && q.end != nil && !c.two {
+			delete(c.requests, id)
+			c.answeredLocked(q)
+			out = append(out, outcome(id, q.end))
+		}
+	}
+	return out
 }
 
 // promptsBehindLocked reports whether a prompt waits that was written behind a request which detaches from its session: it attaches to
