@@ -77,7 +77,7 @@ func prompted(s *session) (begun <-chan *turn.Turn[work], over <-chan *schema.Pr
 	go func() {
 		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
 			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{})},
-			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn,
+			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn, End: s.tidy,
 			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
 				s.known(t, "")
 				begins <- t

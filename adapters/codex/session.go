@@ -178,6 +178,9 @@ func (s *session) end(ctx context.Context) {
 			s.log.Debug("interrupt a turn", "err", err)
 		}
 	}
+	ending, ended := bridge.Within(ctx, drainBound)
+	s.endSubagents(ending, func(t *translator) map[string]bool { return t.below(func(*shown) bool { return true }) })
+	ended()
 	for _, method := range []string{"thread/backgroundTerminals/clean", "thread/unsubscribe"} {
 		if err := s.srv.call(ctx, method, about, nil); err != nil {
 			s.log.Debug("end a session", "method", method, "err", err)
