@@ -32,6 +32,7 @@ type work struct {
 	compacted string
 	brokenOff string // the newest turn that a compaction, or nothing, takes the place of
 	started   chan struct{}
+	over      bool   // its turn has ended
 	aborted   bool   // it was broken off
 	refused   int    // attempts with bad credentials
 	auth      string // why credentials are bad
@@ -222,7 +223,7 @@ func (s *session) awaitCompaction(ctx context.Context, t *turn.Turn[work], one e
 
 // endLocked ends a prompt with a turn; mu is held.
 func (s *session) endLocked(t *turn.Turn[work], one ended) {
-	t.Work.aborted = one.Status == "interrupted"
+	t.Work.over, t.Work.aborted = true, one.Status == "interrupted"
 	v := t.Work.judge(one.turnInfo)
 	v.Usage = one.used
 	t.Settle(v)
@@ -370,15 +371,17 @@ func (s *session) hung() bool {
 func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	s.mu.Lock()
 	ids, aborted := maps.Clone(t.Work.ids), t.Work.aborted
-	s.mu.Unlock()
-	if v.Left {
-		if s.hung() {
-			return turn.Verdict{Err: s.srv.exit}
-		}
+	left := v.Left && !t.Work.over
+	if left { // before codex is asked: its end may come with the answer
 		for id := range ids {
 			s.turns.Own(id)
 		}
-	} else if !aborted {
+	}
+	s.mu.Unlock()
+	switch {
+	case left && s.hung():
+		return turn.Verdict{Err: s.srv.exit}
+	case !left && !aborted:
 		return v
 	}
 	if err := s.sweep(ids); err != nil {
