@@ -21,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // latecomer is a client that cancels when it may.
@@ -320,6 +321,42 @@ func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {
 			t.Error("something runs")
 		}
 	})
+}
+
+// Codex may take long to take a prompt. It is not given up: codex would do it all the same. It is when its session ends.
+func TestPrompt_WaitsUntilCodexTakesIt(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const late = time.Hour
+			var s *session
+			s = between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+				switch {
+				case q.Method != "turn/start":
+					_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInvalidRequest, Message: "no active turn to interrupt"})
+				case !ends:
+					time.AfterFunc(late, func() {
+						s.take(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+						_ = c.Reply(ctx, q.ID, json.RawMessage(`{"turn":{"id":"one"}}`))
+						synctest.Wait()
+						s.take(&event{Method: "turn/completed", Thread: s.thread, Turn: &turnInfo{ID: "one", Status: "completed"}})
+					})
+				}
+			}))
+			s.srv.child = &bridge.Child{Process: &process.Process{}}
+			s.a.conn, s.a.sessions = &bridge.Conn{}, map[schema.SessionID]*session{s.id: s}
+			if ends {
+				time.AfterFunc(late, s.turns.Close)
+			}
+			r, err := s.a.Prompt(t.Context(), &schema.PromptRequest{SessionID: s.id, Prompt: []schema.ContentBlock{schema.TextBlock("go")}})
+			want := schema.StopReasonEndTurn
+			if ends {
+				want = schema.StopReasonCancelled
+			}
+			if err != nil || r.StopReason != want {
+				t.Errorf("session ends %v: it ended with %+v, %v", ends, r, err)
+			}
+		})
+	}
 }
 
 // Codex goes on opening a thread when nobody waits for it any more. It is made to let go of that one, which no other codex could open
