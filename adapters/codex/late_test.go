@@ -120,6 +120,25 @@ func TestCancel_InterruptsNoPromptThatWaits(t *testing.T) {
 	})
 }
 
+// Who cancels what codex does by itself does not wait for its answer: what comes on the connection comes behind that.
+func TestCancel_WaitsForNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan string, 1)
+		s := between(t, latecomer{}, scripted(func(_ context.Context, _ *jsonrpc2.Conn, q *jsonrpc2.Request) { asked <- q.Method }))
+		s.a.sessions = map[schema.SessionID]*session{s.id: s}
+		s.turns.Own("own")
+		from := time.Now()
+		if err := s.a.Cancel(t.Context(), &schema.CancelNotification{SessionID: s.id}); err != nil || time.Since(from) > 0 {
+			t.Errorf("it took %v, %v", time.Since(from), err)
+		}
+		if what := <-asked; what != "turn/interrupt" {
+			t.Errorf("codex was asked for %s", what)
+		}
+		s.finish()
+		s.work.Wait()
+	})
+}
+
 // What asks codex to break off a turn asks it to break off whatever turn runs. It ends with
 // the turn that is meant: when a question is answered late, and while codex refuses.
 func TestNudge_InterruptsNoOtherTurn(t *testing.T) {

@@ -87,10 +87,10 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 		s.asks.WithdrawAll()
 	}
 	release()
-	if !alone {
-		return nil
+	if alone {
+		s.nudge(nil) // codex may take long to answer, and cancels of other sessions come behind this one
 	}
-	return s.interrupt(s.ctx, nil)
+	return nil
 }
 
 // call is what a prompt asks of codex.
