@@ -124,11 +124,11 @@ func (s *session) asked(e *event) {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.asked(r) })
 	}
 	ctx, done, ok := s.asks.Begin(s.ctx, e.RequestID)
+	if !ok {
+		s.work.Go(func() { s.refuse(e.RequestID, "too many questions are open") })
+		return
+	}
 	answer := func() {
-		if !ok {
-			s.refuse(e.RequestID, "too many questions are open")
-			return
-		}
 		defer done()
 		s.answer(ctx, e.RequestID, r)
 	}

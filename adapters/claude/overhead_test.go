@@ -20,6 +20,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // playerVar makes the test binary play the program: it answers control requests
@@ -50,8 +51,20 @@ func play(in io.Reader, out io.Writer) {
 				<-told
 				return
 			}
+		case "control_response":
+			if rawjson.MemberString(line, "response", "request_id") == "r-last" {
+				fmt.Fprintf(out, `{"type":"result","subtype":"success","is_error":true,"result":%q}`+"\n", rawjson.MemberString(line, "response", "error"))
+			}
 		case "user":
 			fmt.Fprintln(out, `{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}}}`)
+			if mode == "crowded" { // what subagents ask goes on behind the turn
+				const asks = `{"type":"control_request","request_id":"r-%v","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"touch x"},"tool_use_id":"t-%[1]v","agent_id":%[2]q}}` + "\n"
+				for i := range turn.MaxAsks {
+					fmt.Fprintf(out, asks, i, "a")
+				}
+				fmt.Fprintf(out, asks, "last", "")
+				continue
+			}
 			if mode == "deaf" {
 				fmt.Fprintln(out, `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"on and on"}}}`)
 				continue

@@ -84,6 +84,28 @@ func stuckInATurn(t *testing.T, mode, prompt, shown string) {
 	}
 }
 
+// TestStuck_TooManyQuestions: at the bound a question of the turn is refused, like any other.
+func TestStuck_TooManyQuestions(t *testing.T) {
+	conn := openPlayerAs(t, t.TempDir(), "crowded")
+	id := newPlayed(t, conn)
+	if err := conn.Write(t.Context(), acp.NewRequest("2", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+id+`","prompt":[{"type":"text","text":"go"}]}`))); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !m.IsResponse() {
+			continue
+		}
+		if m.Err() == nil || m.Err().Message != "too many questions are open" {
+			t.Errorf("the question was answered, and the prompt with it: %s", m.Frame())
+		}
+		return
+	}
+}
+
 // TestStuck_DeathInEachState: when the process is killed, reading ends with the
 // signal, and no prompt is answered as if it had ended well.
 func TestStuck_DeathInEachState(t *testing.T) {

@@ -106,9 +106,11 @@ func (a *agent) register(s *session) error {
 		}
 	}
 	a.orphans = later
+	s.taking.Lock() // what is read from now on comes behind them
+	defer s.taking.Unlock()
 	a.mu.Unlock()
 	for _, e := range early {
-		s.take(e)
+		s.act(e)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // latecomer is a client that cancels when it may.
@@ -77,7 +78,7 @@ func prompted(s *session) (begun <-chan *turn.Turn[work], over <-chan *schema.Pr
 	go func() {
 		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
 			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{})},
-			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn,
+			Gone: s.srv.ended, Log: s.log, Bound: cancelBound, Stop: s.stopTurn, End: s.tidy,
 			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
 				s.known(t, "")
 				begins <- t
@@ -116,6 +117,25 @@ func TestCancel_InterruptsNoPromptThatWaits(t *testing.T) {
 		}
 		(<-begun).Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 		<-over
+	})
+}
+
+// Who cancels what codex does by itself does not wait for its answer: what comes on the connection comes behind that.
+func TestCancel_WaitsForNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan string, 1)
+		s := between(t, latecomer{}, scripted(func(_ context.Context, _ *jsonrpc2.Conn, q *jsonrpc2.Request) { asked <- q.Method }))
+		s.a.sessions = map[schema.SessionID]*session{s.id: s}
+		s.turns.Own("own")
+		from := time.Now()
+		if err := s.a.Cancel(t.Context(), &schema.CancelNotification{SessionID: s.id}); err != nil || time.Since(from) > 0 {
+			t.Errorf("it took %v, %v", time.Since(from), err)
+		}
+		if what := <-asked; what != "turn/interrupt" {
+			t.Errorf("codex was asked for %s", what)
+		}
+		s.finish()
+		s.work.Wait()
 	})
 }
 
@@ -320,6 +340,42 @@ func TestSettle_CompactionInThePlaceOfATurn(t *testing.T) {
 			t.Error("something runs")
 		}
 	})
+}
+
+// Codex may take long to take a prompt. It is not given up: codex would do it all the same. It is when its session ends.
+func TestPrompt_WaitsUntilCodexTakesIt(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const late = time.Hour
+			var s *session
+			s = between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+				switch {
+				case q.Method != "turn/start":
+					_ = c.ReplyWithError(ctx, q.ID, &jsonrpc2.Error{Code: acp.CodeInvalidRequest, Message: "no active turn to interrupt"})
+				case !ends:
+					time.AfterFunc(late, func() {
+						s.take(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+						_ = c.Reply(ctx, q.ID, json.RawMessage(`{"turn":{"id":"one"}}`))
+						synctest.Wait()
+						s.take(&event{Method: "turn/completed", Thread: s.thread, Turn: &turnInfo{ID: "one", Status: "completed"}})
+					})
+				}
+			}))
+			s.srv.child = &bridge.Child{Process: &process.Process{}}
+			s.a.conn, s.a.sessions = &bridge.Conn{}, map[schema.SessionID]*session{s.id: s}
+			if ends {
+				time.AfterFunc(late, s.turns.Close)
+			}
+			r, err := s.a.Prompt(t.Context(), &schema.PromptRequest{SessionID: s.id, Prompt: []schema.ContentBlock{schema.TextBlock("go")}})
+			want := schema.StopReasonEndTurn
+			if ends {
+				want = schema.StopReasonCancelled
+			}
+			if err != nil || r.StopReason != want {
+				t.Errorf("session ends %v: it ended with %+v, %v", ends, r, err)
+			}
+		})
+	}
 }
 
 // Codex goes on opening a thread when nobody waits for it any more. It is made to let go of that one, which no other codex could open

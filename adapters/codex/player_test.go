@@ -113,6 +113,16 @@ func play(what string, in io.Reader, out io.Writer) {
 				started()
 				said("sent, ")
 				hangs = true
+			case endsLate:
+				result()
+				started()
+				if begun {
+					said("well")
+					over("completed")
+				} else {
+					said("sent, ")
+				}
+				begun, refused = true, 2
 			case hangsBefore:
 				said("taken")
 				hangs = true
@@ -133,6 +143,13 @@ func play(what string, in io.Reader, out io.Writer) {
 				send(`{"id":%s,"error":{"code":-32600,"message":"no active turn to interrupt"}}`, id)
 				continue
 			}
+			if what == endsLate {
+				if refused > 3 {
+					over("interrupted")
+				}
+				result()
+				continue
+			}
 			result()
 			said(fmt.Sprintf("attempt %d, early %v", refused, early))
 			over("interrupted")
@@ -150,6 +167,7 @@ const (
 	startedLate   = "response, a while, turn/started"
 	hangsThen     = "response, turn/started, nothing any more"
 	hangsBefore   = "a word, nothing any more"
+	endsLate      = "response, turn/started, turn/completed as it is asked again"
 	keepsArchived = "nothing leaves the archive"
 	endsArchiving = "the end, in thread/archive"
 	refusesBeside = "turn/started, a refusal"
@@ -232,6 +250,23 @@ func TestTurn_CancelOfAProcessThatHangs(t *testing.T) {
 				t.Errorf("the connection ended with %v", c.Ended())
 			}
 		})
+	}
+}
+
+// TestTurn_EndsAsItIsLeft: codex may end a turn just as nobody waits for that any more. The next prompt does not wait for it.
+func TestTurn_EndsAsItIsLeft(t *testing.T) {
+	defer func(d time.Duration) { cancelBound = d }(cancelBound)
+	cancelBound = 200 * time.Millisecond
+	c := played(t, endsLate)
+	id := c.New("")
+	p := c.Prompt(id, "go")
+	c.Await("a sign of the turn", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "sent") })
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
+		t.Errorf("it ended with %s, %v", r, e)
+	}
+	if stop, got := c.Turn(id, "go"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "well" {
+		t.Errorf("the next one ended with %s and said %q", stop, bridgetest.Said(got))
 	}
 }
 

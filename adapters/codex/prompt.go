@@ -56,9 +56,10 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	var started struct {
 		Turn turnInfo `json:"turn"`
 	}
+	// Not call: a prompt that was given up would be done all the same when codex goes on, and then once more.
 	ctx, given := w.Giving(cancelBound)
 	defer given()
-	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(ctx, p.method, p.params, &started) }); err != nil {
+	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.ask(ctx, p.method, p.params, &started) }); err != nil {
 		if ctx.Err() != nil && s.hung() {
 			return s.srv.exit
 		}
@@ -86,10 +87,10 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 		s.asks.WithdrawAll()
 	}
 	release()
-	if !alone {
-		return nil
+	if alone {
+		s.nudge(nil) // codex may take long to answer, and cancels of other sessions come behind this one
 	}
-	return s.interrupt(s.ctx, nil)
+	return nil
 }
 
 // call is what a prompt asks of codex.

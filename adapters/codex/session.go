@@ -38,6 +38,8 @@ type session struct {
 	told    map[string]acp.MCPServer // by name; at most maxServers
 	starts  int                      // how often one has told how its start goes; telling guards it
 
+	taking sync.Mutex // orders what is taken; taken behind the agent's mu, before all others
+
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
 
@@ -95,6 +97,13 @@ func (s *session) open(ctx context.Context, up *setup, known record) error {
 // take acts on a notification about the session's threads. It runs on the
 // goroutine that reads, in order, and must not wait for codex.
 func (s *session) take(e *event) {
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	s.act(e)
+}
+
+// act is take; taking is held.
+func (s *session) act(e *event) {
 	if e.Method == "serverRequest/resolved" {
 		s.withdrawn(e.RequestID)
 		return
@@ -178,6 +187,9 @@ func (s *session) end(ctx context.Context) {
 			s.log.Debug("interrupt a turn", "err", err)
 		}
 	}
+	ending, ended := bridge.Within(ctx, drainBound)
+	s.endSubagents(ending, func(t *translator) map[string]bool { return t.below(func(*shown) bool { return true }) })
+	ended()
 	for _, method := range []string{"thread/backgroundTerminals/clean", "thread/unsubscribe"} {
 		if err := s.srv.call(ctx, method, about, nil); err != nil {
 			s.log.Debug("end a session", "method", method, "err", err)

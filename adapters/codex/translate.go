@@ -257,7 +257,8 @@ func (t *translator) completed(e *event, parent string) []schema.SessionUpdate {
 }
 
 // turnOver takes the end of a turn and closes what it left open. A command that
-// the turn left running goes on, unless the turn was broken off.
+// the turn left running goes on, unless the turn was broken off. A subagent goes
+// on even then, until it is ended: see [session.sweep].
 func (t *translator) turnOver(e *event, parent string) []schema.SessionUpdate {
 	if e.Turn == nil {
 		return nil
@@ -268,9 +269,11 @@ func (t *translator) turnOver(e *event, parent string) []schema.SessionUpdate {
 		if s.over || s.thread != e.Thread {
 			continue
 		}
-		background := s.item.Type == "commandExecution" && (e.Turn.Status == "completed" || s.turn != e.Turn.ID && s.turn != e.Turn.Root)
-		if background || s.item.Type == "collabAgentToolCall" && e.Turn.Status == "completed" {
-			continue
+		switch s.item.Type {
+		case "commandExecution", "collabAgentToolCall":
+			if e.Turn.Status == "completed" || s.turn != e.Turn.ID && s.turn != e.Turn.Root || t.made(s) {
+				continue
+			}
 		}
 		out = append(out, t.abandon(s, parent)...)
 	}
@@ -314,11 +317,40 @@ func (t *translator) running(turns map[string]bool) []string {
 	return out
 }
 
-// working are the threads of subagents that have not ended.
-func (t *translator) working() []string {
+// made reports whether a call has made a subagent.
+func (t *translator) made(s *shown) bool {
+	for _, call := range t.children {
+		if call == s.item.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// below returns the threads of the subagents that calls have made, and of those that these have made.
+func (t *translator) below(made func(s *shown) bool) map[string]bool {
+	out := map[string]bool{}
+	for more := true; more; {
+		more = false
+		for child, call := range t.children {
+			if s := t.items[call]; s != nil && !out[child] && (made(s) || out[s.thread]) {
+				out[child], more = true, true
+			}
+		}
+	}
+	return out
+}
+
+// ofTurns returns the threads of the subagents that turns have made.
+func (t *translator) ofTurns(turns map[string]bool) map[string]bool {
+	return t.below(func(s *shown) bool { return s.thread == t.thread && turns[s.turn] })
+}
+
+// working are those of some subagents' threads that have not ended.
+func (t *translator) working(of map[string]bool) []string {
 	var out []string
-	for child, call := range t.children {
-		if s := t.items[call]; s != nil && !s.over {
+	for child := range of {
+		if s := t.items[t.children[child]]; s != nil && !s.over {
 			out = append(out, child)
 		}
 	}
@@ -328,9 +360,10 @@ func (t *translator) working() []string {
 // abandonTurns closes everything that turns left open, their subagents included.
 func (t *translator) abandonTurns(turns map[string]bool) []schema.SessionUpdate {
 	var out []schema.SessionUpdate
+	children := t.ofTurns(turns)
 	for _, id := range t.order {
 		s := t.items[id]
-		if !s.over && (turns[s.turn] || t.children[s.thread] != "") {
+		if !s.over && (turns[s.turn] || children[s.thread]) {
 			out = append(out, t.abandon(s, t.children[s.thread])...)
 		}
 	}

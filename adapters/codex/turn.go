@@ -32,6 +32,7 @@ type work struct {
 	compacted string
 	brokenOff string // the newest turn that a compaction, or nothing, takes the place of
 	started   chan struct{}
+	over      bool   // its turn has ended
 	aborted   bool   // it was broken off
 	refused   int    // attempts with bad credentials
 	auth      string // why credentials are bad
@@ -152,9 +153,17 @@ func (s *session) settle(one *turnInfo) {
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
 	t := s.turns.Current() // a prompt that waits may begin as soon as what runs by itself is over
+	swept := one.Status == "interrupted" && s.turns.Owns(one.ID)
 	s.turns.OwnOver(one.ID, one.Root)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if swept && s.ctx.Err() == nil {
+		s.work.Go(func() {
+			if err := s.sweep(map[string]bool{one.ID: true}); err != nil {
+				s.log.Warn("end the commands of a turn", "err", err)
+			}
+		})
+	}
 	s.turns.OwnOver(one.ID, one.Root) // ownLocked may have come in between
 	switch {
 	case t == nil:
@@ -214,7 +223,7 @@ func (s *session) awaitCompaction(ctx context.Context, t *turn.Turn[work], one e
 
 // endLocked ends a prompt with a turn; mu is held.
 func (s *session) endLocked(t *turn.Turn[work], one ended) {
-	t.Work.aborted = one.Status == "interrupted"
+	t.Work.over, t.Work.aborted = true, one.Status == "interrupted"
 	v := t.Work.judge(one.turnInfo)
 	v.Usage = one.used
 	t.Settle(v)
@@ -312,8 +321,11 @@ func (s *session) tryInterrupt(ctx context.Context, t *turn.Turn[work]) (early b
 		return false, nil
 	}
 	err = s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil)
-	return strings.Contains(refused(err), "no active turn"), err
+	return notBegun(err), err
 }
+
+// notBegun reports whether codex refused to break off a turn because there is none yet.
+func notBegun(err error) bool { return strings.Contains(refused(err), "no active turn") }
 
 // nudge interrupts turn t, or what codex does by itself if that is nil, without waiting for
 // it. Behind the turn it would interrupt the next one.
@@ -353,43 +365,80 @@ func (s *session) hung() bool {
 	return true
 }
 
-// tidy ends the commands that a turn left running when it was broken off, and
-// closes what it left open. What earlier turns left in the background goes on, as
-// does a turn that did not end: the next prompt waits for it.
+// tidy ends what a turn left running when it was broken off, and closes what it
+// left open. What earlier turns left in the background goes on, as does a turn
+// that did not end: the next prompt waits for it.
 func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	s.mu.Lock()
 	ids, aborted := maps.Clone(t.Work.ids), t.Work.aborted
-	s.mu.Unlock()
-	if v.Left {
-		if s.hung() {
-			return turn.Verdict{Err: s.srv.exit}
-		}
+	left := v.Left && !t.Work.over
+	if left { // before codex is asked: its end may come with the answer
 		for id := range ids {
 			s.turns.Own(id)
 		}
-	} else if !aborted {
+	}
+	s.mu.Unlock()
+	switch {
+	case left && s.hung():
+		return turn.Verdict{Err: s.srv.exit}
+	case !left && !aborted:
 		return v
 	}
-	s.out.Lock()
-	processes := s.tr.running(ids)
-	children := s.tr.working()
-	s.out.Unlock()
-	for _, child := range children {
-		if err := s.endThread(s.ctx, child); err != nil {
-			s.log.Debug("end a subagent", "err", err)
-		}
-	}
-	for _, id := range processes {
-		err := s.srv.call(s.ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": s.thread, "processId": id}, nil)
-		if err == nil {
-			continue
-		}
+	if err := s.sweep(ids); err != nil {
 		s.log.Debug("end a command", "err", err)
 		if err := s.srv.call(s.ctx, "thread/backgroundTerminals/clean", map[string]string{"threadId": s.thread}, nil); err != nil {
 			s.log.Warn("end the commands of a turn", "err", err)
 		}
-		break
 	}
-	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandonTurns(ids) })
 	return v
+}
+
+// sweep ends the subagents and the commands that turns left running when they were broken off, and closes what they left open. Codex
+// would go on with a subagent. The error is that of a command.
+func (s *session) sweep(turns map[string]bool) error {
+	s.endSubagents(s.ctx, func(t *translator) map[string]bool { return t.ofTurns(turns) })
+	s.out.Lock()
+	processes := s.tr.running(turns)
+	s.out.Unlock()
+	var err error
+	for _, id := range processes {
+		if err = s.srv.call(s.ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": s.thread, "processId": id}, nil); err != nil {
+			break
+		}
+	}
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandonTurns(turns) })
+	return err
+}
+
+// endSubagents ends those of some subagents that work. Codex refuses it for one that has not begun, and would go on with that.
+func (s *session) endSubagents(ctx context.Context, of func(t *translator) map[string]bool) {
+	told := map[string]bool{}
+	for _, pause := range interruptPauses {
+		s.out.Lock()
+		children := s.tr.working(of(s.tr))
+		s.out.Unlock()
+		early := false
+		for _, child := range children {
+			if told[child] {
+				continue
+			}
+			err := s.endThread(ctx, child)
+			if told[child] = !notBegun(err); !told[child] {
+				early = true
+			}
+			if err != nil {
+				s.log.Debug("end a subagent", "err", err)
+			}
+		}
+		if !early {
+			return
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		}
+	}
 }

@@ -1,13 +1,16 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -20,20 +23,30 @@ const (
 // takes what follows it for new.
 type late struct {
 	acp.Conn
-	in     chan acp.Message // from the reader; closed after err is set
-	err    error
-	quit   chan struct{} // closed by Close
-	done   chan struct{} // closed when the reader has returned
-	close  sync.Once
-	answer *acp.Message // held back; used by Read only
-	until  time.Time    // but not longer than this
+	in    chan acp.Message // from the reader; closed after err is set
+	err   error
+	quit  chan struct{} // closed by Close
+	done  chan struct{} // closed when the reader has returned
+	close sync.Once
+	held  []*held // oldest first; used by Read only
 
 	mu    sync.Mutex
-	loads map[acp.ID]bool // open session/load requests
+	loads map[acp.ID]string // open session/load requests, and their sessions
 }
 
+// held is an answer that is held back.
+type held struct {
+	answer  acp.Message
+	session string
+	quiet   time.Duration // that Read has yet to wait without an update of the session
+	until   time.Time     // but not longer than this
+}
+
+// left is how long the answer is held if nothing comes.
+func (h *held) left() time.Duration { return min(h.quiet, time.Until(h.until)) }
+
 func holdLoads(c acp.Conn) *late {
-	l := &late{Conn: c, in: make(chan acp.Message), quit: make(chan struct{}), done: make(chan struct{}), loads: map[acp.ID]bool{}}
+	l := &late{Conn: c, in: make(chan acp.Message), quit: make(chan struct{}), done: make(chan struct{}), loads: map[acp.ID]string{}}
 	go l.read()
 	return l
 }
@@ -61,7 +74,7 @@ func (l *late) read() {
 func (l *late) Write(ctx context.Context, m acp.Message) error {
 	if m.Method() == acp.MethodSessionLoad && m.IsRequest() {
 		l.mu.Lock()
-		l.loads[acp.ID(strings.Clone(string(m.ID())))] = true
+		l.loads[acp.ID(strings.Clone(string(m.ID())))] = rawjson.MemberString(m.Params(), "sessionId")
 		l.mu.Unlock()
 	}
 	return l.Conn.Write(ctx, m)
@@ -70,48 +83,84 @@ func (l *late) Write(ctx context.Context, m acp.Message) error {
 // Read returns the agent's next message, a held answer when its time has come.
 func (l *late) Read(ctx context.Context) (acp.Message, error) {
 	for {
+		next := l.next()
 		var still <-chan time.Time
-		if l.answer != nil {
-			t := time.NewTimer(min(quiet, time.Until(l.until)))
+		if next != nil {
+			t := time.NewTimer(next.left())
 			defer t.Stop()
 			still = t.C
 		}
+		from := time.Now()
 		select {
 		case m, ok := <-l.in:
+			l.waited(time.Since(from))
 			switch {
-			case ok && l.isLoad(&m):
-				l.answer, l.until = &m, time.Now().Add(lateBound)
+			case ok && l.hold(&m):
 			case ok:
+				l.saw(&m)
 				return m, nil
-			case l.answer != nil:
-				return l.release(), nil
+			case next != nil:
+				return l.release(next), nil
 			default:
 				return acp.Message{}, l.err
 			}
 		case <-still:
-			return l.release(), nil
+			l.waited(time.Since(from))
+			return l.release(next), nil
 		case <-ctx.Done():
+			l.waited(time.Since(from))
 			return acp.Message{}, context.Cause(ctx)
 		}
 	}
 }
 
-func (l *late) release() acp.Message {
-	m := *l.answer
-	l.answer = nil
-	return m
+// next returns the answer whose time comes first, nil for none.
+func (l *late) next() *held {
+	if len(l.held) == 0 {
+		return nil
+	}
+	return slices.MinFunc(l.held, func(a, b *held) int { return cmp.Compare(a.left(), b.left()) })
 }
 
-// isLoad reports whether m is the good answer to a session/load, once.
-func (l *late) isLoad(m *acp.Message) bool {
+// waited notes that nothing came for a while. Only the time in which Read waits counts: else a replay waits for Read.
+func (l *late) waited(d time.Duration) {
+	for _, h := range l.held {
+		h.quiet -= d
+	}
+}
+
+// saw notes an update of a replay. Those of other sessions say nothing of it.
+func (l *late) saw(m *acp.Message) {
+	if len(l.held) == 0 || m.Method() == "" {
+		return
+	}
+	session := rawjson.MemberString(m.Params(), "sessionId")
+	for _, h := range l.held {
+		if h.session == session {
+			h.quiet = quiet
+		}
+	}
+}
+
+func (l *late) release(h *held) acp.Message {
+	l.held = slices.DeleteFunc(l.held, func(one *held) bool { return one == h })
+	return h.answer
+}
+
+// hold holds m back if it is the good answer to a session/load, once.
+func (l *late) hold(m *acp.Message) bool {
 	if !m.IsResponse() {
 		return false
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	load := l.loads[m.ID()]
+	session, load := l.loads[m.ID()]
 	delete(l.loads, m.ID())
-	return load && m.Err() == nil && l.answer == nil
+	l.mu.Unlock()
+	if !load || m.Err() != nil {
+		return false
+	}
+	l.held = append(l.held, &held{*m, session, quiet, time.Now().Add(lateBound)})
+	return true
 }
 
 // Close ends the agent and the reader.

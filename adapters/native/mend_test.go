@@ -445,6 +445,63 @@ func TestLate_TheAnswerFollowsTheReplay(t *testing.T) {
 	})
 }
 
+// Each of two loads at once has its answer behind its own replay, which a turn of another session does not hold up.
+func TestLate_TwoLoadsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newScript()
+		c := holdLoads(inner)
+		defer func() { _ = c.Close() }()
+		update := func(session string) string {
+			return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + session + `","update":{"sessionUpdate":"x"}}}`
+		}
+		answer := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"result":{}}` }
+		for id, session := range map[string]string{"3": "a", "4": "b"} {
+			if err := c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":"session/load","params":{"sessionId":"`+session+`"}}`))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quit, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for _, frame := range []string{answer("3"), answer("4"), update("a"), update("b")} {
+				inner.in <- acp.MustParse([]byte(frame))
+			}
+			time.Sleep(quiet / 2)
+			inner.in <- acp.MustParse([]byte(update("b")))
+			for {
+				select {
+				case inner.in <- acp.MustParse([]byte(update("live"))):
+					time.Sleep(quiet / 4)
+				case <-quit:
+					return
+				}
+			}
+		}()
+		begin := time.Now()
+		seen := map[string]int{}
+		for answered := 0; answered < 2; {
+			m, err := c.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !m.IsResponse() {
+				seen[rawjson.MemberString(m.Params(), "sessionId")]++
+				continue
+			}
+			answered++
+			session, updates, want := "a", 1, quiet
+			if m.ID() == "4" {
+				session, updates, want = "b", 2, quiet/2+quiet
+			}
+			if took := time.Since(begin); seen[session] != updates || took < want || took > want+quiet/4 {
+				t.Errorf("the answer of %s came behind %d updates, after %s", session, seen[session], took)
+			}
+		}
+		close(quit)
+		<-done
+	})
+}
+
 func TestLate_AnEndlessReplayDoesNotHoldTheAnswerForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newScript()

@@ -1,12 +1,15 @@
 package opencode
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,5 +60,72 @@ func TestPrompt_ErrorOfTheTurnBefore(t *testing.T) {
 				t.Errorf("it fails with %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// counter is a client that counts calls that have failed.
+type counter struct {
+	decider
+	failed atomic.Int32
+}
+
+func (c *counter) Update(_ context.Context, _ schema.SessionID, update any) error {
+	if u, ok := update.(schema.SessionUpdate); ok && u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusFailed {
+		c.failed.Add(1)
+	}
+	return nil
+}
+
+// The last events of a turn may not come, and who waits for them may cancel. What the session does then is not closed when they would
+// have been waited for long enough.
+func TestPrompt_CancelledBehindItsAnswer(t *testing.T) {
+	defer func(end, aborted time.Duration) { endPause, abortedPause = end, aborted }(endPause, abortedPause)
+	endPause, abortedPause = time.Second, time.Millisecond
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/message"):
+			_, _ = io.WriteString(w, `{"info":{"id":"msg_1","role":"assistant","sessionID":"S","time":{"completed":1},"error":{"name":"APIError","data":{"message":"no"}}},"parts":[]}`)
+		case strings.HasSuffix(r.URL.Path, "/abort"):
+			_, _ = io.WriteString(w, `true`)
+		default:
+			_, _ = io.WriteString(w, `[]`)
+		}
+	}))
+	defer there.Close()
+	client := &counter{}
+	a := &agent{peer: client, log: slog.New(slog.DiscardHandler), abortBound: abortBound, conn: &bridge.Conn{}, sessions: map[schema.SessionID]*session{}}
+	srv := &server{a: a, log: a.log, http: there.Client(), prompts: there.Client(), base: there.URL, ended: make(chan struct{})}
+	s := a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
+	defer s.quit()
+	a.sessions["S"] = s
+	over := make(chan error)
+	go func() {
+		_, err := a.Prompt(t.Context(), &schema.PromptRequest{SessionID: "S", Prompt: []schema.ContentBlock{schema.TextBlock("x")}})
+		over <- err
+	}()
+	one := s.turns.Current()
+	for ; one == nil; one = s.turns.Current() {
+		goruntime.Gosched()
+	}
+	<-one.Work.posted
+	one.Stop()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	for _, line := range []string{
+		`{"payload":{"type":"message.updated","properties":{"info":{"id":"msg_2","role":"assistant","sessionID":"S"}}}}`,
+		`{"payload":{"type":"message.part.updated","properties":{"part":{"id":"prt_2","sessionID":"S","messageID":"msg_2","type":"tool","tool":"bash","callID":"c","state":{"status":"running","input":{"command":"x"}}}}}}`,
+	} {
+		e, err := parse([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.take(e)
+	}
+	s.work.Wait()
+	if n := client.failed.Load(); n > 0 {
+		t.Errorf("%d calls that go on have failed", n)
 	}
 }

@@ -1,6 +1,7 @@
 package opencode
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ const (
 )
 
 // showReplaced asks for the old text of files that the turn has replaced.
-func (s *session) showReplaced(t *work, stopping func() bool) {
+func (s *session) showReplaced(ctx context.Context, t *work, stopping func() bool) {
 	s.out.Lock()
 	wanted := 0
 	for path := range s.tr.changes.replaced {
@@ -102,7 +103,7 @@ func (s *session) showReplaced(t *work, stopping func() bool) {
 	if wanted == 0 {
 		return
 	}
-	ctx, cancel := bridge.Within(s.ctx, fillBound)
+	ctx, cancel := bridge.Within(ctx, fillBound)
 	defer cancel()
 	shown := map[schema.ToolCallID]bool{}
 	for began := time.Now(); ; {

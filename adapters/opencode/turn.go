@@ -144,6 +144,11 @@ func (s *session) carryOut(t *turn.Turn[work], c *call) {
 	s.renew(s.ctx)
 	err := s.post(c, &t.Work)
 	close(t.Work.posted)
+	t.Go(func(ctx context.Context) { s.conclude(ctx, t, c, err) }) // behind the turn it would close what the next one does
+}
+
+// conclude ends a turn that OpenCode has answered, or refused with err.
+func (s *session) conclude(ctx context.Context, t *turn.Turn[work], c *call, err error) {
 	switch {
 	case t.Stopping(): // abort goes on
 	case err != nil:
@@ -154,8 +159,11 @@ func (s *session) carryOut(t *turn.Turn[work], c *call) {
 		})
 		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 	default:
-		s.trail(s.ctx, &t.Work, endPause)
-		s.showReplaced(&t.Work, t.Stopping)
+		s.trail(ctx, &t.Work, endPause)
+		if ctx.Err() != nil {
+			return // it was broken off
+		}
+		s.showReplaced(ctx, &t.Work, t.Stopping)
 		t.Settle(s.judge(&t.Work))
 	}
 }

@@ -225,7 +225,7 @@ func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
 }
 
 // Giving returns a context for giving the agent the prompt: it ends bound after the prompt is
-// cancelled, or nobody waits for it any more. done must be called when it was given.
+// cancelled, its session ends, or nobody waits for it any more. done must be called when it was given.
 func (w *Waiting) Giving(bound time.Duration) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	over := make(chan struct{})
@@ -233,6 +233,7 @@ func (w *Waiting) Giving(bound time.Duration) (ctx context.Context, done func())
 		defer close(over)
 		select {
 		case <-w.Cancelled:
+		case <-w.closed:
 		case <-w.ctx.Done():
 		case <-ctx.Done():
 			return
