@@ -228,7 +228,7 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
-    await this.#read(opening, info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from));
+    await this.#read(opening, () => ({ begin: info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from) }));
     if (opening !== this.#opening) return;
     if (shut(this.get().info ?? info)) this.#over();
     else await this.#attach(opening);
@@ -274,9 +274,13 @@ export class Conversation extends Store<ConversationState> {
     });
   }
 
-  /** Reads the events behind one. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
-  async #read(opening: Opening, begin: number, followed?: Shown): Promise<void> {
-    await opening.read(() => readLog(opening.client, this.id, this.get().info, begin, followed), (read) => {
+  /** Reads the events behind one, which is asked for when its turn has come. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
+  async #read(opening: Opening, what: () => { readonly begin: number; readonly followed?: Shown | undefined }): Promise<void> {
+    const log = () => {
+      const { begin, followed } = what();
+      return readLog(opening.client, this.id, this.get().info, begin, followed);
+    };
+    await opening.read(log, (read) => {
       const { unconfirmed } = this.#transcript;
       this.#shown = read;
       if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
@@ -290,11 +294,13 @@ export class Conversation extends Store<ConversationState> {
   /** Shows more of the past. The rows of before keep their places from the end. */
   async readEarlier(): Promise<void> {
     const opening = this.#opening;
-    const { seq, from } = this.#shown;
-    if (!opening || opening.reading || from === 0 || this.get().loadingEarlier) return;
+    if (!opening || opening.reading || this.#shown.from === 0 || this.get().loadingEarlier) return;
     this.patch({ loadingEarlier: true });
     try {
-      await this.#read(opening, seq - Math.max((seq - from) * 4, firstWindow * 4), this.get().phase === "live" && !opening.busy ? this.#shown : undefined);
+      await this.#read(opening, () => {
+        const { seq, from } = this.#shown;
+        return { begin: seq - Math.max((seq - from) * 4, firstWindow * 4), followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
+      });
     } finally {
       this.patch({ loadingEarlier: false });
     }

@@ -9,6 +9,7 @@ const retryMs = [500, 15_000] as const;
  */
 export class Opening {
   #waiting: (() => void)[] | undefined; // no more than comes until the log is read to its end
+  #reading: Promise<void> | undefined; // until the reading that goes on has ended
   #steps = 0;
   #failed = 0;
   #wake = () => {};
@@ -18,7 +19,7 @@ export class Opening {
 
   /** Whether the session's log is read just now. */
   get reading(): boolean {
-    return this.#waiting !== undefined;
+    return this.#reading !== undefined;
   }
 
   /** Whether the session is read or opened just now. */
@@ -42,16 +43,24 @@ export class Opening {
     else run();
   }
 
-  /** Reads the log, and takes it before what came meanwhile. One that is over takes nothing. */
+  /**
+   * Reads the log, and takes it before what came meanwhile: one reading after the other, since
+   * each takes the place of what is shown. An opening that is over takes nothing.
+   */
   async read<T>(log: () => Promise<T>, take: (read: T) => void): Promise<void> {
+    while (this.#reading) await this.#reading;
+    let done!: () => void;
+    this.#reading = new Promise<void>((resolve) => (done = resolve));
     this.#waiting = [];
     try {
-      const read = await log();
-      if (!this.#over) take(read);
+      const read = this.#over ? undefined : { log: await log() };
+      if (read && !this.#over) take(read.log);
     } finally {
       const waited = this.#over ? [] : this.#waiting;
       this.#waiting = undefined;
+      this.#reading = undefined;
       for (const run of waited) run();
+      done();
     }
   }
 

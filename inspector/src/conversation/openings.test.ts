@@ -285,3 +285,24 @@ test("an answer that is given while the past is read stands there once", async (
   await settled();
   expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
 });
+
+test("the past that is asked for while the session is about to be read goes before that, and nothing that comes meanwhile is lost", async () => {
+  const { conversation, hold, happen, turns } = await long();
+  happen(ended);
+  await settled();
+  const [told, page] = [hold("answer", "session"), hold("answer", "sessionEvents")];
+  const again = conversation.again();
+  await settled();
+  conversation.send(text("P"));
+  const earlier = conversation.readEarlier();
+  await settled();
+  turns[0]!.fail(new AcpRpcError(-32603, "It cannot start."));
+  told();
+  await settled();
+  happen(said("fourth"));
+  happen(ended);
+  page();
+  await Promise.all([again, earlier]);
+  await settled();
+  expect([shown(conversation)[0], ...shown(conversation).slice(-2), conversation.get().running]).toEqual(["first", "fourth", "end", false]);
+});
