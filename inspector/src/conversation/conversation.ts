@@ -716,8 +716,8 @@ export class Conversation extends Store<ConversationState> {
   }
 }
 
-/** Whether an error is one that goes away by itself: a network that is down, or a server that is about to come back. */
-const mayPass = (error: unknown) => error instanceof TypeError || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
+/** Whether an error is one that goes away by itself: a network that is down, which says why, or a server that is about to come back. Other TypeErrors are mistakes of this page. */
+const mayPass = (error: unknown) => (error instanceof TypeError && error.cause !== undefined) || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
 
 /** Whether nobody can say anything in the session now. */
 const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);

@@ -59,8 +59,14 @@ export class Opening {
       const waited = this.#over ? [] : this.#waiting;
       this.#waiting = undefined;
       this.#reading = undefined;
-      for (const run of waited) run();
       done();
+      for (const run of waited) {
+        try {
+          run();
+        } catch (error) {
+          reportError(error); // it is this page's mistake, and takes nothing from what waits behind it
+        }
+      }
     }
   }
 

@@ -306,3 +306,21 @@ test("the past that is asked for while the session is about to be read goes befo
   await settled();
   expect([shown(conversation)[0], ...shown(conversation).slice(-2), conversation.get().running]).toEqual(["first", "fourth", "end", false]);
 });
+
+test("a mistake of the page while it reads a session is said, and not tried again; one in what comes takes nothing of what comes behind it", async () => {
+  const reported: unknown[] = [];
+  vi.stubGlobal("reportError", (error: unknown) => reported.push(error));
+  const { conversation, hold, happen } = await long();
+  happen(ended);
+  const page = hold("answer", "sessionEvents");
+  const again = conversation.again();
+  await settled();
+  happen({ sessionUpdate: "available_commands_update", availableCommands: 7 } as never);
+  happen(said("fourth"));
+  page();
+  await again;
+  await settled();
+  expect([shown(conversation).at(-1), reported.map(String)]).toEqual(["fourth", [expect.stringContaining("TypeError")]]);
+  await conversation.again();
+  expect([conversation.get().phase, conversation.get().problem]).toEqual(["failed", expect.any(String)]);
+});
