@@ -223,8 +223,11 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #takeUp(opening: Opening, fresh: Fresh | undefined): Promise<void> {
+    const before = this.get().info;
     const info = await opening.client.api.session(this.id);
     if (opening !== this.#opening) return;
+    const now = this.get().info;
+    if (now && now !== before && shut(now) !== shut(info)) return await this.#takeUp(opening, fresh); // one of the two is old
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
@@ -263,6 +266,8 @@ export class Conversation extends Store<ConversationState> {
     if (opening !== this.#opening) return;
     this.#attaches++;
     this.patch({ phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined });
+    const { info } = this.get();
+    if (info && shut(info)) void this.refresh(); // it was opened again by that, or closed meanwhile
     const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string; seq?: number }> };
     const { turn, seq } = result._meta?.[META] ?? {};
     opening.behind(() => {
@@ -449,6 +454,7 @@ export class Conversation extends Store<ConversationState> {
       if (!info || asked !== this.#asked) return;
       if (attaches !== this.#attaches) return await this.refresh(); // it may say how the session was before
       this.seen(info, true);
+      if (this.get().phase === "live" && shut(info) && !this.#between) this.#over(); // that was told before, while it was being attached
       this.#has(info, told);
     } catch {
       // The list of sessions says what became of it.
@@ -463,12 +469,12 @@ export class Conversation extends Store<ConversationState> {
 
   /** Takes what another part of the page knows of the session anyway. A list of a hub is late, and so not certain. */
   seen(info: SessionInfo, certain: boolean): void {
-    const before = this.get().info;
+    const { info: before, phase } = this.get();
     if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.background === info.background && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
-    if (!certain && shut(info) !== (this.get().phase === "reading")) return void this.refresh();
+    if (!certain && shut(info) !== (phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
-    const over = this.get().phase === "live" && shut(info) && !this.#between;
-    if (this.get().phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
+    const over = phase === "live" && shut(info) && !this.#between;
+    if (phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
     this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}) });

@@ -324,3 +324,20 @@ test("a mistake of the page while it reads a session is said, and not tried agai
   await conversation.again();
   expect([conversation.get().phase, conversation.get().problem]).toEqual(["failed", expect.any(String)]);
 });
+
+test.each(["session", "resumeSession"] as const)("a session that another client closes while it is taken up anew is not opened again by an answer of before (%s)", async (late) => {
+  const gateway = await long();
+  const { client, conversation, info, hold } = gateway;
+  let resumes = 0;
+  const { resumeSession } = client;
+  client.resumeSession = (params) => (resumes++, resumeSession(params));
+  const go = hold("answer", late);
+  const again = conversation.again();
+  await settled();
+  info.state = "closed";
+  conversation.seen(told(gateway, "closed"), true);
+  go();
+  await again;
+  await settled();
+  expect([conversation.get().phase, conversation.get().info?.state, resumes]).toEqual(["reading", "closed", late === "session" ? 0 : 1]);
+});
