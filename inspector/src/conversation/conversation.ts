@@ -429,7 +429,7 @@ export class Conversation extends Store<ConversationState> {
       if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
       if (t.configOptions !== this.#seenOptions) {
         this.#seenOptions = t.configOptions;
-        if (this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) });
+        if (t.configOptions && this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) }); // where nothing was told they are as before
       }
       this.rows.show(t.rows);
     });

@@ -152,6 +152,8 @@ test("in version 1 a turn that ends while the past is read does not come back, a
     if (ends) end();
     go();
     await read;
+    await settled();
+    expect(conversation.get().options.map((o) => o.id)).toEqual(["mode"]);
     conversation.answered(asked, { outcome: "cancelled" });
     happen({ sessionUpdate: "current_mode_update", currentModeId: "ask" } as never);
     happen({ sessionUpdate: "tool_call_update", toolCallId: "c", status: "completed" });
