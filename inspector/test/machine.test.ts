@@ -552,6 +552,15 @@ test("a list that takes longer than until it is asked for again is shown", async
   await page.clock.runFor(5000);
   held[0]!();
   await page.getByText("No program runs").waitFor();
+  // One whose answer never comes is asked for again, and waited for longer.
+  await page.clock.runFor(2000);
+  await expect.poll(() => held.length).toBe(2);
+  await page.clock.runFor(12_000);
+  await expect.poll(() => held.length).toBe(3);
+  await page.clock.runFor(12_000);
+  expect(held.length).toBe(3);
+  await page.clock.runFor(10_000);
+  await expect.poll(() => held.length).toBe(4);
 });
 
 test("a program is started, watched, spoken to, and ended", async () => {
@@ -580,15 +589,19 @@ test("a program is started, watched, spoken to, and ended", async () => {
   await input.fill("second");
   go();
   await output.getByText("got first").first().waitFor();
-  await page.waitForFunction(() => document.querySelector<HTMLInputElement>("input[aria-label=Input]")?.value === "second");
+  await page.waitForFunction(() => document.querySelector<HTMLTextAreaElement>("textarea[aria-label=Input]")?.value === "second");
   await page.unrouteAll();
   await page.route(isInput, (route) => route.abort());
   await page.keyboard.press("Enter");
   await page.locator(".toast").getByText("It takes no input").first().waitFor();
   expect(await input.inputValue()).toBe("second");
+  await input.press("End");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.type("third");
   await page.unrouteAll();
   await page.keyboard.press("Enter");
   await output.getByText("got second").first().waitFor();
+  await output.getByText("got third").first().waitFor();
   await page.getByRole("button", { name: "End its input" }).click();
   await page.locator(".process-detail").getByText("ended with code 3").waitFor();
   await page.getByRole("button", { name: "Forget" }).click();
