@@ -1,7 +1,5 @@
 import type { Client } from "../state/gateway.js";
-
-/** Until it is tried again after an error that passes: doubled with each, up to the last. */
-const retryMs = [500, 15_000] as const;
+import { retryMs } from "../state/retry.js";
 
 /**
  * One taking-up of a session on a client, until it is taken up anew or let go. What comes
@@ -73,7 +71,7 @@ export class Opening {
   /** Waits before it is tried again, longer each time. */
   async pause(): Promise<void> {
     if (this.#over) return;
-    const ms = Math.min(retryMs[0] * 2 ** this.#failed++, retryMs[1]);
+    const ms = retryMs(this.#failed++);
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, ms);
       this.#wake = () => {

@@ -1,13 +1,11 @@
 import { AcpRpcError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { Ask } from "../state/inbox.js";
 import { wordsOf, type Conversation } from "./conversation.js";
-import { answer, ended, said, settled, text, world } from "./fake-gateway.js";
+import { answer, ended, framesAtOnce, said, settled, text, waits, world } from "./fake-gateway.js";
 
-beforeAll(() => void vi.stubGlobal("requestAnimationFrame", (run: () => void) => queueMicrotask(run)));
-afterAll(() => void vi.unstubAllGlobals());
+framesAtOnce();
 
-const waits = (conversation: Conversation) => conversation.get().queue.map(({ blocks }) => wordsOf(blocks));
 /** What stands in the conversation, a word for each row that has none. */
 const shown = (conversation: Conversation) =>
   conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
@@ -242,7 +240,11 @@ test("an error that passes ends no opening, and what was shown stays", async () 
   const { conversation, failures, happen } = await long();
   for (const kind of ["session", "sessionEvents"] as const) {
     failures.set(kind, new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }));
-    await conversation.again();
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    const again = conversation.again();
+    await vi.advanceTimersToNextTimerAsync(); // the pause
+    await again;
+    vi.useRealTimers();
     expect(conversation.get().phase).toBe("live");
     happen(answer(kind));
   }
