@@ -235,15 +235,19 @@ test("a file that is saved while it is saved, or whose answer is lost, was chang
   const path = join(home, "again.txt");
   writeFileSync(path, "one\n");
   const page = await world.open(at(path));
+  const button = page.getByRole("button", { name: "Edit", exact: true });
+  await button.waitFor();
   let write!: () => void;
+  let show!: () => void;
   const held = new Promise<void>((resolve) => (write = resolve));
+  const read = new Promise<void>((resolve) => (show = resolve));
   await page.route(/\/v2\/fs\/file/, async (route) => {
-    if (route.request().method() === "PUT") await held;
+    await (route.request().method() === "PUT" ? held : read);
     await route.continue();
   });
   const editor = page.getByRole("textbox", { name: "Text of again.txt" });
   const edit = async (text: string) => {
-    if (!(await editor.isVisible())) await page.getByRole("button", { name: "Edit", exact: true }).click();
+    if (!(await editor.isVisible())) await button.click();
     await editor.fill(text);
   };
   await edit("two");
@@ -253,6 +257,9 @@ test("a file that is saved while it is saved, or whose answer is lost, was chang
   write();
   await holds(path, "two, three");
   await editor.waitFor({ state: "detached" });
+  await expect.poll(() => button.isDisabled()).toBe(true); // what is shown was before that
+  show();
+  await expect.poll(() => button.isDisabled()).toBe(false);
   await page.unrouteAll();
   const problem = page.getByText("It is not saved");
   for (const then of ["four", "four, five"]) {
