@@ -235,15 +235,19 @@ test("a file that is saved while it is saved, or whose answer is lost, was chang
   const path = join(home, "again.txt");
   writeFileSync(path, "one\n");
   const page = await world.open(at(path));
+  const button = page.getByRole("button", { name: "Edit", exact: true });
+  await button.waitFor();
   let write!: () => void;
+  let show!: () => void;
   const held = new Promise<void>((resolve) => (write = resolve));
+  const read = new Promise<void>((resolve) => (show = resolve));
   await page.route(/\/v2\/fs\/file/, async (route) => {
-    if (route.request().method() === "PUT") await held;
+    await (route.request().method() === "PUT" ? held : read);
     await route.continue();
   });
   const editor = page.getByRole("textbox", { name: "Text of again.txt" });
   const edit = async (text: string) => {
-    if (!(await editor.isVisible())) await page.getByRole("button", { name: "Edit", exact: true }).click();
+    if (!(await editor.isVisible())) await button.click();
     await editor.fill(text);
   };
   await edit("two");
@@ -253,6 +257,9 @@ test("a file that is saved while it is saved, or whose answer is lost, was chang
   write();
   await holds(path, "two, three");
   await editor.waitFor({ state: "detached" });
+  await expect.poll(() => button.isDisabled()).toBe(true); // what is shown was before that
+  show();
+  await expect.poll(() => button.isDisabled()).toBe(false);
   await page.unrouteAll();
   const problem = page.getByText("It is not saved");
   for (const then of ["four", "four, five"]) {
@@ -552,6 +559,15 @@ test("a list that takes longer than until it is asked for again is shown", async
   await page.clock.runFor(5000);
   held[0]!();
   await page.getByText("No program runs").waitFor();
+  // One whose answer never comes is asked for again, and waited for longer.
+  await page.clock.runFor(2000);
+  await expect.poll(() => held.length).toBe(2);
+  await page.clock.runFor(12_000);
+  await expect.poll(() => held.length).toBe(3);
+  await page.clock.runFor(12_000);
+  expect(held.length).toBe(3);
+  await page.clock.runFor(10_000);
+  await expect.poll(() => held.length).toBe(4);
 });
 
 test("a program is started, watched, spoken to, and ended", async () => {
@@ -580,15 +596,19 @@ test("a program is started, watched, spoken to, and ended", async () => {
   await input.fill("second");
   go();
   await output.getByText("got first").first().waitFor();
-  await page.waitForFunction(() => document.querySelector<HTMLInputElement>("input[aria-label=Input]")?.value === "second");
+  await page.waitForFunction(() => document.querySelector<HTMLTextAreaElement>("textarea[aria-label=Input]")?.value === "second");
   await page.unrouteAll();
   await page.route(isInput, (route) => route.abort());
   await page.keyboard.press("Enter");
   await page.locator(".toast").getByText("It takes no input").first().waitFor();
   expect(await input.inputValue()).toBe("second");
+  await input.press("End");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.type("third");
   await page.unrouteAll();
   await page.keyboard.press("Enter");
   await output.getByText("got second").first().waitFor();
+  await output.getByText("got third").first().waitFor();
   await page.getByRole("button", { name: "End its input" }).click();
   await page.locator(".process-detail").getByText("ended with code 3").waitFor();
   await page.getByRole("button", { name: "Forget" }).click();

@@ -223,12 +223,15 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #takeUp(opening: Opening, fresh: Fresh | undefined): Promise<void> {
+    const before = this.get().info;
     const info = await opening.client.api.session(this.id);
     if (opening !== this.#opening) return;
+    const now = this.get().info;
+    if (now && now !== before && shut(now) !== shut(info)) return await this.#takeUp(opening, fresh); // one of the two is old
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
-    await this.#read(opening, info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from));
+    await this.#read(opening, () => ({ begin: info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from) }));
     if (opening !== this.#opening) return;
     if (shut(this.get().info ?? info)) this.#over();
     else await this.#attach(opening);
@@ -263,6 +266,8 @@ export class Conversation extends Store<ConversationState> {
     if (opening !== this.#opening) return;
     this.#attaches++;
     this.patch({ phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined });
+    const { info } = this.get();
+    if (info && shut(info)) void this.refresh(); // it was opened again by that, or closed meanwhile
     const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string; seq?: number }> };
     const { turn, seq } = result._meta?.[META] ?? {};
     opening.behind(() => {
@@ -274,9 +279,13 @@ export class Conversation extends Store<ConversationState> {
     });
   }
 
-  /** Reads the events behind one. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
-  async #read(opening: Opening, begin: number, followed?: Shown): Promise<void> {
-    await opening.read(() => readLog(opening.client, this.id, this.get().info, begin, followed), (read) => {
+  /** Reads the events behind one, which is asked for when its turn has come. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
+  async #read(opening: Opening, what: () => { readonly begin: number; readonly followed?: Shown | undefined }): Promise<void> {
+    const log = () => {
+      const { begin, followed } = what();
+      return readLog(opening.client, this.id, this.get().info, begin, followed);
+    };
+    await opening.read(log, (read) => {
       const { unconfirmed } = this.#transcript;
       this.#shown = read;
       if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
@@ -290,11 +299,13 @@ export class Conversation extends Store<ConversationState> {
   /** Shows more of the past. The rows of before keep their places from the end. */
   async readEarlier(): Promise<void> {
     const opening = this.#opening;
-    const { seq, from } = this.#shown;
-    if (!opening || opening.reading || from === 0 || this.get().loadingEarlier) return;
+    if (!opening || opening.reading || this.#shown.from === 0 || this.get().loadingEarlier) return;
     this.patch({ loadingEarlier: true });
     try {
-      await this.#read(opening, seq - Math.max((seq - from) * 4, firstWindow * 4), this.get().phase === "live" && !opening.busy ? this.#shown : undefined);
+      await this.#read(opening, () => {
+        const { seq, from } = this.#shown;
+        return { begin: seq - Math.max((seq - from) * 4, firstWindow * 4), followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
+      });
     } finally {
       this.patch({ loadingEarlier: false });
     }
@@ -418,7 +429,7 @@ export class Conversation extends Store<ConversationState> {
       if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
       if (t.configOptions !== this.#seenOptions) {
         this.#seenOptions = t.configOptions;
-        if (this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) });
+        if (t.configOptions && this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) }); // where nothing was told they are as before
       }
       this.rows.show(t.rows);
     });
@@ -443,6 +454,7 @@ export class Conversation extends Store<ConversationState> {
       if (!info || asked !== this.#asked) return;
       if (attaches !== this.#attaches) return await this.refresh(); // it may say how the session was before
       this.seen(info, true);
+      if (this.get().phase === "live" && shut(info) && !this.#between) this.#over(); // that was told before, while it was being attached
       this.#has(info, told);
     } catch {
       // The list of sessions says what became of it.
@@ -457,12 +469,12 @@ export class Conversation extends Store<ConversationState> {
 
   /** Takes what another part of the page knows of the session anyway. A list of a hub is late, and so not certain. */
   seen(info: SessionInfo, certain: boolean): void {
-    const before = this.get().info;
+    const { info: before, phase } = this.get();
     if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.background === info.background && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
-    if (!certain && shut(info) !== (this.get().phase === "reading")) return void this.refresh();
+    if (!certain && shut(info) !== (phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
-    const over = this.get().phase === "live" && shut(info) && !this.#between;
-    if (this.get().phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
+    const over = phase === "live" && shut(info) && !this.#between;
+    if (phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
     this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}) });
@@ -710,8 +722,8 @@ export class Conversation extends Store<ConversationState> {
   }
 }
 
-/** Whether an error is one that goes away by itself: a network that is down, or a server that is about to come back. */
-const mayPass = (error: unknown) => error instanceof TypeError || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
+/** Whether an error is one that goes away by itself: a network that is down, which says why, or a server that is about to come back. Other TypeErrors are mistakes of this page. */
+const mayPass = (error: unknown) => (error instanceof TypeError && error.cause !== undefined) || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
 
 /** Whether nobody can say anything in the session now. */
 const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);

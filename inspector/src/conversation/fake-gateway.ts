@@ -1,9 +1,10 @@
 // A gateway with one session, for tests of what a page does when its answers come late, or not at all.
 import { META, type ContentBlock, type SessionEvent } from "sandbox-agent";
+import { afterAll, beforeAll, vi } from "vitest";
 import { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Unsent } from "../state/unsent.js";
-import type { Draft, Kept } from "./conversation.js";
+import { wordsOf, type Conversation, type Draft, type Kept } from "./conversation.js";
 import { Conversations } from "./conversations.js";
 import type { Update } from "./updates.js";
 
@@ -14,6 +15,13 @@ export const answer = (words: string): Update => ({ sessionUpdate: "agent_messag
 export const ended: Update = { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" };
 /** Lets everything happen that waits for nothing. */
 export const settled = () => new Promise((resolve) => setTimeout(resolve));
+/** What waits in a conversation. */
+export const waits = (conversation: Conversation) => conversation.get().queue.map(({ blocks }) => wordsOf(blocks));
+/** Gives the tests of a file frames that come at once. */
+export function framesAtOnce(): void {
+  beforeAll(() => void vi.stubGlobal("requestAnimationFrame", (run: () => void) => queueMicrotask(run)));
+  afterAll(() => void vi.unstubAllGlobals());
+}
 
 type Kind = "session" | "sessionEvents" | "resumeSession";
 
@@ -26,18 +34,18 @@ export function world() {
   const held = new Map<string, Promise<void>>();
   const failures = new Map<Kind, Error>(); // of the next request
   const listen = () => () => {};
-  const waits = (what: string) => {
+  const heldBack = (what: string) => {
     const until = held.get(what);
     held.delete(what);
     return until;
   };
   /** A request, which may be late on its way to the gateway, and its answer on the way back. */
   const ask = async <T>(kind: Kind, run: () => T): Promise<T> => {
-    await waits(`request ${kind}`);
+    await heldBack(`request ${kind}`);
     const failure = failures.get(kind);
     if (failure && failures.delete(kind)) throw failure;
     const result = run();
-    await waits(`answer ${kind}`);
+    await heldBack(`answer ${kind}`);
     return result;
   };
   const info = { sessionId: "s", agent: "mock", cwd: "/", state: "idle", updatedAt: "" };

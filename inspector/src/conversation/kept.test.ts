@@ -1,12 +1,8 @@
 import { NotConnectedError } from "sandbox-agent";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { wordsOf, type Conversation } from "./conversation.js";
-import { ended, said, settled, text, world } from "./fake-gateway.js";
+import { expect, test } from "vitest";
+import { ended, framesAtOnce, said, settled, text, waits, world } from "./fake-gateway.js";
 
-beforeAll(() => void vi.stubGlobal("requestAnimationFrame", (run: () => void) => queueMicrotask(run)));
-afterAll(() => void vi.unstubAllGlobals());
-
-const waits = (conversation: Conversation) => conversation.get().queue.map(({ blocks }) => wordsOf(blocks));
+framesAtOnce();
 
 test("the same words as before, which do not arrive, are not lost, also where the session was read anew meanwhile", async () => {
   const { client, turns, happen, open } = world();

@@ -1,7 +1,5 @@
 import type { Client } from "../state/gateway.js";
-
-/** Until it is tried again after an error that passes: doubled with each, up to the last. */
-const retryMs = [500, 15_000] as const;
+import { retryMs } from "../state/retry.js";
 
 /**
  * One taking-up of a session on a client, until it is taken up anew or let go. What comes
@@ -9,6 +7,7 @@ const retryMs = [500, 15_000] as const;
  */
 export class Opening {
   #waiting: (() => void)[] | undefined; // no more than comes until the log is read to its end
+  #reading: Promise<void> | undefined; // until the reading that goes on has ended
   #steps = 0;
   #failed = 0;
   #wake = () => {};
@@ -18,7 +17,7 @@ export class Opening {
 
   /** Whether the session's log is read just now. */
   get reading(): boolean {
-    return this.#waiting !== undefined;
+    return this.#reading !== undefined;
   }
 
   /** Whether the session is read or opened just now. */
@@ -42,23 +41,37 @@ export class Opening {
     else run();
   }
 
-  /** Reads the log, and takes it before what came meanwhile. One that is over takes nothing. */
+  /**
+   * Reads the log, and takes it before what came meanwhile: one reading after the other, since
+   * each takes the place of what is shown. An opening that is over takes nothing.
+   */
   async read<T>(log: () => Promise<T>, take: (read: T) => void): Promise<void> {
+    while (this.#reading) await this.#reading;
+    let done!: () => void;
+    this.#reading = new Promise<void>((resolve) => (done = resolve));
     this.#waiting = [];
     try {
-      const read = await log();
-      if (!this.#over) take(read);
+      const read = this.#over ? undefined : { log: await log() };
+      if (read && !this.#over) take(read.log);
     } finally {
       const waited = this.#over ? [] : this.#waiting;
       this.#waiting = undefined;
-      for (const run of waited) run();
+      this.#reading = undefined;
+      done();
+      for (const run of waited) {
+        try {
+          run();
+        } catch (error) {
+          reportError(error); // it is this page's mistake, and takes nothing from what waits behind it
+        }
+      }
     }
   }
 
   /** Waits before it is tried again, longer each time. */
   async pause(): Promise<void> {
     if (this.#over) return;
-    const ms = Math.min(retryMs[0] * 2 ** this.#failed++, retryMs[1]);
+    const ms = retryMs(this.#failed++);
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, ms);
       this.#wake = () => {

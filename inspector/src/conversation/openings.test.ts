@@ -1,13 +1,11 @@
 import { AcpRpcError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { Ask } from "../state/inbox.js";
 import { wordsOf, type Conversation } from "./conversation.js";
-import { answer, ended, said, settled, text, world } from "./fake-gateway.js";
+import { answer, ended, framesAtOnce, said, settled, text, waits, world } from "./fake-gateway.js";
 
-beforeAll(() => void vi.stubGlobal("requestAnimationFrame", (run: () => void) => queueMicrotask(run)));
-afterAll(() => void vi.unstubAllGlobals());
+framesAtOnce();
 
-const waits = (conversation: Conversation) => conversation.get().queue.map(({ blocks }) => wordsOf(blocks));
 /** What stands in the conversation, a word for each row that has none. */
 const shown = (conversation: Conversation) =>
   conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
@@ -152,6 +150,8 @@ test("in version 1 a turn that ends while the past is read does not come back, a
     if (ends) end();
     go();
     await read;
+    await settled();
+    expect(conversation.get().options.map((o) => o.id)).toEqual(["mode"]);
     conversation.answered(asked, { outcome: "cancelled" });
     happen({ sessionUpdate: "current_mode_update", currentModeId: "ask" } as never);
     happen({ sessionUpdate: "tool_call_update", toolCallId: "c", status: "completed" });
@@ -240,7 +240,11 @@ test("an error that passes ends no opening, and what was shown stays", async () 
   const { conversation, failures, happen } = await long();
   for (const kind of ["session", "sessionEvents"] as const) {
     failures.set(kind, new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }));
-    await conversation.again();
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    const again = conversation.again();
+    await vi.advanceTimersToNextTimerAsync(); // the pause
+    await again;
+    vi.useRealTimers();
     expect(conversation.get().phase).toBe("live");
     happen(answer(kind));
   }
@@ -284,4 +288,60 @@ test("an answer that is given while the past is read stands there once", async (
   await read;
   await settled();
   expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+});
+
+test("the past that is asked for while the session is about to be read goes before that, and nothing that comes meanwhile is lost", async () => {
+  const { conversation, hold, happen, turns } = await long();
+  happen(ended);
+  await settled();
+  const [told, page] = [hold("answer", "session"), hold("answer", "sessionEvents")];
+  const again = conversation.again();
+  await settled();
+  conversation.send(text("P"));
+  const earlier = conversation.readEarlier();
+  await settled();
+  turns[0]!.fail(new AcpRpcError(-32603, "It cannot start."));
+  told();
+  await settled();
+  happen(said("fourth"));
+  happen(ended);
+  page();
+  await Promise.all([again, earlier]);
+  await settled();
+  expect([shown(conversation)[0], ...shown(conversation).slice(-2), conversation.get().running]).toEqual(["first", "fourth", "end", false]);
+});
+
+test("a mistake of the page while it reads a session is said, and not tried again; one in what comes takes nothing of what comes behind it", async () => {
+  const reported: unknown[] = [];
+  vi.stubGlobal("reportError", (error: unknown) => reported.push(error));
+  const { conversation, hold, happen } = await long();
+  happen(ended);
+  const page = hold("answer", "sessionEvents");
+  const again = conversation.again();
+  await settled();
+  happen({ sessionUpdate: "available_commands_update", availableCommands: 7 } as never);
+  happen(said("fourth"));
+  page();
+  await again;
+  await settled();
+  expect([shown(conversation).at(-1), reported.map(String)]).toEqual(["fourth", [expect.stringContaining("TypeError")]]);
+  await conversation.again();
+  expect([conversation.get().phase, conversation.get().problem]).toEqual(["failed", expect.any(String)]);
+});
+
+test.each(["session", "resumeSession"] as const)("a session that another client closes while it is taken up anew is not opened again by an answer of before (%s)", async (late) => {
+  const gateway = await long();
+  const { client, conversation, info, hold } = gateway;
+  let resumes = 0;
+  const { resumeSession } = client;
+  client.resumeSession = (params) => (resumes++, resumeSession(params));
+  const go = hold("answer", late);
+  const again = conversation.again();
+  await settled();
+  info.state = "closed";
+  conversation.seen(told(gateway, "closed"), true);
+  go();
+  await again;
+  await settled();
+  expect([conversation.get().phase, conversation.get().info?.state, resumes]).toEqual(["reading", "closed", late === "session" ? 0 : 1]);
 });

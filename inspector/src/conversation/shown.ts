@@ -21,7 +21,8 @@ export class Shown {
   /**
    * Whether something that has come is not shown already. An event can have
    * several frames; those of before may come again when somebody attaches anew. A lasting one
-   * says how things are at its event, and may come once more behind the frames of that event.
+   * says how things are at its event, and may come once more behind the frames of that event: of a session that is
+   * taken up at event 10 while its turn has ended with event 15, the gateway says "running", of 10, first.
    */
   takes(params: unknown, lasting: boolean): boolean {
     const seq = seqOf(params);

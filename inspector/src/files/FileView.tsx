@@ -65,6 +65,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
   const [machine] = useState(drafts.machine); // another one has another view
   useEffect(() => () => drafts.leave(machine, path), [machine, path]);
 
+  const [before, setBefore] = useState<Content>(); // what is still shown when another text was saved: who edited that would be told of a conflict with it
   const edit = () => {
     if (value?.text === undefined) return;
     drafts.put(path, { base: { ...value, text: value.text }, text: withLF(value.text), dirty: false });
@@ -77,6 +78,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     try {
       const { done, joined } = saves.save(gateway.machine.fs, machine, path, force);
       await done;
+      setBefore(value);
       setConflict(undefined);
       if (!joined) toasts.show("Saved", "good");
       reload();
@@ -94,7 +96,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
         <h2 className="clip grow" title={path}>{name}{dirty && <span title="not saved"> •</span>}</h2>
         {views.length > 1 && shown && draft === undefined && <Segmented small label="View" value={shown} onChange={setView} options={views.map((v) => ({ value: v, label: v === "text" ? (views.includes("picture") ? "Source" : "File") : viewNames[v] }))} />}
         {draft === undefined
-          ? value?.text !== undefined && <Button small icon="edit" {...drive} onClick={edit}>Edit</Button>
+          ? value?.text !== undefined && <Button small icon="edit" {...drive} {...(value === before ? { disabled: true } : {})} onClick={edit}>Edit</Button>
           : <><Button small onClick={() => { drafts.drop(machine, path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} {...drive} onClick={() => void write()}>Save</Button></>}
         <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.machine.fs.readBlob(path), name))}>Download</Button>
         <IconButton label="Close the file" icon="close" onClick={onClose} />

@@ -1,6 +1,7 @@
 import { ProblemError, type components } from "sandbox-agent";
 import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
+import { longestMs, retryMs } from "../state/retry.js";
 import { Store } from "../state/store.js";
 
 type Entry = components["schemas"]["FileListed"];
@@ -18,8 +19,6 @@ export interface FolderState {
 
 /** Entries that are shown of one folder. */
 const most = 5000;
-/** Until a folder is watched again when its watch has broken off; the last one again and again, as long as somebody looks. */
-const waitsMs = [500, 1000, 2000, 4000, 8000, 15_000] as const;
 /** Refusals of a watch that pass: the system (413) or the gateway (429) has too many just now, or the gateway, or the node behind a hub, is not there. */
 const passes = new Set([413, 429, 502, 503, 504]);
 
@@ -98,8 +97,8 @@ export class Folder extends Store<FolderState> {
         // Said already, where it matters: the list could not be loaded either.
         if (error instanceof ProblemError && !passes.has(error.status)) return;
       }
-      if (performance.now() - began > waitsMs.at(-1)!) failures = 0;
-      await new Promise((resolve) => setTimeout(resolve, waitsMs[failures++] ?? waitsMs.at(-1)));
+      if (performance.now() - began > longestMs) failures = 0;
+      await new Promise((resolve) => setTimeout(resolve, retryMs(failures++))); // as long as somebody looks
     }
   }
 }

@@ -2,6 +2,9 @@ import { ProblemError, type SandboxAgentClient } from "sandbox-agent";
 import type { Content, Drafts } from "./drafts.js";
 import { endings, textOf, withCRLF } from "./paths.js";
 
+/** Texts of one file of which nobody knows whether they arrived; behind so many the oldest is taken for somebody else's. */
+const maxUnsure = 8;
+
 export type Files = Pick<SandboxAgentClient<2>["fs"], "open" | "write">;
 type Text = Content & { readonly text: string };
 
@@ -19,7 +22,7 @@ interface Save {
  */
 export class Saves {
   readonly #running = new Map<string, Save>();
-  readonly #unsure = new Map<string, string>(); // what was sent last, while nobody has said whether it arrived
+  readonly #unsure = new Map<string, Set<string>>(); // what was sent and nobody has said whether it arrived, the newest last
 
   constructor(private readonly drafts: Drafts) {}
 
@@ -28,7 +31,7 @@ export class Saves {
     const key = JSON.stringify([machine, path]);
     const running = this.#running.get(key);
     if (running) {
-      running.again = { force };
+      running.again = { force: force || running.again?.force === true };
       return { done: running.done, joined: true };
     }
     const save: Save = { again: { force }, done: Promise.resolve().then(() => this.#run(save, files, machine, path, key)) };
@@ -45,34 +48,63 @@ export class Saves {
         if (!draft) return; // it is saved, or was thrown away
         const { base } = draft;
         const text = endings(base.text) === "crlf" ? withCRLF(draft.text) : draft.text;
-        this.drafts.saved(machine, path, draft.text, await this.#write(files, path, key, text, force ? undefined : base.etag));
+        try {
+          this.drafts.saved(machine, path, draft.text, await this.#write(files, path, key, text, force ? undefined : base.etag));
+        } catch (problem) {
+          if (!this.#forced(save)) throw problem; // whatever it was, somebody has said since that it is to be written all the same
+        }
       }
     } finally {
       this.#running.delete(key);
     }
   }
 
+  #forced({ again }: Save): boolean {
+    return again?.force === true;
+  }
+
   async #write(files: Files, path: string, key: string, text: string, etag: string | undefined): Promise<Text> {
-    const sent = this.#unsure.get(key);
-    this.#unsure.set(key, text);
+    const unsure = this.#unsure.get(key) ?? new Set();
+    this.#unsure.set(key, unsure);
     const put = async (ifMatch: string | undefined) => {
-      const now = await files.write(path, text, ifMatch ? { ifMatch } : {});
-      return { size: now.size, etag: now.etag, text, picture: undefined };
+      const before = unsure.delete(text);
+      unsure.add(text);
+      for (const oldest of unsure) if (unsure.size > maxUnsure) unsure.delete(oldest);
+      try {
+        const now = await files.write(path, text, ifMatch ? { ifMatch } : {});
+        return { size: now.size, etag: now.etag, text, picture: undefined };
+      } catch (problem) {
+        if (!before && problem instanceof ProblemError && problem.status < 500) unsure.delete(text); // it has not arrived
+        throw problem;
+      }
     };
     let written: Text;
     try {
       written = await put(etag);
     } catch (problem) {
-      if (problem instanceof ProblemError && problem.status < 500) this.#unsure.delete(key); // it has not arrived
       if (!(problem instanceof ProblemError) || problem.status !== 412) throw problem;
-      const response = await files.open(path);
-      const bytes = new Uint8Array(await response.arrayBuffer());
-      const there = { size: bytes.length, etag: response.headers.get("etag") ?? undefined, text: textOf(bytes), picture: undefined };
-      if (there.text === text) written = { ...there, text };
-      else if (there.text === sent) written = await put(there.etag);
-      else throw problem;
+      const there = await read(files, path, [text, ...unsure]);
+      if (there?.text === text) written = there;
+      else if (there && unsure.has(there.text)) written = await put(there.etag);
+      else {
+        this.#unsure.delete(key); // none of them is there, and none can arrive now
+        throw problem;
+      }
     }
     this.#unsure.delete(key);
     return written;
   }
+}
+
+/** Reads a file that may have one of some texts; undefined when it has another one, whose size says so before it is read where it can. */
+async function read(files: Files, path: string, texts: readonly string[]): Promise<Text | undefined> {
+  const response = await files.open(path);
+  const length = response.headers.has("content-encoding") ? null : response.headers.get("content-length");
+  if (length !== null && !texts.some((text) => new TextEncoder().encode(text).length === Number(length))) {
+    await response.body?.cancel();
+    return undefined;
+  }
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  const text = textOf(bytes);
+  return text === undefined ? undefined : { size: bytes.length, etag: response.headers.get("etag") ?? undefined, text, picture: undefined };
 }

@@ -11,21 +11,26 @@ export interface Loaded<T> extends State<T> {
   reload(): void;
 }
 
-/** Loads something for a component, again when a key changes, and with `everyMs` while the page is seen: not before the last answer is there. */
+/** At least so long an answer is waited for that is asked for again and again. Its connection may be dead without anybody knowing. */
+const patienceMs = 10_000;
+
+/** Loads something for a component, again when a key changes, and with `everyMs` while the page is seen: not before the last answer is there, or is given up, after twice as long each time. */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: readonly unknown[], everyMs?: number): Loaded<T> {
   const [state, setState] = useState<State<T>>({ value: undefined, error: undefined, busy: true });
   const [round, setRound] = useState(0);
   const latest = useRef(load);
   latest.current = load;
-  const waiting = useRef(false);
+  const waiting = useRef<number | undefined>(undefined); // since when
+  const givenUp = useRef(0);
   useEffect(() => setState({ value: undefined, error: undefined, busy: true }), keys);
   useEffect(() => {
     const control = new AbortController();
     setState((before) => ({ ...before, busy: true }));
-    waiting.current = true;
+    waiting.current = Date.now();
     const show = (next: SetStateAction<State<T>>) => {
       if (control.signal.aborted) return;
-      waiting.current = false;
+      waiting.current = undefined;
+      givenUp.current = 0;
       setState(next);
     };
     latest.current(control.signal).then(
@@ -37,7 +42,14 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: read
   const reload = useCallback(() => setRound((n) => n + 1), []);
   useEffect(() => {
     if (everyMs === undefined) return;
-    const timer = setInterval(() => document.visibilityState === "visible" && !waiting.current && reload(), everyMs);
+    const timer = setInterval(() => {
+      if (document.visibilityState !== "visible") return;
+      if (waiting.current !== undefined) {
+        if (Date.now() - waiting.current < Math.max(patienceMs, 5 * everyMs) * 2 ** Math.min(givenUp.current, 4)) return;
+        givenUp.current++;
+      }
+      reload();
+    }, everyMs);
     return () => clearInterval(timer);
   }, [everyMs, reload]);
   return { ...state, reload };

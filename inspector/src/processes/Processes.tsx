@@ -1,4 +1,4 @@
-import { useMemo, useRef, useState } from "react";
+import { useMemo, useState } from "react";
 import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
@@ -12,6 +12,7 @@ import { messageOf } from "../state/explain.js";
 import { departing, gateway, leave, toasts } from "../state/page.js";
 import { Screen } from "../terminal/Screen.js";
 import { LogFeed } from "./log.js";
+import { Typed, withLines } from "./typed.js";
 import { commandOf, stateOf, wordsOf } from "./words.js";
 import "./processes.css";
 
@@ -73,19 +74,16 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
     await toasts.attempt(what, run);
     onChange();
   };
-  const typed = useRef<Promise<unknown>>(Promise.resolve()); // one line goes out after the other
-  const write = (text: string, close: boolean) => {
+  const typed = useMemo(() => {
     const { processes } = gateway.machine;
-    const now = typed.current.catch(() => {}).then(() => processes.write(p.id, text, { close }));
-    typed.current = now;
-    return now;
-  };
+    return new Typed((text, close) => processes.write(p.id, text, { close }).finally(onChange), (lines, error) => {
+      setLine((now) => withLines(lines, now));
+      toasts.show(`It takes no input: ${messageOf(error)}`, "bad");
+    });
+  }, [p.id]);
   const type = () => {
-    setLine("");
-    void act("It takes no input", () => write(`${line}\n`, false).catch((error: unknown) => {
-      setLine((now) => (now === "" ? line : now));
-      throw error;
-    }));
+    if (typed.line(line)) setLine("");
+    else toasts.show("Too many lines wait for the program to take them.", "bad");
   };
   return (
     <section className="process-detail" aria-label="Program">
@@ -100,9 +98,16 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
       {running && !p.tty && p.stdinOpen && (
         <form className="row process-input" onSubmit={(event) => { event.preventDefault(); type(); }}>
-          <Input aria-label="Input" placeholder="A line for its input" className="mono" {...drive} value={line} onChange={(event) => setLine(event.target.value)} />
+          <TextArea
+            aria-label="Input" placeholder="A line for its input" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => setLine(event.target.value)}
+            onKeyDown={(event) => {
+              if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+              event.preventDefault();
+              type();
+            }}
+          />
           <Button type="submit" icon="send" {...drive}>Send</Button>
-          <Button onClick={() => void act("It takes no input", () => write("", true))} title="As Ctrl-D does" {...drive}>End its input</Button>
+          <Button onClick={() => typed.close()} title="As Ctrl-D does" {...drive}>End its input</Button>
         </form>
       )}
       {deleting && (

@@ -2,6 +2,7 @@ import { AcpRpcError, type Api, type RequestOptions, type SessionInfo } from "sa
 import type { SessionFilter } from "../state/fleet.js";
 import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
+import { retryMs } from "../state/retry.js";
 import { Store } from "../state/store.js";
 import { marksOf, nameOf, withMarks, type Marks } from "./marks.js";
 
@@ -21,8 +22,6 @@ const pageSize = 200;
 const invalidParams = -32602;
 /** How long a list that changes often is shown as it was. */
 const frameMs = 50;
-/** Until the list is followed again after it broke off: doubled with each failure, up to the last. */
-const retryMs = [500, 15_000] as const;
 /** How often it is asked what has changed while nobody looks: browsers allow few connections that stay open. */
 const hiddenMs = 15_000;
 
@@ -90,7 +89,7 @@ export class SessionsStore extends Store<SessionsState> {
       } catch (error) {
         if (over.aborted) return;
         this.patch({ problem: messageOf(error) });
-        await this.#wait(Math.min(retryMs[0] * 2 ** failed++, retryMs[1]), over);
+        await this.#wait(retryMs(failed++), over);
       }
     }
   }

@@ -80,3 +80,17 @@ test("a session that nobody could open is held by nobody", async () => {
   expect(held.has(client, "s")).toBe(false);
   expect(await told()).toEqual(["resume"]);
 });
+
+test.each([true, false])("of two openings of one owner the one that fails takes nothing from the other (the older one fails: %s)", async (older) => {
+  const { client, held, opening, told } = world();
+  const owner = {};
+  const [one, two] = [opening(), opening()];
+  const openings = [held.open(client, "s", owner, one.resume), held.open(client, "s", owner, two.resume)];
+  const [failed, opened] = older ? openings : openings.toReversed();
+  (older ? one : two).refuse();
+  await expect(failed).rejects.toThrow("refused");
+  (older ? two : one).answer();
+  await opened;
+  expect(await told()).toEqual(["resume", "resume"]);
+  expect(held.has(client, "s")).toBe(true);
+});

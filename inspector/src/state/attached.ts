@@ -1,10 +1,18 @@
 import type { Client } from "./gateway.js";
 
+/** What an owner has of a session. */
+interface Share {
+  /** Whether it is attached to the session, or goes with one who is. */
+  has: boolean;
+  /** How often it opens the session now. */
+  opening: number;
+}
+
 interface Held {
-  readonly owners: Set<object>;
+  readonly owners: Map<object, Share>;
   /** Whether the gateway has attached the page to it. */
   attached: boolean;
-  /** How many open it now. */
+  /** How many open it now, also of those that have left it. */
   opening: number;
   /** Until the gateway has let go of it. */
   leaving: Promise<void> | undefined;
@@ -20,26 +28,29 @@ export class Attached {
   /** Attaches to a session for an owner, which may have left it before resume has its answer. */
   async open<T>(client: Client, id: string, owner: object, resume: () => Promise<T>): Promise<T> {
     const held = this.#held(client, id);
-    const had = held.owners.has(owner);
-    held.owners.add(owner);
+    const share = held.owners.get(owner) ?? { has: false, opening: 0 };
+    held.owners.set(owner, share);
+    share.opening++;
     held.opening++;
     try {
       await held.leaving;
       const opened = await resume();
-      held.attached = true;
+      held.attached = share.has = true;
       return opened;
-    } catch (error) {
-      if (!had) held.owners.delete(owner);
-      throw error;
     } finally {
       held.opening--;
+      share.opening--;
+      if (!share.has && share.opening === 0 && held.owners.get(owner) === share) held.owners.delete(owner);
       void this.#settle(client, id, held);
     }
   }
 
   /** Another owner for a session that the page is attached to, or is just opening. */
   join(client: Client, id: string, owner: object): void {
-    this.#held(client, id).owners.add(owner);
+    const { owners } = this.#held(client, id);
+    const share = owners.get(owner);
+    if (share) share.has = true;
+    else owners.set(owner, { has: true, opening: 0 });
   }
 
   /** The owner has made a session: the page is attached to it. */
@@ -72,7 +83,7 @@ export class Attached {
 
   #held(client: Client, id: string): Held {
     const all = this.#of(client);
-    const held = all.get(id) ?? { owners: new Set(), attached: false, opening: 0, leaving: undefined };
+    const held = all.get(id) ?? { owners: new Map(), attached: false, opening: 0, leaving: undefined };
     all.set(id, held);
     return held;
   }
