@@ -135,7 +135,7 @@ class Prompts:
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
 
-    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], Awaitable[object]] | None = None) -> Turn:
+    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], asyncio.Event | None] = lambda: None) -> Turn:
         """Sends a prompt, when what was set in the session before is sent."""
         self._count += 1
         name = f"{self._names}-{self._count}"
@@ -367,11 +367,9 @@ class Prompts:
         else:
             prompt.turn._end(outcome.stop_reason, outcome.response, outcome.usage)
 
-    async def _run(self, prompt: Prompt, set_before: Callable[[], Awaitable[object]] | None) -> None:
+    async def _run(self, prompt: Prompt, set_before: Callable[[], asyncio.Event | None]) -> None:
         try:
-            if set_before is not None:
-                await set_before()
-            self._finish(prompt, await self._turn(prompt))
+            self._finish(prompt, await self._turn(prompt, set_before))
         except asyncio.CancelledError:
             self._finish(prompt, NotConnectedError("the client was closed"))
             raise
@@ -380,14 +378,14 @@ class Prompts:
         finally:
             prompt.sent.set()
 
-    async def _turn(self, prompt: Prompt) -> _End:
+    async def _turn(self, prompt: Prompt, set_before: Callable[[], asyncio.Event | None]) -> _End:
         while True:
             wire = await self._connected_for(prompt)
             if self._host._after(prompt.session_id) is None:
                 with suppress(ConnectionLostError):
                     await self._host._joins(wire, prompt.session_id)
                 wire = await self._connected_for(prompt)
-            if (first := self._before(prompt)) is not None:
+            if (first := set_before() or self._before(prompt)) is not None:
                 await first.wait()
                 continue
             if not prompt.gone:

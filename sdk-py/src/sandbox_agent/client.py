@@ -381,10 +381,11 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
+    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None, sent: Callable[[bool], None] = lambda _: None) -> Any:
         """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
         and then also while its node comes to the hub that the connection is to now; with "node" only that, and with "undone"
-        only where the hub does not say that it may have been done."""
+        only where the hub does not say that it may have been done. `sent` is told whether it is on its way: where a lost connection was being
+        replaced it may still have to be sent again, until it is answered."""
         later: Backoff | None = None  # once a lost connection was being replaced
         while True:
             if repeat and (self._replacing is not None or self._attaching):
@@ -394,8 +395,9 @@ class SandboxAgent:
                 await first.wait()
                 continue
             try:
-                return await wire.request(method, params, answered)
+                return await wire.request(method, params, answered, sent=functools.partial(sent, later is None))
             except ConnectionLostError as e:
+                sent(False)
                 if wire.left:
                     raise NotConnectedError("the client was disconnected") from e
                 if repeat is not True:
@@ -404,11 +406,12 @@ class SandboxAgent:
                 if not self._goes_on():
                     raise
             except RpcError as e:
+                sent(False)
                 if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
                     raise
 
     async def _set(self, method: str, params: dict[str, Any]) -> Any:
-        return await self._settings.set(params["sessionId"], lambda: self._request(method, params, repeat=True))
+        return await self._settings.set(params["sessionId"], lambda sent: self._request(method, params, repeat=True, sent=sent))
 
     async def request(self, method: str, params: Any) -> Any:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
@@ -604,9 +607,8 @@ class SandboxAgent:
     async def _last(self, method: str, session_id: str, left: Callable[[str], None] = lambda _: None) -> Any:
         """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
         before = self._attached.get(session_id)
-        if held := self._settings.sent(session_id):
-            await held()
-        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
+        set_before, prompts = self._settings.behind(session_id), self._prompts.behind(session_id)
+        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=lambda: set_before() or prompts())
         if self._attached.get(session_id) is before:  # else it was opened again behind that
             self._left(session_id)
             left(session_id)
@@ -617,7 +619,7 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.sent(session_id))
+        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.behind(session_id))
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
