@@ -22,13 +22,15 @@ class Attached:
     newest: int = 0  # the newest event that there was when the client was attached last
     over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
     state_at: int = 0  # in version 2: the event whose state the program was told last
-    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
+    opening: float | None = None  # in version 2: the client has asked to open it behind this event, and the gateway has not said yet in which state it was then
 
     def fresh(self, seq: int, update: Mapping[str, Any], own: bool) -> bool:
         """Notes a frame of an event, which is the session's own or of a subagent; False for what is not to be told."""
         position = self.position
         state = self.activity is not None and own and update.get("sessionUpdate") == "state_update"
-        ends = position.waits and update.get("stopReason") is not None  # a turn before what comes again, which is no answer
+        # A state of no newer event is what the gateway says of a session that is opened. Not so one that ends a turn while a replay is
+        # awaited: where a session is loaded while the agent works, that turn may end just before the replay begins.
+        ends = position.waits and update.get("stopReason") is not None
         asked = self.opening is not None and seq <= self.opening and not ends
         told = True
         if state and (asked or seq < position.after):
