@@ -132,6 +132,23 @@ async def test_a_prompt_comes_behind_a_setting_that_is_sent_again_and_what_is_se
 
 
 @asynchronous
+async def test_what_waits_for_something_else_when_the_client_is_disconnected_opens_no_other_connection() -> None:
+    hub = Hub("")
+    async with hub.client() as client:
+        await hub.attaching(client)
+        session = Session(client, "s", {})
+        turn = session.prompt("go on")
+        held = [asyncio.ensure_future(one) for one in (session.set_mode("a"), session.set_mode("b"), session.cancel(), session.close())]
+        await asyncio.sleep(0)  # they begin
+        before = hub.heard.count("initialize")
+        await client.disconnect()
+        for one in (turn, *held):
+            with pytest.raises(NotConnectedError):
+                await one
+        assert (client.state, hub.heard.count("initialize")) == ("idle", before)
+
+
+@asynchronous
 async def test_a_session_that_is_not_attached_again_holds_nothing_up_that_is_not_of_it() -> None:
     hub = Hub("")
     async with hub.client() as client:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._position import Position
 from .activity import Activity
+
+OVER = ("closed", "ended")  # states in which nobody follows a session
 
 
 @dataclass
@@ -43,3 +46,11 @@ class Attached:
         if state and told:
             self.state_at = seq
         return told
+
+
+def end_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """How a session ended that is over, as far as the gateway still says."""
+    end = {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""}
+    if went := (info.get("metadata") or {}).get("movedTo"):
+        end |= {"reason": "moved", "message": "it goes on at " + re.sub("^node://(.*)", r"the node \1 of the same hub", str(went))}
+    return info.get("ended") or end

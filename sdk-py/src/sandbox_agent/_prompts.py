@@ -30,8 +30,10 @@ CANCELLED = -32800  # the code of the error of a prompt of version 2 that was ca
 class Host(Protocol):
     """What the prompts need of their client."""
 
-    async def _connected(self, session_id: str) -> Wire:
-        """The connection, when there is one that lives, and is attached to the session, if it was."""
+    _disconnects: int  # how often the client was disconnected
+
+    async def _connected(self, session_id: str, since: int | None = None) -> Wire:
+        """The connection, when there is one that lives, and is attached to the session, if it was. Fails when the client was disconnected `since`."""
 
     def _goes_on(self) -> bool:
         """Whether there is a connection, or one is being made."""
@@ -204,12 +206,12 @@ class Prompts:
         return cancel
 
     async def _send(self, cancel: _Cancel) -> None:
-        lost = False
+        lost, since = False, self._host._disconnects
         try:
             while True:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
-                wire = await self._host._connected(cancel.session_id)
+                wire = await self._host._connected(cancel.session_id, since)
                 if lost and all(_is_over(prompt) for prompt in cancel.asked):
                     return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
-from ._attached import Attached
+from ._attached import OVER, Attached, end_of
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
@@ -33,7 +32,6 @@ from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
 NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
 UNKNOWN_METHOD = -32601  # the code of the error about a method that the other end does not have
-OVER = ("closed", "ended")  # states in which nobody follows a session
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
@@ -84,6 +82,7 @@ class SandboxAgent:
         self._attaching: dict[str, asyncio.Event] = {}  # sessions that the new one is not attached to yet: what names one waits for that
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
+        self._disconnects = 0  # what was asked before the last one is not done on another connection
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, Attached] = {}
         self._prompts = Prompts(acp_version, self)
@@ -110,6 +109,7 @@ class SandboxAgent:
     async def disconnect(self) -> None:
         """Ends the connection. Sessions live on; the next use opens another."""
         connection, live = self._connection, self._live
+        self._disconnects += 1
         self._connection = self._live = self._replacing = None
         self._all_attached()
         self._set_state("idle")
@@ -281,7 +281,7 @@ class SandboxAgent:
             if self._live is not wire:
                 return  # the next connection is attached
             if result is None and info:
-                return self._gone(session_id, _end_of(info))  # its prompts look at its events
+                return self._gone(session_id, end_of(info))  # its prompts look at its events
             self._attached_to(session_id, meta_of(result))
             if asked:
                 page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
@@ -346,9 +346,12 @@ class SandboxAgent:
                 if not e.passes or not await backoff.next():
                     raise
 
-    async def _connected(self, session_id: str = "") -> Wire:
-        """The connection, when there is one that lives, and is attached again to the session that is named."""
+    async def _connected(self, session_id: str = "", since: int | None = None) -> Wire:
+        """The connection, when there is one that lives, and is attached again to the session that is named. Fails when the client was disconnected `since`."""
+        since = self._disconnects if since is None else since
         while True:
+            if since != self._disconnects and not self._closed:
+                raise NotConnectedError("the client was disconnected")
             if self._connection is None:
                 if self._closed:
                     raise NotConnectedError("the client was closed: make another one")
@@ -368,8 +371,6 @@ class SandboxAgent:
                 if (attached := self._attaching.get(session_id)) is None:
                     return wire
                 await attached.wait()
-            if self._connection is None and self._given_up is None:
-                raise NotConnectedError("the client was disconnected")
 
     def _patience(self) -> Backoff:
         """For connections that end, and were of no use."""
@@ -381,16 +382,17 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None, sent: Callable[[bool], None] = lambda _: None) -> Any:
+    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None, sent: Callable[[bool], None] = lambda _: None, since: int | None = None) -> Any:
         """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
         and then also while its node comes to the hub that the connection is to now; with "node" only that, and with "undone"
         only where the hub does not say that it may have been done. `sent` is told whether it is on its way: where a lost connection was being
         replaced it may still have to be sent again, until it is answered."""
         later: Backoff | None = None  # once a lost connection was being replaced
+        since = self._disconnects if since is None else since
         while True:
             if repeat and (self._replacing is not None or self._attaching):
                 later = later or Backoff(replace(self._retry, give_up=min(self._retry.give_up, NODE_BOUND)))
-            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "")
+            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "", since)
             if (first := behind()) is not None:
                 await first.wait()
                 continue
@@ -411,7 +413,8 @@ class SandboxAgent:
                     raise
 
     async def _set(self, method: str, params: dict[str, Any]) -> Any:
-        return await self._settings.set(params["sessionId"], lambda sent: self._request(method, params, repeat=True, sent=sent))
+        since = self._disconnects
+        return await self._settings.set(params["sessionId"], lambda sent: self._request(method, params, repeat=True, sent=sent, since=since))
 
     async def request(self, method: str, params: Any) -> Any:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
@@ -771,14 +774,6 @@ async def _next(backoff: Backoff, wire: Wire) -> bool:
         return not waiting.done() or waiting.result()
     finally:
         await end(waiting, ended)
-
-
-def _end_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """How a session ended that is over, as far as the gateway still says."""
-    end = {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""}
-    if went := (info.get("metadata") or {}).get("movedTo"):
-        end |= {"reason": "moved", "message": "it goes on at " + re.sub("^node://(.*)", r"the node \1 of the same hub", str(went))}
-    return info.get("ended") or end
 
 
 def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], None]:
