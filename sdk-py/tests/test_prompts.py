@@ -40,6 +40,9 @@ class Gateway:
     def _backoff(self) -> Backoff:
         return Backoff(Retry())
 
+    def _prompted(self, session_id: str) -> None:
+        pass
+
     def _after(self, session_id: str) -> int | None:
         return 0
 

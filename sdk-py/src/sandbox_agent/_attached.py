@@ -23,6 +23,7 @@ class Attached:
     params: dict[str, Any] = field(default_factory=dict)
     turn_at: int = 0  # in version 1: the newest event that said whose turn it is
     newest: int = 0  # the newest event that there was when the client was attached last
+    leaving: bool = False  # a request to detach from it is on its way
     over: bool = False  # the program was told that the session is closed or has ended, and nothing was said in it since
     state_at: int = 0  # in version 2: the event whose state the program was told last
     opening: float | None = None  # in version 2: the client has asked to open it behind this event, and the gateway has not said yet in which state it was then
@@ -54,3 +55,9 @@ def end_of(info: Mapping[str, Any]) -> dict[str, Any]:
     if went := (info.get("metadata") or {}).get("movedTo"):
         end |= {"reason": "moved", "message": "it goes on at " + re.sub("^node://(.*)", r"the node \1 of the same hub", str(went))}
     return info.get("ended") or end
+
+
+def is_update(params: dict[str, Any]) -> bool:
+    """Whether an agent's update is one: what has no kind is of no use to anybody."""
+    update = params.get("update")
+    return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)

@@ -41,6 +41,9 @@ class Host(Protocol):
     async def _joins(self, wire: Wire, session_id: str) -> None:
         """Notes that the client is attached to the session, as the gateway attaches who sends a prompt."""
 
+    def _prompted(self, session_id: str) -> None:
+        """Notes that a prompt is on its way: the gateway attaches who sends it again, also behind a request to detach."""
+
     def _after(self, session_id: str) -> int | None:
         """The newest event of the session so far; None when the client is not attached to it."""
 
@@ -394,8 +397,13 @@ class Prompts:
                 prompt.start_after = self._host._after(prompt.session_id) or 0
             prompt.gone = True
             prompt.floor = self._host._newest(prompt.session_id)
+
+            def sent() -> None:
+                self._found(prompt)
+                self._host._prompted(prompt.session_id)
+
             try:
-                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=lambda: self._found(prompt))
+                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=sent)
                 if self._version == 1:
                     return _end_of(response, response)
                 prompt.response = response

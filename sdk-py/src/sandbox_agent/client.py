@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
-from ._attached import OVER, Attached, end_of
+from ._attached import OVER, Attached, end_of, is_update
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
@@ -31,6 +31,7 @@ from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
 NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
+DETACH = "_sandboxagent/session/detach"
 UNKNOWN_METHOD = -32601  # the code of the error about a method that the other end does not have
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
@@ -558,6 +559,11 @@ class SandboxAgent:
         """The session that an event belongs to: a subagent's are its session's, which the message names."""
         return self._attached.get(str(params.get("sessionId"))) or self._attached.get(str(meta_of(params).get("rootSessionId")))
 
+    def _prompted(self, session_id: str) -> None:
+        attached = self._attached.get(session_id)
+        if attached is not None and attached.leaving:
+            self._attached[session_id] = replace(attached, leaving=False)
+
     def _after(self, session_id: str) -> int | None:
         attached = self._attached.get(session_id)
         return attached.position.after if attached else None
@@ -600,7 +606,7 @@ class SandboxAgent:
 
     async def detach_session(self, session_id: str) -> None:
         """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
-        await self._last("_sandboxagent/session/detach", session_id, self._prompts.detached)
+        await self._last(DETACH, session_id, self._prompts.detached)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""
@@ -610,8 +616,13 @@ class SandboxAgent:
     async def _last(self, method: str, session_id: str, left: Callable[[str], None] = lambda _: None) -> Any:
         """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
         before = self._attached.get(session_id)
+
+        def sent(is_sent: bool) -> None:
+            if before is not None:
+                before.leaving = is_sent and method == DETACH
+
         set_before, prompts = self._settings.behind(session_id), self._prompts.behind(session_id)
-        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=lambda: set_before() or prompts())
+        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=lambda: set_before() or prompts(), sent=sent)
         if self._attached.get(session_id) is before:  # else it was opened again behind that
             self._left(session_id)
             left(session_id)
@@ -685,7 +696,7 @@ class SandboxAgent:
         method, params = str(message["method"]), message.get("params")
         if not isinstance(params, dict):
             params = {}
-        if method == "session/update" and not _is_update(params):
+        if method == "session/update" and not is_update(params):
             params = {**params, "update": None}  # only its place is noted
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
@@ -787,9 +798,3 @@ def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], 
         listeners = []  # a second call removes no other of the same
 
     return remove
-
-
-def _is_update(params: dict[str, Any]) -> bool:
-    """Whether an agent's update is one: what has no kind is of no use to anybody."""
-    update = params.get("update")
-    return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)

@@ -526,7 +526,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   async #last<T>(method: string, sessionId: string, options?: RequestOptions, left = () => {}): Promise<T> {
     const before = this.#attached.get(sessionId);
     const [set, prompts] = [this.#settings.behind(sessionId), this.#prompts.behind(sessionId)];
-    const result = await this.#request<T>(method, { sessionId }, true, options, () => set() ?? prompts());
+    const result = await this.#request<T>(method, { sessionId }, true, options, () => set() ?? prompts(), (is) => {
+      if (before) before.leaving = is && method === "_sandboxagent/session/detach";
+    });
     if (this.#attached.get(sessionId) === before) { // else it was opened again behind that
       this.#left(sessionId);
       left();
@@ -550,6 +552,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         let connection = await this.#connected(sessionId);
         if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
         for (let first; (first = set() ?? go()) !== undefined; connection = await this.#connected(sessionId)) await first;
+        const attached = this.#attached.get(sessionId);
+        if (attached?.leaving) this.#attached.note(sessionId, { ...attached, leaving: false }); // the gateway attaches who sends a prompt again
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {
