@@ -13,7 +13,6 @@ export interface Attached {
   readonly activity: Activity | undefined; // in version 2
   turnAt: number; // in version 1: the newest event that said whose turn it is
   newest: number; // the newest event that there was when the client was attached last
-  leaving?: boolean; // a request to detach from it is on its way
   over?: boolean; // the program was told that the session is closed or has ended, and nothing was said in it since
   stateAt: number; // in version 2: the event whose state the program was told last
   opening?: number | undefined; // in version 2: the client has asked to open it behind this event, and the gateway has not said yet in which state it was then

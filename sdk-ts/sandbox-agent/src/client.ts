@@ -362,14 +362,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
    * that, and with `"undone"` only where the hub does not say that it may have been done. Aborting the signal asks the gateway to cancel it
    * and rejects. `sent` is told whether it is on its way: where a lost connection was being replaced it may still have to be sent again, until it is answered.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<unknown> | undefined = () => undefined, sent = (_is: boolean) => {}): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind?: () => Promise<unknown> | undefined, sent?: (is: boolean) => void): Promise<T> {
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
       if (repeat && this.#replacing) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
       const connection = await abortable(this.#connected((params as { sessionId?: string } | null | undefined)?.sessionId), signal);
-      const first = behind();
-      if (first !== undefined) {
+      const first = behind?.();
+      if (first) {
         await abortable(first, signal);
         continue;
       }
@@ -377,10 +377,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
         const answer = connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
-        sent(later === undefined);
+        sent?.(!later);
         return await answer;
       } catch (error) {
-        sent(false);
+        sent?.(false);
         signal?.throwIfAborted();
         if (await this.#goesOn(connection)) {
           if (repeat === true) continue;
@@ -523,15 +523,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended. */
-  async #last<T>(method: string, sessionId: string, options?: RequestOptions, left = () => {}): Promise<T> {
+  async #last<T>(method: string, sessionId: string, options?: RequestOptions, left?: () => void): Promise<T> {
     const before = this.#attached.get(sessionId);
-    const [set, prompts] = [this.#settings.behind(sessionId), this.#prompts.behind(sessionId)];
-    const result = await this.#request<T>(method, { sessionId }, true, options, () => set() ?? prompts(), (is) => {
-      if (before) before.leaving = is && method === "_sandboxagent/session/detach";
-    });
+    const set = this.#settings.behind(sessionId);
+    const prompts = this.#prompts.behind(sessionId);
+    const result = await this.#request<T>(method, { sessionId }, true, options, () => set() ?? prompts());
     if (this.#attached.get(sessionId) === before) { // else it was opened again behind that
       this.#left(sessionId);
-      left();
+      left?.();
     }
     return result;
   }
@@ -551,9 +550,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         let connection = await this.#connected(sessionId);
         if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
-        for (let first; (first = set() ?? go()) !== undefined; connection = await this.#connected(sessionId)) await first;
-        const attached = this.#attached.get(sessionId);
-        if (attached?.leaving) this.#attached.note(sessionId, { ...attached, leaving: false }); // the gateway attaches who sends a prompt again
+        for (let first; (first = set() ?? go()); connection = await this.#connected(sessionId)) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {
