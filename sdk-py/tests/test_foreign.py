@@ -232,38 +232,18 @@ async def test_a_message_that_is_nested_too_deep_is_left_out_and_told_of_and_the
 
 
 @asynchronous
-async def test_a_connection_with_a_message_that_is_none_is_ended_at_both_ends() -> None:
-    async with says(lambda method: '{"jsonrpc":"2.0","id":ID,"error":{"code":"none"}}' if method == "_none" else "") as (client, sockets):
-        with pytest.raises(ConnectionLostError):
-            await client.request("_none", {})
-        await sockets[0].wait_closed()
+async def test_a_message_that_no_gateway_sends_is_left_out_and_told_of_and_the_connection_goes_on() -> None:
+    texts = {
+        "_notices": '{"jsonrpc":"2.0","method":"_sandboxagent/session/ended","params":{"sessionId":"s","data":"gone"}}\n'
+        '{"jsonrpc":"2.0","id":[],"result":{}}\n{"jsonrpc":"2.0","id":ID,"result":{}}',
+        "_answer": '{"jsonrpc":"2.0","id":ID,"error":{"code":"none"}}',
+    }
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with says(lambda method: texts.get(method, "")) as (client, sockets):
+        await client.request("_notices", {})
+        with pytest.raises(RpcError, match="none that the gateway may send"):
+            await client.request("_answer", {})
         await client.request("_some", {})
-        assert len(sockets) == 2
-
-
-async def asks_behind_an_end() -> None:
-    """The end of the socket comes with an answer, and what the client asks next meets a socket that has ended, but no connection that has."""
-    connections = 0
-
-    async def serve(socket: Any, *_: Any) -> None:
-        nonlocal connections
-        connections += 1
-        first = connections == 1
-        async for frame in socket:
-            request = json.loads(frame)
-            text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}}).encode()
-            ends = first and request["method"] == "session/close"
-            socket.transport.write(bytes([0x81, len(text)]) + text + (b"\x88\x02\x03\xe8" if ends else b""))
-
-    async with getattr(websockets, "serve")(serve, "127.0.0.1", 0, subprotocols=["acp.sandboxagent.dev"]) as server:
-        async with SandboxAgent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=Retry(first=0.001)) as client:
-            await client.close_session("one")
-            await client.close_session("two")
-    print(connections)
-
-
-def test_a_request_behind_the_end_of_its_socket_is_sent_again_on_the_next_and_stops_nothing_else() -> None:
-    here = pathlib.Path(__file__)
-    code = f"import asyncio, {here.stem} as here; asyncio.run(here.asks_behind_an_end())"  # where nothing else can be stopped
-    done = subprocess.run([sys.executable, "-c", code], cwd=here.parent, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=PATIENCE, check=True, capture_output=True, text=True)
-    assert done.stdout == "2\n"
+        assert len(sockets) == 1
+    assert len(told) == 3 and all("none that the gateway may send" in message for message in told)

@@ -13,14 +13,14 @@ import pytest
 import websockets
 
 from conftest import asynchronous
-from sandbox_agent import NotConnectedError, Retry, RpcError, SandboxAgent
+from sandbox_agent import NotConnectedError, Retry, RpcError, SandboxAgent, Session
 from sandbox_agent import client as client_module
 
 QUICK = Retry(first=0.001, longest=0.02)
 
 
 class Hub:
-    """A hub whose node is away for some of the requests with a method; with `done` it went away while it did them."""
+    """A hub whose node is away for some of the requests with a method; with `done` it went away while it did them, with "cut" the connection breaks instead."""
 
     def __init__(self, method: str, times: float = 1, done: str | None = None) -> None:
         self.method, self.times, self.done = method, times, done
@@ -61,6 +61,10 @@ class Hub:
             self.asked.put_nowait(method)
             if self.times > 0:
                 self.times -= 1
+                if self.done == "cut":
+                    for socket in self.sockets:
+                        socket.transport.abort()
+                    return {}
                 return {"error": {"code": -32603, "message": "it is away", "data": {"type": "urn:sandbox-agent:error:node_offline", **({"done": self.done} if self.done else {})}}}
         return {"result": {"sessionId": "another"} if method in ("session/new", "session/fork") else {}}
 
@@ -102,6 +106,46 @@ async def test_what_is_asked_while_the_sessions_are_attached_again_waits_for_the
         hub.may.set()
         await closing
         assert hub.asked.qsize() == 2
+
+
+@pytest.mark.parametrize("why", ["lost", "refused"])
+@asynchronous
+async def test_a_prompt_comes_behind_a_setting_that_is_sent_again_and_what_is_set_then_behind_the_prompt(why: str) -> None:
+    hub = Hub("session/set_mode", done="cut" if why == "lost" else None)
+    async with hub.client() as client:
+        session = Session(client, "s", {})
+        if why == "lost":
+            await client.new_session(cwd="/")
+            lost = asyncio.Event()
+            client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
+            setting = asyncio.ensure_future(session.set_mode("plan"))
+            await lost.wait()
+        else:
+            await hub.attaching(client)
+            setting = asyncio.ensure_future(session.set_mode("plan"))
+            await asyncio.sleep(0)  # it begins
+        turn = asyncio.ensure_future(session.prompt("go on").result())
+        title = asyncio.ensure_future(session.set_config_option("later", "on"))
+        hub.may.set()
+        await asyncio.gather(setting, turn, title)
+        assert [method for method in hub.heard if "set_" in method or "prompt" in method] == ["session/set_mode", "session/set_mode", "session/prompt", "session/set_config_option"]
+
+
+@asynchronous
+async def test_what_waits_for_something_else_when_the_client_is_disconnected_opens_no_other_connection() -> None:
+    hub = Hub("")
+    async with hub.client() as client:
+        await hub.attaching(client)
+        session = Session(client, "s", {})
+        turn = session.prompt("go on")
+        held = [asyncio.ensure_future(one) for one in (session.set_mode("a"), session.set_mode("b"), session.cancel(), session.close())]
+        await asyncio.sleep(0)  # they begin
+        before = hub.heard.count("initialize")
+        await client.disconnect()
+        for one in (turn, *held):
+            with pytest.raises(NotConnectedError):
+                await one
+        assert (client.state, hub.heard.count("initialize")) == ("idle", before)
 
 
 @asynchronous

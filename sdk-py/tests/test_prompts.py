@@ -29,7 +29,9 @@ class Gateway:
         self.states: list[str] = []  # that are told first, before it is said to run
         self.kept: dict[str, Any] | None = None  # the message of event 5, where those before it are no longer kept
 
-    async def _connected(self, session_id: str) -> Any:
+    _disconnects = 0
+
+    async def _connected(self, session_id: str, since: int | None = None) -> Any:
         return self
 
     def _goes_on(self) -> bool:
@@ -37,6 +39,9 @@ class Gateway:
 
     def _backoff(self) -> Backoff:
         return Backoff(Retry())
+
+    def _prompted(self, session_id: str) -> None:
+        pass
 
     def _after(self, session_id: str) -> int | None:
         return 0
@@ -173,7 +178,7 @@ async def test_a_prompt_that_failed_while_the_client_was_away_is_not_sent_when_i
     g = Gateway(2)
     back = asyncio.Event()
 
-    async def connected(session_id: str) -> Any:
+    async def connected(session_id: str, since: int | None = None) -> Any:
         await back.wait()
         return g
 

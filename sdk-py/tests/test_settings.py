@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from conftest import asynchronous
 
@@ -18,16 +19,18 @@ class World:
         self.answers: dict[str, asyncio.Future[None]] = {}
 
     def set(self, name: str) -> asyncio.Task[None]:
-        async def send() -> None:
+        async def send(sent: Callable[[bool], None]) -> None:
             self.sent.append(name)
+            sent(True)
             self.answers[name] = asyncio.get_running_loop().create_future()
             await self.answers[name]
 
         return asyncio.ensure_future(self.settings.set("s", send))
 
     async def behind(self, name: str) -> None:
-        if held := self.settings.sent("s"):
-            await held()
+        held = self.settings.behind("s")
+        while (first := held()) is not None:
+            await first.wait()
         self.sent.append(name)
 
 
@@ -49,7 +52,7 @@ async def test_a_prompt_waits_until_all_that_was_set_before_is_sent() -> None:
     assert world.sent == ["a", "b", "prompt"]
     world.answers["b"].set_result(None)
     await asyncio.gather(a, b)
-    assert world.settings.sent("s") is None
+    assert world.settings.behind("s")() is None
 
 
 @asynchronous

@@ -258,6 +258,23 @@ async def test_every_method_of_a_session(gateway: Gateway) -> None:
         await fork.delete()
 
 
+@asynchronous
+async def test_who_leaves_a_session_and_sends_a_prompt_right_behind_that_is_told_how_it_ends_or_why_it_is_refused(gateway: Gateway) -> None:
+    async with connect(gateway) as client:
+        session = await client.new_session(cwd="/tmp")
+        left = asyncio.ensure_future(client.detach_session(session.id))
+        await asyncio.sleep(0)  # it begins
+        turn = session.prompt("echo on")
+        await left
+        assert (await turn).text == "on"
+        left = asyncio.ensure_future(client.detach_session(session.id))
+        await asyncio.sleep(0)
+        refused = session.prompt([{"type": "text"}])  # type: ignore[list-item]
+        await left
+        with pytest.raises(RpcError):
+            await refused
+
+
 def test_the_same_without_async(gateway: Gateway) -> None:
     with sync.SandboxAgent(gateway.url, agent="mock2", acp_version=2) as client:
         session = client.new_session(cwd="/tmp")

@@ -30,14 +30,19 @@ CANCELLED = -32800  # the code of the error of a prompt of version 2 that was ca
 class Host(Protocol):
     """What the prompts need of their client."""
 
-    async def _connected(self, session_id: str) -> Wire:
-        """The connection, when there is one that lives, and is attached to the session, if it was."""
+    _disconnects: int  # how often the client was disconnected
+
+    async def _connected(self, session_id: str, since: int | None = None) -> Wire:
+        """The connection, when there is one that lives, and is attached to the session, if it was. Fails when the client was disconnected `since`."""
 
     def _goes_on(self) -> bool:
         """Whether there is a connection, or one is being made."""
 
     async def _joins(self, wire: Wire, session_id: str) -> None:
         """Notes that the client is attached to the session, as the gateway attaches who sends a prompt."""
+
+    def _prompted(self, session_id: str) -> None:
+        """Notes that a prompt is on its way: the gateway attaches who sends it again, also behind a request to detach."""
 
     def _after(self, session_id: str) -> int | None:
         """The newest event of the session so far; None when the client is not attached to it."""
@@ -135,7 +140,7 @@ class Prompts:
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
 
-    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], Awaitable[object]] | None = None) -> Turn:
+    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], asyncio.Event | None] = lambda: None) -> Turn:
         """Sends a prompt, when what was set in the session before is sent."""
         self._count += 1
         name = f"{self._names}-{self._count}"
@@ -204,12 +209,12 @@ class Prompts:
         return cancel
 
     async def _send(self, cancel: _Cancel) -> None:
-        lost = False
+        lost, since = False, self._host._disconnects
         try:
             while True:
                 for prompt in cancel.asked:
                     await prompt.sent.wait()
-                wire = await self._host._connected(cancel.session_id)
+                wire = await self._host._connected(cancel.session_id, since)
                 if lost and all(_is_over(prompt) for prompt in cancel.asked):
                     return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):
@@ -367,11 +372,9 @@ class Prompts:
         else:
             prompt.turn._end(outcome.stop_reason, outcome.response, outcome.usage)
 
-    async def _run(self, prompt: Prompt, set_before: Callable[[], Awaitable[object]] | None) -> None:
+    async def _run(self, prompt: Prompt, set_before: Callable[[], asyncio.Event | None]) -> None:
         try:
-            if set_before is not None:
-                await set_before()
-            self._finish(prompt, await self._turn(prompt))
+            self._finish(prompt, await self._turn(prompt, set_before))
         except asyncio.CancelledError:
             self._finish(prompt, NotConnectedError("the client was closed"))
             raise
@@ -380,22 +383,27 @@ class Prompts:
         finally:
             prompt.sent.set()
 
-    async def _turn(self, prompt: Prompt) -> _End:
+    async def _turn(self, prompt: Prompt, set_before: Callable[[], asyncio.Event | None]) -> _End:
         while True:
             wire = await self._connected_for(prompt)
             if self._host._after(prompt.session_id) is None:
                 with suppress(ConnectionLostError):
                     await self._host._joins(wire, prompt.session_id)
                 wire = await self._connected_for(prompt)
-            if (first := self._before(prompt)) is not None:
+            if (first := set_before() or self._before(prompt)) is not None:
                 await first.wait()
                 continue
             if not prompt.gone:
                 prompt.start_after = self._host._after(prompt.session_id) or 0
             prompt.gone = True
             prompt.floor = self._host._newest(prompt.session_id)
+
+            def sent() -> None:
+                self._found(prompt)
+                self._host._prompted(prompt.session_id)
+
             try:
-                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=lambda: self._found(prompt))
+                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=sent)
                 if self._version == 1:
                     return _end_of(response, response)
                 prompt.response = response

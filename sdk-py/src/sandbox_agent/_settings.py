@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Setting:
     def __init__(self, before: Setting | None) -> None:
         self.before = before  # until that is over
-        self.sent = asyncio.Event()
+        self.sent = asyncio.Event()  # not while it has to be sent again
         self.over = asyncio.Event()
 
     async def turn(self) -> None:
@@ -29,17 +29,25 @@ class Settings:
     def __init__(self) -> None:
         self._last: WeakValueDictionary[str, Setting] = WeakValueDictionary()  # by session
 
-    async def set(self, session_id: str, send: Callable[[], Awaitable[T]]) -> T:
+    async def set(self, session_id: str, send: Callable[[Callable[[bool], None]], Awaitable[T]]) -> T:
+        """`send` tells what it is given whether the request is on its way: False when it has to be sent again."""
         mine = self._last[session_id] = Setting(self._last.get(session_id))
         try:
             await mine.turn()
-            mine.sent.set()  # who waits for that comes behind what follows
-            return await send()
+            return await send(lambda sent: mine.sent.set() if sent else mine.sent.clear())
         finally:
-            mine.sent.set()
+            mine.sent.set()  # or not to be sent any more
             mine.over.set()
 
-    def sent(self, session_id: str) -> Callable[[], Awaitable[object]] | None:
-        """Waits until all that was set so far is sent. None when it is."""
+    def behind(self, session_id: str) -> Callable[[], asyncio.Event | None]:
+        """What is sent behind all that was set so far asks, right before it is sent, what it has to wait for; after that it asks again."""
         last = self._last.get(session_id)
-        return None if last is None or last.sent.is_set() else last.sent.wait
+
+        def unsent() -> asyncio.Event | None:
+            first, one = None, last
+            while one is not None:
+                first = first if one.sent.is_set() else one.sent
+                one = one.before
+            return first
+
+        return unsent

@@ -194,7 +194,7 @@ class Wire:
                     self._message(text)
         except ConnectionClosed as e:
             self.error = e
-        except Exception as e:  # of a message that is none: nobody reads on, and the gateway is to know
+        except Exception as e:  # nobody reads on, and the gateway is to know
             self.error = e
             self._socket.transport.abort()
         finally:
@@ -204,16 +204,15 @@ class Wire:
                     future.set_exception(self._lost())
             self._ended(self)
 
-    def _too_deep(self, text: str, error: RecursionError) -> None:
-        """A message is nested deeper than can be read: it would come again on each new connection, and is left out. Who waits for it as an answer is told."""
-        asyncio.get_running_loop().call_exception_handler({"message": f"a message of {len(text)} characters is nested too deep for sandbox_agent, and is left out", "exception": error})
-        found = re.match(r'\{"jsonrpc":"2\.0","id":(\d+),"(?:result|error)"', text)
-        future, answered = self._waiting.pop(int(found[1]), (None, None)) if found else (None, None)
+    def _left_out(self, text: str, number: Any, why: str, error: Exception) -> None:
+        """A message cannot be taken: it would come again on each new connection, and is left out. Who waits for it as an answer is told."""
+        asyncio.get_running_loop().call_exception_handler({"message": f"a message of {len(text)} characters {why}, and is left out", "exception": error})
+        future, answered = self._waiting.pop(number, (None, None)) if isinstance(number, int) else (None, None)
         if future is None or future.done():
             return
         if answered:
             answered(None)
-        future.set_exception(RpcError(-32603, "the answer is nested too deep to be read", None))
+        future.set_exception(RpcError(-32603, f"the answer {why}", None))
 
     def _message(self, text: str) -> None:
         try:
@@ -221,9 +220,16 @@ class Wire:
         except ValueError:
             return
         except RecursionError as e:
-            return self._too_deep(text, e)
+            found = re.match(r'\{"jsonrpc":"2\.0","id":(\d+),"(?:result|error)"', text)
+            return self._left_out(text, int(found[1]) if found else None, "is nested too deep to be read", e)
         if not isinstance(message, dict):
             return
+        try:
+            self._take(message)
+        except Exception as e:
+            self._left_out(text, None if "method" in message else message.get("id"), "is none that the gateway may send", e)
+
+    def _take(self, message: dict[str, Any]) -> None:
         if "method" in message:
             self.used = True
             self._receive(self, message)
@@ -237,7 +243,7 @@ class Wire:
         failure = RpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data")) if isinstance(error, dict) else None
         if answered:
             answered(message.get("result"))
-        del self._waiting[number]  # not before: what fails above ends the connection, which whoever waits is told
+        del self._waiting[number]  # not before: of what fails above whoever waits is told
         if failure is not None:
             future.set_exception(failure)
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
-from ._attached import Attached
+from ._attached import OVER, Attached, end_of, is_update
 from ._backoff import Backoff, Retry
 from ._position import Position
 from ._prompts import ENDED, EXPIRED, NOT_FOUND, TURN_ENDED, Prompts, began
@@ -32,8 +31,8 @@ from .turn import Turn
 from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
 NODE_BOUND = 30.0  # seconds that a node of a hub is waited for, as nodeBound of acp/lasting
+DETACH = "_sandboxagent/session/detach"
 UNKNOWN_METHOD = -32601  # the code of the error about a method that the other end does not have
-OVER = ("closed", "ended")  # states in which nobody follows a session
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
@@ -84,6 +83,7 @@ class SandboxAgent:
         self._attaching: dict[str, asyncio.Event] = {}  # sessions that the new one is not attached to yet: what names one waits for that
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._closed = False
+        self._disconnects = 0  # what was asked before the last one is not done on another connection
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, Attached] = {}
         self._prompts = Prompts(acp_version, self)
@@ -110,6 +110,7 @@ class SandboxAgent:
     async def disconnect(self) -> None:
         """Ends the connection. Sessions live on; the next use opens another."""
         connection, live = self._connection, self._live
+        self._disconnects += 1
         self._connection = self._live = self._replacing = None
         self._all_attached()
         self._set_state("idle")
@@ -281,7 +282,7 @@ class SandboxAgent:
             if self._live is not wire:
                 return  # the next connection is attached
             if result is None and info:
-                return self._gone(session_id, _end_of(info))  # its prompts look at its events
+                return self._gone(session_id, end_of(info))  # its prompts look at its events
             self._attached_to(session_id, meta_of(result))
             if asked:
                 page = await self._patiently(lambda: wire.request("_sandboxagent/session/pending", {"sessionId": session_id}))
@@ -346,9 +347,12 @@ class SandboxAgent:
                 if not e.passes or not await backoff.next():
                     raise
 
-    async def _connected(self, session_id: str = "") -> Wire:
-        """The connection, when there is one that lives, and is attached again to the session that is named."""
+    async def _connected(self, session_id: str = "", since: int | None = None) -> Wire:
+        """The connection, when there is one that lives, and is attached again to the session that is named. Fails when the client was disconnected `since`."""
+        since = self._disconnects if since is None else since
         while True:
+            if since != self._disconnects and not self._closed:
+                raise NotConnectedError("the client was disconnected")
             if self._connection is None:
                 if self._closed:
                     raise NotConnectedError("the client was closed: make another one")
@@ -368,8 +372,6 @@ class SandboxAgent:
                 if (attached := self._attaching.get(session_id)) is None:
                     return wire
                 await attached.wait()
-            if self._connection is None and self._given_up is None:
-                raise NotConnectedError("the client was disconnected")
 
     def _patience(self) -> Backoff:
         """For connections that end, and were of no use."""
@@ -381,21 +383,24 @@ class SandboxAgent:
     def _goes_on(self) -> bool:
         return self._connection is not None
 
-    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None) -> Any:
+    async def _request(self, method: str, params: Any, repeat: bool | Literal["node", "undone"] = False, answered: Callable[[Any], None] | None = None, behind: Callable[[], asyncio.Event | None] = lambda: None, sent: Callable[[bool], None] = lambda _: None, since: int | None = None) -> Any:
         """Sends an ACP request, when there is nothing that it waits for. With repeat it is sent again when the connection was lost in the middle,
         and then also while its node comes to the hub that the connection is to now; with "node" only that, and with "undone"
-        only where the hub does not say that it may have been done."""
+        only where the hub does not say that it may have been done. `sent` is told whether it is on its way: where a lost connection was being
+        replaced it may still have to be sent again, until it is answered."""
         later: Backoff | None = None  # once a lost connection was being replaced
+        since = self._disconnects if since is None else since
         while True:
             if repeat and (self._replacing is not None or self._attaching):
                 later = later or Backoff(replace(self._retry, give_up=min(self._retry.give_up, NODE_BOUND)))
-            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "")
+            wire = await self._connected(str(params.get("sessionId", "")) if isinstance(params, dict) else "", since)
             if (first := behind()) is not None:
                 await first.wait()
                 continue
             try:
-                return await wire.request(method, params, answered)
+                return await wire.request(method, params, answered, sent=functools.partial(sent, later is None))
             except ConnectionLostError as e:
+                sent(False)
                 if wire.left:
                     raise NotConnectedError("the client was disconnected") from e
                 if repeat is not True:
@@ -404,11 +409,13 @@ class SandboxAgent:
                 if not self._goes_on():
                     raise
             except RpcError as e:
+                sent(False)
                 if later is None or not e.node_is_away or (repeat == "undone" and e.may_be_done) or not await _next(later, wire) or not self._goes_on():
                     raise
 
     async def _set(self, method: str, params: dict[str, Any]) -> Any:
-        return await self._settings.set(params["sessionId"], lambda: self._request(method, params, repeat=True))
+        since = self._disconnects
+        return await self._settings.set(params["sessionId"], lambda sent: self._request(method, params, repeat=True, sent=sent, since=since))
 
     async def request(self, method: str, params: Any) -> Any:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
@@ -552,6 +559,11 @@ class SandboxAgent:
         """The session that an event belongs to: a subagent's are its session's, which the message names."""
         return self._attached.get(str(params.get("sessionId"))) or self._attached.get(str(meta_of(params).get("rootSessionId")))
 
+    def _prompted(self, session_id: str) -> None:
+        attached = self._attached.get(session_id)
+        if attached is not None and attached.leaving:
+            self._attached[session_id] = replace(attached, leaving=False)
+
     def _after(self, session_id: str) -> int | None:
         attached = self._attached.get(session_id)
         return attached.position.after if attached else None
@@ -594,7 +606,7 @@ class SandboxAgent:
 
     async def detach_session(self, session_id: str) -> None:
         """Gets no more of a session, which goes on. A turn whose end would only be told, as after a lost connection, fails."""
-        await self._last("_sandboxagent/session/detach", session_id, self._prompts.detached)
+        await self._last(DETACH, session_id, self._prompts.detached)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""
@@ -604,9 +616,13 @@ class SandboxAgent:
     async def _last(self, method: str, session_id: str, left: Callable[[str], None] = lambda _: None) -> Any:
         """Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended."""
         before = self._attached.get(session_id)
-        if held := self._settings.sent(session_id):
-            await held()
-        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=self._prompts.behind(session_id))
+
+        def sent(is_sent: bool) -> None:
+            if before is not None:
+                before.leaving = is_sent and method == DETACH
+
+        set_before, prompts = self._settings.behind(session_id), self._prompts.behind(session_id)
+        result = await self._request(method, {"sessionId": session_id}, repeat=True, behind=lambda: set_before() or prompts(), sent=sent)
         if self._attached.get(session_id) is before:  # else it was opened again behind that
             self._left(session_id)
             left(session_id)
@@ -617,7 +633,7 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.sent(session_id))
+        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.behind(session_id))
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
@@ -680,7 +696,7 @@ class SandboxAgent:
         method, params = str(message["method"]), message.get("params")
         if not isinstance(params, dict):
             params = {}
-        if method == "session/update" and not _is_update(params):
+        if method == "session/update" and not is_update(params):
             params = {**params, "update": None}  # only its place is noted
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
@@ -771,14 +787,6 @@ async def _next(backoff: Backoff, wire: Wire) -> bool:
         await end(waiting, ended)
 
 
-def _end_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """How a session ended that is over, as far as the gateway still says."""
-    end = {"at": info["updatedAt"], "reason": info["state"], "terminatedBy": ""}
-    if went := (info.get("metadata") or {}).get("movedTo"):
-        end |= {"reason": "moved", "message": "it goes on at " + re.sub("^node://(.*)", r"the node \1 of the same hub", str(went))}
-    return info.get("ended") or end
-
-
 def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], None]:
     """Adds a listener; the result removes it."""
     listeners.append(listener)
@@ -790,9 +798,3 @@ def _added(listeners: list[Any], listener: Callable[..., None]) -> Callable[[], 
         listeners = []  # a second call removes no other of the same
 
     return remove
-
-
-def _is_update(params: dict[str, Any]) -> bool:
-    """Whether an agent's update is one: what has no kind is of no use to anybody."""
-    update = params.get("update")
-    return isinstance(update, dict) and isinstance(update.get("sessionUpdate"), str)

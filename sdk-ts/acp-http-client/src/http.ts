@@ -201,7 +201,8 @@ export class HttpLink extends Link {
         this.#asked.set(message.id, { session, ends: endings.has(message.method), opens: openings.has(message.method) });
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
-      if (!this.ended.signal.aborted) await this.#deliver(message, text, headers, mine, this.#inline ? undefined : before); // whose answer ends an inline request
+      // An inline prompt's POST ends with its turn: a cancel must not wait for that, not even where the prompt has to be sent again.
+      if (!this.ended.signal.aborted) await this.#deliver(message, text, headers, mine, this.#inline ? undefined : before);
     } finally {
       done();
     }

@@ -1,8 +1,8 @@
 import { createServer, request } from "node:http";
 import type { AddressInfo } from "node:net";
 import { methods, type ClientCapabilities } from "@agentclientprotocol/sdk";
-import { abortable, ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { abortable, ConnectionLostError, ProblemError, createAcpStream, usualSilenceMs, type Envelope } from "acp-http-client";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
@@ -400,7 +400,17 @@ test("the stream of a session that another client deleted, or that is not there,
 });
 
 test("a reader that is slow holds a WebSocket up, whose server is not silent then, and misses nothing", async () => {
-  const stream = createAcpStream(gateway.rpc, { transport: "websocket", silenceMs: 200, ...ws });
+  let pauses = () => {};
+  const paused = new Promise<void>((resolve) => (pauses = resolve));
+  class Held extends WebSocket {
+    override pause(): void {
+      super.pause();
+      pauses();
+    }
+  }
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] }); // with which it looks whether the server is silent
+  onTestFinished(() => void vi.useRealTimers());
+  const stream = createAcpStream(gateway.rpc, { transport: "websocket", WebSocket: Held as never });
   const writer = stream.writable.getWriter();
   const reader = stream.readable.getReader();
   const call = (id: number, method: string, params: unknown) => writer.write({ jsonrpc: "2.0", id, method, params });
@@ -410,7 +420,8 @@ test("a reader that is slow holds a WebSocket up, whose server is not silent the
   const { value } = await reader.read();
   const { sessionId } = (value as { result: { sessionId: string } }).result;
   await call(2, "session/prompt", { sessionId, prompt: [{ type: "text", text: "stream 20000 50" }] });
-  await new Promise((resolve) => setTimeout(resolve, 800)); // nobody reads
+  await paused; // nobody reads
+  vi.advanceTimersByTime(10 * usualSilenceMs);
   let chunks = 0;
   for (;;) {
     const { value: message } = await reader.read();

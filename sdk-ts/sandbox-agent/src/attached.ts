@@ -15,7 +15,7 @@ export interface Attached {
   newest: number; // the newest event that there was when the client was attached last
   over?: boolean; // the program was told that the session is closed or has ended, and nothing was said in it since
   stateAt: number; // in version 2: the event whose state the program was told last
-  opening?: number | undefined; // in version 2: the client has asked to open it behind this event, and was not told the state, which ends what was
+  opening?: number | undefined; // in version 2: the client has asked to open it behind this event, and the gateway has not said yet in which state it was then
 }
 
 /** The sessions that a client is attached to, and how far it has come in them. */
@@ -88,7 +88,9 @@ export class Attachments {
     const seq = metaOf(params).seq;
     const attached = this.of(params);
     if (attached === undefined || typeof seq !== "number") return true;
-    const asked = seq <= (attached.opening ?? -1) && !(attached.position.again && params.update?.stopReason); // the end of a turn before what comes again is no answer
+    // A state of no newer event is what the gateway says of a session that is opened. Not so one that ends a turn while a replay is
+    // awaited: where a session is loaded while the agent works, that turn may end just before the replay begins.
+    const asked = seq <= (attached.opening ?? -1) && !(attached.position.again && params.update?.stopReason);
     const state = params.update?.sessionUpdate === "state_update" && params.sessionId === attached.activity?.sessionId;
     let told = true;
     if (state && (asked || seq < attached.position.after)) {

@@ -360,16 +360,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
    * Sends an ACP request, when there is nothing that it waits for. With `repeat` it is sent again when the
    * connection was lost in the middle, and then also while its node comes to the hub that the connection is to now; with `"node"` only
    * that, and with `"undone"` only where the hub does not say that it may have been done. Aborting the signal asks the gateway to cancel it
-   * and rejects. `sent` is called when it is handed over.
+   * and rejects. `sent` is told whether it is on its way: where a lost connection was being replaced it may still have to be sent again, until it is answered.
    */
-  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind: () => Promise<void> | undefined = () => undefined, sent = () => {}): Promise<T> {
+  async #request<T>(method: string, params: unknown, repeat: boolean | "node" | "undone", { signal }: RequestOptions = {}, behind?: () => Promise<unknown> | undefined, sent?: (is: boolean) => void): Promise<T> {
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
       if (repeat && this.#replacing) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
       const connection = await abortable(this.#connected((params as { sessionId?: string } | null | undefined)?.sessionId), signal);
-      const first = behind();
-      if (first !== undefined) {
+      const first = behind?.();
+      if (first) {
         await abortable(first, signal);
         continue;
       }
@@ -377,9 +377,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const leave = follow(signal, () => mine.abort(signal?.reason));
       try {
         const answer = connection.agent.request<T>(method, params, signal ? { cancellationSignal: mine.signal, stopWaitingOnCancel: true } : {}).finally(leave);
-        sent();
+        sent?.(!later);
         return await answer;
       } catch (error) {
+        sent?.(false);
         signal?.throwIfAborted();
         if (await this.#goesOn(connection)) {
           if (repeat === true) continue;
@@ -522,14 +523,14 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** Leaves a session, behind its prompts: one that has to be sent again must not come to a session that has ended. */
-  async #last<T>(method: string, sessionId: string, options?: RequestOptions, left = () => {}): Promise<T> {
+  async #last<T>(method: string, sessionId: string, options?: RequestOptions, left?: () => void): Promise<T> {
     const before = this.#attached.get(sessionId);
-    const set = this.#settings.sent(sessionId);
-    if (set) await set;
-    const result = await this.#request<T>(method, { sessionId }, true, options, this.#prompts.behind(sessionId));
+    const set = this.#settings.behind(sessionId);
+    const prompts = this.#prompts.behind(sessionId);
+    const result = await this.#request<T>(method, { sessionId }, true, options, () => set() ?? prompts());
     if (this.#attached.get(sessionId) === before) { // else it was opened again behind that
       this.#left(sessionId);
-      left();
+      left?.();
     }
     return result;
   }
@@ -539,7 +540,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { signal, prompt, ...rest } = params;
     const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
-    const set = this.#settings.sent(sessionId); // it begins with what was set before
+    const set = this.#settings.behind(sessionId); // it begins with what was set before
     const turn = this.#prompts.add(sessionId, () => this.cancel(sessionId), {
       oneByOne: this.#options.transport === "inline",
       after: () => this.#attached.get(sessionId)?.position.after,
@@ -547,10 +548,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       reached: (seq) => this.#until(() => (this.#attached.get(sessionId)?.position.after ?? seq) >= seq),
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
-        if (set) await set;
         let connection = await this.#connected(sessionId);
         if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
-        for (let first; (first = go()) !== undefined; connection = await this.#connected(sessionId)) await first;
+        for (let first; (first = set() ?? go()); connection = await this.#connected(sessionId)) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
         } catch (error) {

@@ -1,7 +1,8 @@
 import { abortable } from "acp-http-client";
 
 interface Setting {
-  sent: Promise<unknown> | undefined; // undefined when it is, and all before
+  before: Setting | undefined; // until that is answered
+  unsent?: Promise<void> | undefined; // until it is handed over, and again while it has to be handed over once more
   over: Promise<unknown>; // when all so far is answered
 }
 
@@ -9,26 +10,30 @@ interface Setting {
 export class Settings {
   readonly #last = new Map<string, Setting>(); // by session
 
-  /** Settles when all that was set so far is sent; undefined when it is. What is sent behind that waits for it. */
-  sent(sessionId: string): Promise<unknown> | undefined {
-    return this.#last.get(sessionId)?.sent;
+  /** What is sent behind all that was set so far asks, right before it is sent, what it has to wait for; after that it asks again. */
+  behind(sessionId: string): () => Promise<unknown> | undefined {
+    const last = this.#last.get(sessionId);
+    return () => unsent(last);
   }
 
-  /** `send` calls what it is given when the request is handed over. */
-  set<T>(sessionId: string, send: (sent: () => void) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  /** `send` tells what it is given whether the request is on its way: false when it has to be sent again. */
+  set<T>(sessionId: string, send: (sent: (is: boolean) => void) => Promise<T>, signal?: AbortSignal): Promise<T> {
     const before = this.#last.get(sessionId);
-    let handed = () => {};
-    const own = new Promise<void>((resolve) => (handed = resolve));
-    const last: Setting = { sent: Promise.all([before?.sent, own]), over: own };
-    const sent = () => {
-      handed();
-      last.sent = undefined;
+    let wake!: () => void;
+    const own = { before } as Setting;
+    const sent = (is: boolean) => {
+      own.unsent = is ? (wake() as undefined) : (own.unsent ?? new Promise((resolve) => (wake = resolve)));
     };
-    const mine = before ? abortable(before.over, signal).then(() => send(sent)) : send(sent);
-    mine.catch(handed); // it is not sent any more
-    last.over = Promise.allSettled([before?.over, mine]);
-    this.#last.set(sessionId, last);
-    void last.over.then(() => this.#last.get(sessionId) === last && this.#last.delete(sessionId));
+    sent(false);
+    const mine = (before ? abortable(before.over, signal).then(() => send(sent)) : send(sent)).finally(() => sent(true)); // or it is not sent any more
+    this.#last.set(sessionId, own);
+    own.over = Promise.allSettled([before?.over, mine]).then(() => {
+      own.before = undefined;
+      if (this.#last.get(sessionId) === own) this.#last.delete(sessionId);
+    });
     return mine;
   }
 }
+
+/** The oldest that is not sent. */
+const unsent = (one: Setting | undefined): Promise<void> | undefined => one && (unsent(one.before) ?? one.unsent);

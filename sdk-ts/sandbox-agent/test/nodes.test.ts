@@ -8,8 +8,8 @@ import { forNode } from "../src/passing.js";
 
 interface Message { id?: number; method: string; params?: { sessionId?: string; _meta?: Record<string, { node?: string }> } }
 
-/** A hub whose node is away for the next request with a method; with `done` it went away while it did it. `says` has what it answers otherwise, by the method, or that and the session, the last again and again. */
-async function hub(method: string, done?: "unknown", says: Record<string, object[]> = {}) {
+/** A hub whose node is away for the next request with a method; with `done` it went away while it did it, with "cut" the connection breaks instead. `says` has what it answers otherwise, by the method, or that and the session, the last again and again. */
+async function hub(method: string, done?: "unknown" | "cut", says: Record<string, object[]> = {}) {
   const asked: string[] = [];
   const nodes: unknown[] = []; // that requests which have other answers name
   const opened = { was: () => {}, may: Promise.resolve() }; // of session s, again
@@ -28,6 +28,10 @@ async function hub(method: string, done?: "unknown", says: Record<string, object
       await opened.may;
     } else if (method === away && known) {
       away = "";
+      if (done === "cut") {
+        for (const socket of sockets.clients) socket.terminate();
+        return {};
+      }
       return { id, error: { code: -32603, message: "it is away", data: { type: "urn:sandbox-agent:error:node_offline", done } } };
     }
     if (method !== "session/new" && method !== "session/fork") return { id, result: {} };
@@ -116,6 +120,29 @@ test.each(["session/load", "session/resume"] as const)("%s waits for the node", 
   go();
   await opening;
   expect(asked.slice(before)).toEqual([method, method]);
+});
+
+test.each([
+  { what: "with a signal and was lost with its connection", cut: true, options: { signal: new AbortController().signal } },
+  { what: "and was lost with its connection", cut: true },
+  { what: "and was refused because its node is away", cut: false },
+])("a prompt comes behind what was set before it $what, and what is set then behind the prompt", async ({ cut, options }) => {
+  const { client, asked, attaching } = await hub("session/set_mode", cut ? "cut" : undefined);
+  const set = () => client.setSessionMode("s", "plan", options);
+  let [go, setting] = [() => {}, Promise.resolve()];
+  if (cut) {
+    await client.newSession({ cwd: "/" });
+    setting = set();
+    await new Promise<void>((resolve) => client.onState((state) => state === "reconnecting" && resolve()));
+  } else {
+    go = await attaching();
+    setting = set();
+  }
+  const turn = client.prompt({ sessionId: "s", prompt: "go on" });
+  const title = client.setTitle("s", "later");
+  go();
+  await Promise.all([setting, turn, title]);
+  expect(asked.filter((method) => /set_|prompt/.test(method))).toEqual(["session/set_mode", "session/set_mode", "session/prompt", "_sandboxagent/session/set_metadata"]);
 });
 
 test.each((["session/new", "session/fork"] as const).flatMap((method) => ([undefined, "unknown"] as const).map((done) => ({ method, done }))))("$method waits for the node, unless it may have made one: done $done", async ({ method, done }) => {

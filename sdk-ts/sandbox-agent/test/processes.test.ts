@@ -1,4 +1,5 @@
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { usualSilenceMs } from "acp-http-client";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ProblemError, SandboxAgentClient } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
@@ -169,10 +170,13 @@ describe("a terminal", () => {
 
   test("on a network that is dead without an end is given up", async () => {
     const proxy = await Proxy.to(gateway.port);
-    const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, silenceMs: 1000, WebSocket: WebSocket as never });
+    const near = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, WebSocket: WebSocket as never });
     const p = await client.processes.start({ command: "cat", tty: true });
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] }); // with which it looks whether the gateway is silent
+    onTestFinished(() => void vi.useRealTimers());
     const terminal = await near.terminal(p.id);
     proxy.hold(true);
+    vi.advanceTimersByTime(2 * usualSilenceMs);
     await expect(terminal.exited).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
     await expect.poll(() => proxy.open).toBe(0);
     await client.processes.delete(p.id);

@@ -8,13 +8,13 @@ function world() {
   const answers = new Map<string, (error?: Error) => void>();
   const set = (name: string, signal?: AbortSignal) => settings.set("s", (handed) => {
     sent.push(name);
-    handed();
+    handed(true);
     return new Promise<void>((resolve, reject) => answers.set(name, (error) => (error ? reject(error) : resolve())));
   }, signal);
   /** A prompt, or what leaves the session. */
   const behind = async (name: string) => {
-    const held = settings.sent("s");
-    if (held) await held;
+    const set = settings.behind("s");
+    for (let held; (held = set()) !== undefined; ) await held;
     sent.push(name);
   };
   const answer = async (name: string, error?: Error) => {
@@ -34,7 +34,7 @@ test("what is set waits for the answer to what was set before, and a prompt unti
   expect(sent).toEqual(["a", "b", "prompt"]);
   await answer("b");
   await Promise.all([a, b]);
-  expect(settings.sent("s")).toBeUndefined();
+  expect(settings.behind("s")()).toBeUndefined();
 });
 
 test("a prompt behind one setting is sent at once", () => {
