@@ -164,9 +164,10 @@ type session struct {
 	works  bool   // the client was told so last, in version 2: a turn goes on, its own or another's
 	since  uint64 // the event with which it was
 	asks   map[uint64]*ask
-	opened int  // number of the newest request that attaches to it
-	here   bool // the connection of now is attached to it
-	unsure int  // number of a request to detach: here counts only if a prompt is taken that was written behind that; 0 when it counts
+	opened int    // number of the newest request that attaches to it
+	from   uint64 // the event behind which the connection is attached to it, while that request is to open it from elsewhere
+	here   bool   // the connection of now is attached to it
+	unsure int    // number of a request to detach: here counts only if a prompt is taken that was written behind that; 0 when it counts
 }
 
 // turn is one whose prompt was answered, as version 2 does when it begins, and whose end was

@@ -201,7 +201,10 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		case r.method == acp.MethodSessionPrompt:
 			c.refusedPromptLocked(r)
 		case r.opens():
-			return append(c.foundLocked(r), m)
+			if s := c.sessions[r.session]; s.opened == r.n { // it stays attached where the one before has opened it
+				s.after = max(s.after, s.from)
+			}
+			return append(c.foundLocked(r.session), m)
 		}
 		return []acp.Message{m}
 	}
@@ -220,12 +223,17 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 			c.attachLocked(id, r.frame.Params(), after).here = true
 		}
 	case acp.MethodSessionResume:
-		if s := c.sessions[r.session]; s != nil && s.opened <= r.n { // else what the next one asks for is still to come
-			seq, _ := uintOf(resultMeta(m), "seq")
+		seq, _ := uintOf(resultMeta(m), "seq")
+		switch s := c.sessions[r.session]; {
+		case s == nil:
+		case s.opened > r.n: // what the next one asks for is still to come
+			s.from = seq
+		default:
 			if s.after = max(s.after, seq); c.parts {
 				s.wholeLocked()
 			}
 		}
+		return append([]acp.Message{m}, c.foundLocked(r.session)...)
 	case acp.MethodSessionPrompt:
 		if s := c.sessions[r.session]; s != nil {
 			s.unsure = 0
@@ -238,7 +246,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionClose, acp.MethodSessionDelete, methodDetach, "_sandboxagent/session/terminate":
 		if s := c.sessions[r.session]; s == nil || s.opened < r.n && !c.promptsBehindLocked(r) {
 			c.leaveLocked(r.session)
-			return append(c.foundLocked(r), m)
+			return append(c.foundLocked(r.session), m)
 		} else { // it is opened again behind that, and what its agent asks is asked anew
 			s.here = c.promptsBehindLocked(r)
 			if s.unsure = 0; s.here {
@@ -250,10 +258,10 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	return []acp.Message{m}
 }
 
-// foundLocked answers the prompts before a request whose ends were found, and were to come behind what that would have brought.
-func (c *Conn) foundLocked(r *request) (out []acp.Message) {
+// foundLocked answers the prompts of a session whose ends were found, and do not come on its stream after all.
+func (c *Conn) foundLocked(session string) (out []acp.Message) {
 	for id, q := range c.requests {
-		if q.session == r.session && q.n < r.n && q.end != nil && !c.two {
+		if q.session == session && q.end != nil && !c.two && !c.comesLocked(session, q.ended) {
 			delete(c.requests, id)
 			c.answeredLocked(q)
 			out = append(out, outcome(id, q.end))

@@ -341,7 +341,7 @@ func (c *Conn) down() {
 	defer c.mu.Unlock()
 	c.linked = false
 	for _, s := range c.sessions {
-		s.here = false
+		s.here, s.from = false, 0
 		for _, a := range s.asks {
 			a.id = ""
 		}

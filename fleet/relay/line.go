@@ -509,8 +509,8 @@ func (l *line) answered(q *viewer.Request, id string, at place, res *acp.Message
 }
 
 // gone is told of a session that could not be opened again behind what the client has of
-// it when the node was back, or that was refused to the client. Where the client has asked to open it, and that is not what was refused, the answer
-// to that says whether it goes on.
+// it when the node was back, or that was refused to the client. Where the client has asked to open it otherwise, too, the answer to that says whether
+// it goes on.
 func (l *line) gone(id string, why *acp.Error, refused bool) {
 	l.c.mu.Lock()
 	s := l.c.sessions[id]
@@ -518,7 +518,11 @@ func (l *line) gone(id string, why *acp.Error, refused bool) {
 		l.c.mu.Unlock()
 		return
 	}
-	if s.opens > 0 && !refused {
+	others := s.opens
+	if refused {
+		others--
+	}
+	if others > 0 {
 		s.open = false
 	} else {
 		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))

@@ -99,7 +99,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
       {running && !p.tty && p.stdinOpen && (
         <form className="row process-input" onSubmit={(event) => { event.preventDefault(); type(); }}>
           <TextArea
-            aria-label="Input" placeholder="A line for its input" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => setLine(event.target.value)}
+            aria-label="Input" placeholder="A line for its input" spellCheck={false} autoComplete="off" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => setLine(event.target.value)}
             onKeyDown={(event) => {
               if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
               event.preventDefault();

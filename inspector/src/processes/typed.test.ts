@@ -48,8 +48,21 @@ test("behind a line that fails nothing is sent, and all come back before what is
   expect(field()).toMatch(/^second\nthird\nbegun/);
 });
 
-test("what waits has a bound", async () => {
-  const { typed } = world();
+test("what waits has a bound, and its end comes behind it", async () => {
+  const { sent, typed, next } = world();
   const taken = Array.from({ length: 70 }, (_, i) => typed.line(String(i))).filter(Boolean);
   expect(taken).toHaveLength(64);
+  typed.close();
+  typed.close();
+  for (let i = 0; i < 65; i++) await next("arrive");
+  expect([sent.length, sent.at(-1)]).toEqual([65, "end"]);
+});
+
+test("a line that was copied with its end is one line", async () => {
+  const { sent, typed, next } = world();
+  for (const text of ["yes\n", "one\ntwo\n", "\n", ""]) {
+    typed.line(text);
+    await next("arrive");
+  }
+  expect(sent).toEqual(["yes\n", "one\ntwo\n", "\n\n", "\n"]);
 });

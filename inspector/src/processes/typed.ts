@@ -15,18 +15,18 @@ export class Typed {
 
   constructor(private readonly write: (text: string, close: boolean) => Promise<unknown>, private readonly failed: (lines: readonly string[], error: unknown) => void) {}
 
-  /** False when it is not taken, because too many wait. */
+  /** False when it is not taken, because too many wait. A line that was copied with its end is one line. */
   line(line: string): boolean {
-    return this.#add({ text: `${line}\n`, close: false });
+    return this.#add({ text: `${line.replace(/(?<=.)\n$/, "")}\n`, close: false });
   }
 
   /** Ends the input, behind the lines that wait. */
-  close(): boolean {
-    return this.#add({ text: "", close: true });
+  close(): void {
+    if (!this.#waiting.some(({ close }) => close)) this.#add({ text: "", close: true });
   }
 
   #add(part: Part): boolean {
-    if (this.#waiting.length >= maxWaiting) return false;
+    if (this.#waiting.length >= maxWaiting && !part.close) return false;
     this.#waiting.push(part);
     if (this.#waiting.length === 1) void this.#send();
     return true;
