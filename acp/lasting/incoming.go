@@ -201,8 +201,9 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		case r.method == acp.MethodSessionPrompt:
 			c.refusedPromptLocked(r)
 		case r.opens():
-			if s := c.sessions[r.session]; s.opened == r.n { // it stays attached where the one before has opened it
-				s.after = max(s.after, s.from)
+			if s := c.sessions[r.session]; s.opened == r.n && s.from > s.after { // it stays attached where the one before has opened it
+				s.after = s.from
+				s.wholeLocked()
 			}
 			return append(c.foundLocked(r.session), m)
 		}

@@ -257,3 +257,45 @@ func TestConn_TheEndOfATurnWasFound_AndComesWithALoad(t *testing.T) {
 		p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 	})
 }
+
+// The end of a turn was found, and a load behind it is refused. Where the client stays attached, what the turn has said last comes before its end.
+func TestConn_TheEndOfATurnWasFound_AndALoadIsRefused(t *testing.T) {
+	withPair(t, func(t *testing.T, p pair) {
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.breaks()
+		p.two.reattached(t, `[]`)
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+		p.two.replies(t, "_sandboxagent/session/events", fmt.Sprintf(`{"events":[{"seq":8,"message":%s}],"hasMore":false}`, fmt.Sprintf(turnEnded, "mine", `"result":{},`, 8)))
+		p.sends(reload)
+		load := p.two.takes(t, acp.MethodSessionLoad)
+		p.two.toClient <- acp.NewError(load.ID(), acp.Errorf(acp.CodeInvalidParams, "no"))
+		p.got(`{"jsonrpc":"2.0","id":9,"error":{"code":-32602,"message":"no","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`)
+		p.two.says(update, 7)
+		p.got(update, 7)
+		p.two.says(turnEnded, "mine", `"result":{},`, 8)
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+	})
+}
+
+// A client resumes a session and prompts without waiting. The end of the turn is found before the session is open, and lies before what that shows.
+func TestConn_TheEndOfATurnWasFound_AndIsBeforeAResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pair{t: t, one: newWire(), two: newWire()}
+		p.c = New(Options{Dial: dials(p.one, p.two)})
+		defer func() { _ = p.c.Close() }()
+		begin(t, p.c, p.one)
+		p.sends(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/"}}`)
+		p.one.takes(t, acp.MethodSessionResume)
+		p.sends(prompt)
+		p.one.takes(t, acp.MethodSessionPrompt)
+		p.breaks()
+		resume := p.two.takes(t, acp.MethodSessionResume)
+		p.two.replies(t, "_sandboxagent/session/get", `{"state":"idle"}`)
+		p.two.replies(t, "_sandboxagent/session/events", fmt.Sprintf(`{"events":[{"seq":8,"message":%s}],"hasMore":false}`, fmt.Sprintf(turnEnded, "mine", `"result":{},`, 8)))
+		synctest.Wait()
+		p.two.toClient <- acp.NewResult(resume.ID(), []byte(`{"_meta":{"sandboxagent.dev":{"seq":8}}}`))
+		p.got(`{"jsonrpc":"2.0","id":2,"result":{"_meta":{"sandboxagent.dev":{"seq":8}}}}`)
+		p.got(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+	})
+}
