@@ -24,11 +24,8 @@ import (
 // what was set last counts; what an agent asks is shown once, and the answer to it arrives.
 func TestConn_RandomSessions(t *testing.T) {
 	seeds, kinds := 40, usual
-	switch {
-	case agentcache.IsLong():
+	if agentcache.IsLong() {
 		seeds, kinds = 400, every
-	case testing.Short():
-		seeds = 15
 	}
 	for seed := range agentcache.Sequences(seeds) {
 		for version := 1; version <= 2; version++ {

@@ -348,10 +348,7 @@ func (r *realm) rests(players []*player) {
 // passed over, an answer reaches who has asked, what is told to be deleted is, what the client leaves is not open for it, each turn that begins is told to end, and in the
 // end the sessions can be opened and used.
 func TestClient_RandomSequences(t *testing.T) {
-	seeds := 200
-	if testing.Short() {
-		seeds = 40
-	}
+	const seeds = 200
 	both := []bool{false, true}
 	for _, of := range []struct {
 		clients  int

@@ -5,5 +5,5 @@
 //
 //	go run ./internal/suite            what ./task test runs
 //	go run ./internal/suite -long      all versions and combinations, all with the race detector
-//	go run ./internal/suite -only ...  any command, with its temporary files in memory as those of the tests are
+//	go run ./internal/suite -check     the short tests of what has changed
 package main

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -40,7 +39,7 @@ func main() {
 	flag.BoolVar(&s.long, "long", false, "run the long tier")
 	flag.StringVar(&s.task, "task", "task", "the task runner, for the linters")
 	node := flag.String("node", "", "folders with Node.js tests, separated by blanks")
-	only := flag.Bool("only", false, "run the command that is given, with its temporary files in memory, and nothing else")
+	check := flag.Bool("check", false, "run the short tests of what has changed, and nothing else")
 	flag.Parse()
 	s.node = strings.Fields(*node)
 	if !s.long { // that one is for what a disk does, too
@@ -53,8 +52,8 @@ func main() {
 	defer cancel()
 	go whileParentLives(ctx, cancel)
 	run := s.all
-	if *only {
-		run = func(ctx context.Context) error { return s.one(ctx, flag.Args()) }
+	if *check {
+		run = s.check
 	}
 	err := run(ctx)
 	if err != nil {
@@ -215,9 +214,6 @@ func (s *suite) all(ctx context.Context) error {
 
 // one runs one command, and ends all that it has started if ctx ends before it.
 func (s *suite) one(ctx context.Context, command []string) error {
-	if len(command) == 0 {
-		return errors.New("-only is followed by no command")
-	}
 	ended, stop, err := endWith(ctx)
 	if err != nil {
 		return err

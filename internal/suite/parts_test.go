@@ -66,10 +66,20 @@ func TestReadGoTest_NothingIsLost(t *testing.T) {
 	}
 }
 
-// What one of the two runs leaves to the other must be run there.
+// What one of the two runs leaves to the other must be run there, and what is named must be a test: one with another
+// name now would be where it does not belong.
 func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	left := regexp.MustCompile(plain + "|" + both)
+	unknown := map[string]bool{}
+	for _, list := range []string{plain, both, slow} {
+		for _, name := range regexp.MustCompile(`Test\w*`).FindAllString(list, -1) {
+			unknown[name] = true
+		}
+	}
+	for _, start := range []string{"TestLive_", "TestReal_", "TestAgent_KeepsTheContract", "TestOverhead_"} { // of more than one
+		delete(unknown, start)
+	}
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -80,15 +90,17 @@ func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 		}
 		rel, err := filepath.Rel(root, file)
 		rel = filepath.ToSlash(rel)
-		if err != nil || !strings.HasSuffix(rel, "_test.go") || slices.ContainsFunc(withAgents, func(p string) bool {
-			below, all := strings.CutSuffix(strings.TrimPrefix(p, "./"), "/...")
-			return strings.HasPrefix(rel, below+"/") && (all || path.Dir(rel) == below)
-		}) {
+		if err != nil || !strings.HasSuffix(rel, "_test.go") {
 			return err
 		}
+		runs := slices.ContainsFunc(withAgents, func(p string) bool {
+			below, all := strings.CutSuffix(strings.TrimPrefix(p, "./"), "/...")
+			return strings.HasPrefix(rel, below+"/") && (all || path.Dir(rel) == below)
+		})
 		b, err := os.ReadFile(file)
 		for _, m := range top.FindAllSubmatch(b, -1) {
-			if left.Match(m[1]) {
+			delete(unknown, string(m[1]))
+			if !runs && left.Match(m[1]) {
 				t.Errorf("%s: %s is left out of the run with the race detector, and the other has only %v", rel, m[1], withAgents)
 			}
 		}
@@ -96,6 +108,9 @@ func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+	for name := range unknown {
+		t.Errorf("%s is named, and there is no such test", name)
 	}
 }
 
