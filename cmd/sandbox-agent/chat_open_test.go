@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -113,11 +115,113 @@ func TestChat_ANewSessionThatWasLeft(t *testing.T) {
 	}
 }
 
+// Who has chosen a session stays in the chat when neither that one nor the new one before it can be opened.
+func TestChat_StaysWhenTheChosenSessionIsRefused(t *testing.T) {
+	m := newChatModel(&chatSession{ctx: context.Background()}, chatOptions{acp: 1}, nil)
+	m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
+	if cmd := m.receive(chatOpened{of: m.choosesSession("a"), id: "a", err: io.EOF}); cmd != nil || !m.over || m.failed != nil {
+		t.Errorf("it quits %t, over %t, failed %v", cmd != nil, m.over, m.failed)
+	}
+}
+
+// Whether a turn goes on is said by the answer of the session that is awaited, and by no other.
+func TestChat_AnotherAnswerSaysNothingOfTheTurn(t *testing.T) {
+	m := chatAt(1)
+	a, b := m.choosesSession("a"), m.choosesSession("b")
+	answer := func(id int64, turn string) acp.Message {
+		return acp.NewResult(acp.IntID(id), []byte(`{"_meta":{"sandboxagent.dev":{"turn":"`+turn+`"}}}`))
+	}
+	m.Update(chatBatch{chatLoads{a, acp.IntID(100)}, chatLoads{b, acp.IntID(101)}, answer(101, "idle"), answer(100, "running"), chatOpened{of: b, id: "b"}})
+	if m.busy {
+		t.Error("it waits for a turn of a session that was left")
+	}
+}
+
+// In any order of what a person does and what is answered, a prompt is sent to the session that is open and was chosen last,
+// and in the end one is open that shows its own conversation, or none can be.
+func TestChat_OpeningsInAnyOrder(t *testing.T) {
+	for seed := range uint64(500) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		m := newChatModel(&chatSession{ctx: context.Background()}, chatOptions{acp: 1}, nil)
+		m.Update(tea.WindowSizeMsg{Width: 100, Height: 60})
+		var awaited, seen []*chatOpening // that were sent and not answered; all that were sent
+		requests, chosen := int64(100), ""
+		step := func(msg tea.Msg) {
+			own := m.own
+			m.Update(msg)
+			if o := m.opening; o != nil && !o.waits && !slices.Contains(seen, o) {
+				awaited, seen = append(awaited, o), append(seen, o)
+			}
+			if m.own != nil && m.own != own && m.own.request == "" {
+				requests++
+				m.Update(chatBatch{chatSent{m.own, acp.IntID(requests)}})
+				if m.opening != nil || m.own.text != "for "+m.session.id {
+					t.Fatalf("seed %d: %q is sent to %s, awaited is %v", seed, m.own.text, m.session.id, m.opening)
+				}
+			}
+		}
+		answers := func(i int, fails bool) {
+			o := awaited[i]
+			awaited = slices.Delete(awaited, i, i+1)
+			requests++
+			id := cmp.Or(o.id, "new")
+			switch {
+			case fails:
+				step(chatBatch{chatOpened{of: o, id: o.id, err: io.EOF}})
+			case o.again:
+				step(chatBatch{chatLoads{o, acp.IntID(requests)}, chatOpened{of: o, id: id}})
+			default:
+				step(m.opens(o, id, requests))
+			}
+		}
+		step(nil)
+		for range 40 {
+			switch dice.IntN(6) {
+			case 0:
+				chosen = []string{"a", "b", "c"}[dice.IntN(3)]
+				m.choosesSession(chosen)
+				m.input.Reset() // what was for another session is back there
+				step(nil)
+			case 1, 2:
+				if len(awaited) > 0 {
+					answers(dice.IntN(len(awaited)), chosen != "" && dice.IntN(4) == 0)
+				}
+			case 3:
+				if m.session.id != "" {
+					m.input.SetValue("for " + m.session.id)
+					step(tea.KeyPressMsg{Code: tea.KeyEnter})
+				}
+			case 4:
+				if m.opening == nil && m.own == nil && !m.over {
+					step(chatBatch{of(m.session.id, "_sandboxagent/session/ended", `"data":{"reason":"closed"}`)})
+				}
+			case 5:
+				if own := m.own; own != nil {
+					res := []byte(`{"stopReason":"end_turn"}`)
+					step(chatBatch{acp.NewResult(own.request, res), chatDone{what: "prompt", id: m.session.id, own: own, result: res}})
+				}
+			}
+		}
+		for len(awaited) > 0 {
+			answers(dice.IntN(len(awaited)), false)
+		}
+		for _, line := range m.shown() {
+			if told, ok := strings.CutPrefix(line, "told in "); ok && told != m.session.id {
+				t.Errorf("seed %d: in %s what was told in %s is shown", seed, m.session.id, told)
+			}
+		}
+		if m.opening != nil || !m.over && len(m.queue) > 0 && m.own == nil {
+			t.Errorf("seed %d: awaited is %v, %q waits", seed, m.opening, m.queue)
+		}
+	}
+}
+
 // A prompt of a session that was left is under way when the chat comes back, as long as the session says that a turn goes
 // on, and its answer ends that; the answer is nobody else's.
 func TestChat_ComesBackToItsPrompt(t *testing.T) {
 	for _, speaks := range []int{1, acpversion.Two} {
-		for _, goesOn := range []bool{false, true} {
+		for _, when := range []string{"ends later", "has ended", "has ended, which nobody tells"} {
+			goesOn := when == "ends later"
 			m := chatAt(speaks)
 			m.sends("first")
 			own := m.own
@@ -128,7 +232,7 @@ func TestChat_ComesBackToItsPrompt(t *testing.T) {
 			m.sends("second")
 			m.own.request = acp.IntID(10)
 			end, done := answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", own: own, text: "first", result: []byte(`{"stopReason":"end_turn"}`)}
-			if !goesOn {
+			if when == "has ended" {
 				m.Update(chatBatch{end, done})
 			}
 			if m.own == nil || m.own.begun || m.own.text != "second" {
@@ -148,7 +252,7 @@ func TestChat_ComesBackToItsPrompt(t *testing.T) {
 			}
 			m.Update(chatBatch{answer, chatOpened{of: o, id: "s", result: answer.Result()}})
 			if works := strings.HasPrefix(ansi.Strip(m.statusLine()), "working"); works != goesOn {
-				t.Errorf("version %d, it goes on %t: %q", speaks, goesOn, m.statusLine())
+				t.Errorf("version %d, %s: %q", speaks, when, m.statusLine())
 			}
 			if goesOn && speaks == 1 {
 				m.Update(chatBatch{end, done})
@@ -156,7 +260,7 @@ func TestChat_ComesBackToItsPrompt(t *testing.T) {
 				m.Update(chatBatch{updated(`"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"`), done})
 			}
 			if !strings.HasPrefix(ansi.Strip(m.statusLine()), "ready") {
-				t.Errorf("version %d, it went on %t, and has ended: %q", speaks, goesOn, m.statusLine())
+				t.Errorf("version %d, %s, in the end: %q", speaks, when, m.statusLine())
 			}
 			m.sends("third")
 			if m.own == nil || m.own.text != "third" {
