@@ -31,7 +31,7 @@ func withGated(t *testing.T, names ...string) (*gateway, []*gated) {
 	// What the test writes to the pipe lets one request through, or ends the agent.
 	const start = `while read -r line; do
 		case $line in *'"session/new"'* | *'"session/load"'* | *'"session/resume"'*)
-			[ -e "$1.open" ] || read -r word < "$1"
+			read -r word < "$1"
 			[ "$word" != fail ] || exit 1;;
 		esac
 		printf '%s\n' "$line"
@@ -56,18 +56,6 @@ func withGated(t *testing.T, names ...string) (*gateway, []*gated) {
 	g.start()
 	g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:]) // when it is started again
 	return g, agents
-}
-
-// open lets all sessions be opened, until it is closed.
-func (a *gated) open(is bool) {
-	a.t.Helper()
-	err := os.Remove(a.fifo + ".open")
-	if is {
-		err = os.WriteFile(a.fifo+".open", nil, 0o600)
-	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
 }
 
 // lets says what one request that opens a session leads to, now or when it comes: "go" or "fail".
