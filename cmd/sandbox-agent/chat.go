@@ -164,6 +164,9 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	defer stop()
 	interrupted := context.AfterFunc(told, screen.Quit)
 	_, err = screen.Run()
+	if text := model.unsent(); text != "" {
+		fmt.Fprintf(std.err, "not sent:\n%s\n", text)
+	}
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}
@@ -190,20 +193,28 @@ type chatSession struct {
 	cwd    string
 }
 
-// open makes the session, or opens the one that o names, whose conversation comes
-// before the answer. It changes nothing here: it runs beside the screen's loop.
-func (c *chatSession) open(o chatOptions) chatOpened {
+// open makes the session, or opens the one that o names, whose conversation comes before the answer, or
+// with again the present one, which was closed. sends is given the request's id before it is sent. It changes
+// nothing here: it runs beside the screen's loop.
+func (c *chatSession) open(o chatOptions, again bool, sends func(acp.ID)) chatOpened {
+	request := c.link.number()
+	opened := chatOpened{id: o.session, agent: c.agent, cwd: c.cwd}
 	if o.session != "" {
-		cwd, agent, err := sessionCwd(c.ctx, c.target, o.session, o.agent)
-		if err != nil {
-			return chatOpened{id: o.session, err: err}
+		if !again {
+			if opened.cwd, opened.agent, opened.err = sessionCwd(c.ctx, c.target, o.session, o.agent); opened.err != nil {
+				return opened
+			}
 		}
-		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}, "_meta": c.link.meta(nil)}
-		if c.acp == acpversion.Two {
+		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": opened.cwd, "mcpServers": []any{}, "_meta": c.link.meta(nil)}
+		switch {
+		case again:
+			method = acp.MethodSessionResume
+		case c.acp == acpversion.Two:
 			method, params["replayFrom"] = acp.MethodSessionResume, object{"type": "start"}
 		}
-		res, err := c.link.call(c.ctx, method, params)
-		return chatOpened{o.session, agent, cwd, res, err}
+		sends(request)
+		opened.result, opened.err = c.link.callAs(c.ctx, request, method, params)
+		return opened
 	}
 	own := object{}
 	for name, v := range map[string]string{"agent": o.agent, "model": o.model, "mode": o.mode} {
@@ -211,12 +222,14 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 			own[name] = v
 		}
 	}
-	res, err := c.link.call(c.ctx, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": c.link.meta(own)})
-	id := rawjson.MemberString(res, "sessionId")
-	if err == nil {
-		err = c.choose(choosing{c.link, c.acp, id, true, res}, o)
+	sends(request)
+	res, err := c.link.callAs(c.ctx, request, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": c.link.meta(own)})
+	opened.id, opened.agent, opened.cwd = rawjson.MemberString(res, "sessionId"), rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd
+	if opened.result = res; err == nil {
+		err = c.choose(choosing{c.link, c.acp, opened.id, true, res}, o)
 	}
-	return chatOpened{id, rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd, res, err}
+	opened.err = err
+	return opened
 }
 
 // choose gives a new session the mode and model of the flags. One that cannot have them is not left
@@ -238,8 +251,9 @@ type (
 		id     string // of the session that it was about
 		result json.RawMessage
 		err    error
-		choice int    // which choice it was
-		text   string // of a prompt
+		choice int      // which choice it was
+		own    *chatOwn // of a prompt: which it was,
+		text   string   // and what it said
 	}
 )
 
@@ -253,26 +267,24 @@ func (c *chatSession) request(what, method string, params object) tea.Cmd {
 	}
 }
 
-// prompt sends a prompt, and opens the session before if it is closed; the end of its turn comes as
-// a chatDone, in its place among the messages of the gateway.
-func (c *chatSession) prompt(text string, closed bool) tea.Cmd {
-	id, cwd := c.id, c.cwd
+// prompt sends a prompt; the end of its turn comes as a chatDone, in its place among the messages of
+// the gateway. It is waited for within ctx.
+func (c *chatSession) prompt(ctx context.Context, own *chatOwn, text string) tea.Cmd {
+	id, forget := c.id, own.forget
 	params := object{"sessionId": id, "prompt": []any{object{"type": "text", "text": text}}}
 	return func() tea.Msg {
-		done := chatDone{what: "prompt", id: id, text: text}
-		defer func() { c.tell(done) }()
-		if closed {
-			if _, done.err = c.link.resume(c.ctx, id, cwd, nil); done.err != nil {
-				return nil
-			}
+		defer forget()
+		done := chatDone{what: "prompt", id: id, own: own, text: text}
+		request := c.link.number()
+		c.tell(chatSent{own, request})
+		if c.acp == acpversion.Two {
+			var reason string
+			reason, done.err = c.link.promptTwo(ctx, c.ends, id, request, params, func() {})
+			done.result = rawjson.Object{}.String("stopReason", reason).End()
+		} else {
+			done.result, done.err = c.link.callAs(ctx, request, acp.MethodSessionPrompt, params)
 		}
-		if c.acp != acpversion.Two {
-			done.result, done.err = c.link.call(c.ctx, acp.MethodSessionPrompt, params)
-			return nil
-		}
-		var reason string
-		reason, done.err = c.link.promptTwo(c.ctx, c.ends, id, params, func(acp.ID) {})
-		done.result = rawjson.Object{}.String("stopReason", reason).End()
+		c.tell(done)
 		return nil
 	}
 }

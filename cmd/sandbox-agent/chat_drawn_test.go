@@ -84,7 +84,7 @@ func TestChat_IsDrawnWhenItIsOpen(t *testing.T) {
 	if len(m.entries) != 1 || m.entries[0].lines != nil {
 		t.Errorf("%d entries, the first of which has %d lines", len(m.entries), len(m.entries[0].lines))
 	}
-	m.Update(chatBatch{chatOpened{id: "s", agent: "mock"}})
+	m.Update(chatBatch{chatOpened{of: m.opening, id: "s", agent: "mock"}})
 	if !strings.Contains(m.View().Content, " 999 ") {
 		t.Errorf("it is open:\n%s", m.View().Content)
 	}
@@ -98,12 +98,16 @@ func BenchmarkChat_ALongMessage(b *testing.B) {
 			b.Run(fmt.Sprintf("%d pieces, open %t", pieces, open), func(b *testing.B) {
 				for b.Loop() {
 					m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
-					m.open = open
+					opening := m.opening
+					if open {
+						m.opening = nil
+					}
 					m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
 					for _, batch := range batches {
 						m.Update(batch)
 					}
-					m.opened(chatOpened{id: "s"})
+					m.opening = opening
+					m.opened(chatOpened{of: opening, id: "s"})
 					m.Update(nil)
 				}
 			})

@@ -309,10 +309,10 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 			return m.leave(asked)
 		}
 	case "esc":
-		if m.running || m.busy {
-			if len(m.queue) > 0 { // what waits is not sent, and not lost
-				m.takeBack()
-			}
+		if len(m.queue) > 0 { // what waits is not sent, and not lost
+			m.takeBack()
+		}
+		if m.own != nil || m.busy {
 			if m.own != nil {
 				m.own.cancelled = true
 			}
@@ -365,6 +365,7 @@ var sameKeys = map[string]tea.KeyPressMsg{
 // first, and ends with the next key that leaves.
 func (m *chatModel) leave(asked bool) tea.Cmd {
 	if asked || m.farewell() == "" {
+		m.knows = true
 		return tea.Quit
 	}
 	m.leaving = true
@@ -386,13 +387,22 @@ func (m *chatModel) farewell() string {
 	if strings.TrimSpace(m.input.Value()) != "" {
 		lost = append(lost, "the text you write")
 	}
-	switch works := m.running && m.lost.IsZero() && m.gone == nil; {
+	switch works := m.own != nil && m.lost.IsZero() && m.gone == nil; {
 	case len(lost) > 0:
 		return "Ctrl-C again leaves, without sending " + strings.Join(lost, " and ")
 	case works:
 		return "Ctrl-C again leaves, and the agent goes on; Escape cancels"
 	}
 	return ""
+}
+
+// unsent is what was written, and neither sent nor given up by who has left.
+func (m *chatModel) unsent() string {
+	if m.knows {
+		return ""
+	}
+	m.takeBack()
+	return m.input.Value()
 }
 
 // submit sends what was written, or lets it wait for the agent.

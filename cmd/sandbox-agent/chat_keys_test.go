@@ -92,10 +92,10 @@ func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
 	}{
 		"nothing":            {func(*chatModel) {}, ""},
 		"a text":             {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
-		"a prompt":           {func(m *chatModel) { m.queue = []string{"one"}; m.running = true }, "without sending a prompt that waits"},
+		"a prompt":           {func(m *chatModel) { m.queue = []string{"one"}; m.own = &chatOwn{} }, "without sending a prompt that waits"},
 		"prompts, a text":    {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
-		"a turn":             {func(m *chatModel) { m.running = true }, "the agent goes on"},
-		"a turn far away":    {func(m *chatModel) { m.running, m.lost = true, time.Now() }, ""},
+		"a turn":             {func(m *chatModel) { m.own = &chatOwn{} }, "the agent goes on"},
+		"a turn far away":    {func(m *chatModel) { m.own, m.lost = &chatOwn{}, time.Now() }, ""},
 		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestChat_ASmallTerminal(t *testing.T) {
 	if v := m.View(); v.Content != "" || !v.AltScreen {
 		t.Errorf("before the size is known: %q", v.Content)
 	}
-	m.status = ""
+	m.opening = nil
 	m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(`{"options":[{"name":"Allow"},{"name":"Reject"}]}`)}}
 	for height := 2; height < 12; height++ {
 		m.Update(tea.WindowSizeMsg{Width: 40, Height: height})
@@ -180,7 +180,7 @@ func TestChat_NothingIsAnsweredUnread(t *testing.T) {
 			answers := false
 			for height := 1; height <= 30; height++ {
 				m := newChatModel(&chatSession{}, chatOptions{}, nil)
-				m.status = ""
+				m.opening = nil
 				m.note("before")
 				m.asks = []*chatAsk{{id: acp.IntID(1), params: []byte(params), question: name == "question"}}
 				m.Update(tea.WindowSizeMsg{Width: width, Height: height})
@@ -247,9 +247,9 @@ func TestChat_ALongQuestionIsRead(t *testing.T) {
 // that failed, and what waited behind it.
 func TestChat_WhatIsNotTakenStays(t *testing.T) {
 	fresh := func() *chatModel {
-		m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
+		m := newChatModel(&chatSession{id: "s", ctx: t.Context()}, chatOptions{}, nil)
 		m.width = 80
-		m.opened(chatOpened{id: "s", agent: "mock"})
+		m.opened(chatOpened{of: m.opening, id: "s", agent: "mock"})
 		return m
 	}
 	end := func(m *chatModel, reason string) {
@@ -258,10 +258,10 @@ func TestChat_WhatIsNotTakenStays(t *testing.T) {
 	enter := tea.KeyPressMsg{Code: tea.KeyEnter}
 	for _, reason := range []string{"terminated", "deleted"} {
 		m := fresh()
-		m.running, m.queue = true, []string{"one", "two"}
+		m.own, m.queue = &chatOwn{chatEntry: &chatEntry{kind: "user", text: "zero"}}, []string{"one", "two"}
 		end(m, reason)
 		m.Update(enter)
-		if m.done(chatDone{what: "prompt", id: "s", text: "zero", err: io.EOF}); m.input.Value() != "zero\none\ntwo" || len(m.queue) > 0 || m.running {
+		if m.done(chatDone{what: "prompt", id: "s", own: m.own, text: "zero", err: io.EOF}); m.input.Value() != "zero\none\ntwo" || len(m.queue) > 0 || m.own != nil {
 			t.Errorf("%s: %q is written, %q waits", reason, m.input.Value(), m.queue)
 		}
 		if m.Update(enter); m.input.Value() != "zero\none\ntwo" || !strings.Contains(m.entries[len(m.entries)-1].text, "takes no more prompts") {
@@ -272,7 +272,7 @@ func TestChat_WhatIsNotTakenStays(t *testing.T) {
 	m.input.SetValue("a prompt")
 	m.Update(enter)
 	m.input.SetValue("next")
-	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
+	m.done(chatDone{what: "prompt", id: "s", own: m.own, text: "a prompt", err: io.EOF})
 	if m.input.Value() != "a prompt\nnext" {
 		t.Errorf("after an error %q is written", m.input.Value())
 	}
@@ -280,7 +280,7 @@ func TestChat_WhatIsNotTakenStays(t *testing.T) {
 	m.input.SetValue("a prompt")
 	m.Update(enter)
 	m.grow("agent", "I have begun")
-	m.done(chatDone{what: "prompt", id: "s", text: "a prompt", err: io.EOF})
+	m.done(chatDone{what: "prompt", id: "s", own: m.own, text: "a prompt", err: io.EOF})
 	if m.input.Value() != "" {
 		t.Errorf("the agent has begun: %q is written", m.input.Value())
 	}
@@ -363,17 +363,14 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 	ended := acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s"}}`))
 	for _, turn := range []string{"idle", "running"} {
 		answer := acp.NewResult(acp.IntID(1), []byte(`{"_meta":{"sandboxagent.dev":{"turn":"`+turn+`"}}}`))
-		opened := chatOpened{id: "s", agent: "mock", result: answer.Result()}
-		for at := range 3 {
+		for _, at := range []int{1, 2} { // the answer, then the end of the request
 			m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
-			for i, f := range []acp.Message{said, answer} {
-				if at == i {
+			m.loads(chatLoads{m.opening, answer.ID()})
+			opened := chatOpened{of: m.opening, id: "s", agent: "mock", result: answer.Result()}
+			for i, f := range []acp.Message{said, answer, acp.NewResult(acp.IntID(2), []byte(`{}`))} {
+				if m.take(f); at == i {
 					m.opened(opened)
 				}
-				m.take(f)
-			}
-			if at == 2 {
-				m.opened(opened)
 			}
 			if m.busy != (turn == "running") {
 				t.Errorf("%s, opened at %d: working %t", turn, at, m.busy)
@@ -389,7 +386,7 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 func TestChat_TheSessionIsOver(t *testing.T) {
 	m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)
 	m.width = 120
-	m.opened(chatOpened{id: "s", agent: "mock"})
+	m.opened(chatOpened{of: m.opening, id: "s", agent: "mock"})
 	end := func(session, reason string) {
 		m.take(acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"_sandboxagent/session/ended","params":{"sessionId":"` + session + `","data":{"reason":"` + reason + `"}}}`)))
 	}
@@ -417,7 +414,7 @@ func TestChat_TheConnectionHasEnded(t *testing.T) {
 		why := fmt.Errorf("%w: %w", errConnectionLost, io.ErrUnexpectedEOF)
 		m.Update(chatBatch{chatGone{why}})
 		if waits {
-			m.Update(chatBatch{chatDone{what: "prompt", id: "s", text: "sent", err: why}})
+			m.Update(chatBatch{chatDone{what: "prompt", id: "s", own: m.own, text: "sent", err: why}})
 		}
 		for range 2 {
 			if got := m.input.Value(); got != want || len(m.queue) > 0 {

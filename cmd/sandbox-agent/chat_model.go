@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,32 +35,31 @@ type chatModel struct {
 	events  <-chan tea.Msg
 	styles  *chatStyles
 
-	entries  []*chatEntry
-	tools    map[string]*chatEntry // by call
-	plan     *chatEntry            // of the present turn
-	open     bool                  // the session is open
-	begun    bool                  // one was, and the chat stays when another cannot be opened
-	former   string                // the session that was left for the one that is being opened
-	early    []acp.Message         // what came before the new session's id
-	running  bool                  // a prompt of this chat is under way
-	busy     bool                  // a turn of another client is; in version 2 any turn
-	queue    []string              // prompts that wait for it
-	own      *chatOwn              // the prompt that was sent, until its turn begins
-	apart    bool                  // a turn has ended: what comes is no part of the last entry
-	turnAt   turnAt                // in version 1: of the session that is open
-	words    uint64                // in version 1: the event of the newest piece of a prompt
-	asks     []*chatAsk            // the first is shown
-	picker   *chatPicker           // nil when nothing is chosen
-	configs  []chatConfig
-	choices  int // that were made
-	status   string
-	usage    string
-	details  bool
-	failed   error       // why the chat ended
-	gone     error       // why there is no connection any more, and none will be; nil before
-	refusals []string    // why another session could not be opened
-	lost     time.Time   // since when there is no connection; zero while there is one
-	second   *chatSecond // of version 2
+	entries []*chatEntry
+	tools   map[string]*chatEntry // by call
+	plan    *chatEntry            // of the present turn
+	opening *chatOpening          // the session that is awaited; nil when one is open, or none can be opened
+	late    map[string]bool       // sessions whose opening goes on though another one is awaited now
+	left    <-chan struct{}       // closed when all sessions that were left are; nil when none was
+	begun   bool                  // a session was open or gone to, and the chat stays when one cannot be opened
+	busy    bool                  // a turn of another client goes on; in version 2 any turn
+	queue   []string              // prompts that wait for it
+	own     *chatOwn              // the prompt of this chat that is under way; nil when none is
+	away    map[string]*chatOwn   // those in sessions that were left, by session
+	apart   bool                  // a turn has ended: what comes is no part of the last entry
+	turnAt  turnAt                // in version 1: of the session that is open
+	words   uint64                // in version 1: the event of the newest piece of a prompt
+	asks    []*chatAsk            // the first is shown
+	picker  *chatPicker           // nil when nothing is chosen
+	configs []chatConfig
+	choices int    // that were made
+	status  string // how an installation goes on; "" for none
+	usage   string
+	details bool
+	failed  error       // why the chat ended
+	gone    error       // why there is no connection any more, and none will be; nil before
+	lost    time.Time   // since when there is no connection; zero while there is one
+	second  *chatSecond // of version 2
 
 	input         textarea.Model
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
@@ -78,6 +76,7 @@ type chatModel struct {
 	over          bool // the session was ended, here or elsewhere
 	closed        bool // it was closed elsewhere: the next prompt opens it again
 	leaving       bool // a key that leaves was pressed, and something is said to that
+	knows         bool // who leaves has pressed a key for it, and knows what is not sent
 }
 
 // chatConfig is something that can be chosen for a session: its mode or model.
@@ -99,7 +98,8 @@ func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg) *chatMod
 	in.SetVirtualCursor(false)
 	in.KeyMap.InsertNewline.SetKeys("alt+enter", "shift+enter", "ctrl+j")
 	in.Focus()
-	m := &chatModel{session: s, o: o, events: events, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, status: "opening the session"}
+	m := &chatModel{session: s, o: o, events: events, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in}
+	m.opening, m.late, m.away = &chatOpening{id: o.session}, map[string]bool{}, map[string]*chatOwn{}
 	m.paint(darkBackground(os.Getenv("COLORFGBG")))
 	return m
 }
@@ -120,13 +120,8 @@ func darkBackground(colorfgbg string) bool {
 	return err != nil || n < 7 || n == 8
 }
 
-// chatOpened is the end of opening a session; chatBatch are messages in their order.
+// chatBatch are messages in their order.
 type (
-	chatOpened struct {
-		id, agent, cwd string
-		result         json.RawMessage
-		err            error
-	}
 	chatBatch    []tea.Msg
 	chatSessions struct {
 		list []runtime.SessionInfo
@@ -139,19 +134,11 @@ type (
 const chatBatchSize = 256
 
 func (m *chatModel) Init() tea.Cmd {
-	cmds := []tea.Cmd{m.listen, m.openCmd(m.o)}
+	cmds := []tea.Cmd{m.listen, m.load(m.opening, "")}
 	if os.Getenv("TERM") != "dumb" {
 		cmds = append(cmds, tea.RequestBackgroundColor) // nothing waits for the answer
 	}
 	return tea.Batch(cmds...)
-}
-
-func (m *chatModel) openCmd(o chatOptions) tea.Cmd {
-	s := *m.session // as it is now
-	return func() tea.Msg {
-		s.tell(s.open(o)) // behind the conversation
-		return nil
-	}
 }
 
 // listen takes what has come.
@@ -222,56 +209,12 @@ func (m *chatModel) write(msg tea.Msg) (cmd tea.Cmd) {
 	return cmd
 }
 
-func (m *chatModel) opened(msg chatOpened) tea.Cmd {
-	if msg.err != nil {
-		return m.notOpened(msg)
-	}
-	m.open, m.begun, m.former, m.status = true, true, "", ""
-	m.session.id, m.session.agent, m.session.cwd = msg.id, msg.agent, msg.cwd
-	for _, f := range m.early {
-		m.take(f)
-	}
-	m.early = nil
-	m.readConfigs(msg.result)
-	unsupported, _ := rawjson.Member(msg.result, "_meta", acp.MetaKey, "unsupported")
-	for _, u := range rawjson.Elements(unsupported) {
-		m.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
-	}
-	for _, e := range m.refusals {
-		m.note(e)
-	}
-	m.refusals = nil
-	return nil
-}
-
-// notOpened is the end of opening a session that cannot be opened: the chat goes back to the one
-// that it was in, if that lives.
-func (m *chatModel) notOpened(msg chatOpened) tea.Cmd {
-	if !m.begun {
-		m.failed = msg.err
-		return tea.Quit
-	}
-	r := describe(msg.err)
-	refusal := "✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": ")
-	if former := m.former; former != "" && former != msg.id {
-		m.refusals = append(m.refusals, refusal)
-		m.former = ""
-		return m.goTo(former)
-	}
-	for _, e := range append(m.refusals, refusal) {
-		m.note(e)
-	}
-	m.refusals, m.status, m.over = nil, "", true
-	m.note("no session is open: Ctrl-S opens one, and what you write stays")
-	return nil
-}
-
 // done takes the end of a request.
 func (m *chatModel) done(msg chatDone) tea.Cmd {
-	if msg.id != m.session.id {
-		return nil // of a session that was left
-	}
 	if msg.what != "prompt" {
+		if msg.id != m.session.id {
+			return nil // of a session that was left
+		}
 		if msg.err != nil {
 			m.note(msg.what + ": " + msg.err.Error())
 		} else if msg.what == "choose" && msg.choice == m.choices { // an older one does not know of the newest
@@ -279,13 +222,18 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 		}
 		return nil
 	}
-	m.running, m.leaving = false, false
+	if msg.own != m.own {
+		m.doneAway(msg)
+		return nil
+	}
+	m.leaving = false
 	reason := rawjson.MemberString(msg.result, "stopReason")
-	if m.own != nil && m.busy && (msg.err != nil || reason == "cancelled") {
+	if m.waits() && m.busy && (msg.err != nil || reason == "cancelled") {
 		m.unbegun(msg, m.own.cancelled)
 		return nil
 	}
 	m.began()
+	m.own = nil
 	if msg.err != nil { // else the end was told among the messages
 		m.turnOver()
 		m.busy = m.busy && m.o.acp == acpversion.Two
@@ -300,15 +248,17 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 // next sends what waits, when the agent is free: also of another client's turn, which takes what
 // waits behind it along when it is cancelled.
 func (m *chatModel) next() tea.Cmd {
-	if !m.open || m.running || m.busy || m.over || m.gone != nil || len(m.queue) == 0 {
+	if m.opening != nil || m.own != nil || m.busy || m.over || m.gone != nil || len(m.queue) == 0 {
 		return nil
+	}
+	if m.closed {
+		return m.reopen()
 	}
 	text := m.queue[0]
 	m.queue = m.queue[1:]
-	m.running, m.own = true, &chatOwn{chatEntry: &chatEntry{kind: "user", text: cmdline.Printable(text)}}
-	closed := m.closed
-	m.closed = false
-	return m.session.prompt(text, closed)
+	ctx, forget := context.WithCancel(m.session.ctx)
+	m.own = &chatOwn{chatEntry: &chatEntry{kind: "user", text: cmdline.Printable(text)}, forget: forget}
+	return m.session.prompt(ctx, m.own, text)
 }
 
 // takeBack puts what waits, and before it what was sent in vain, back to where it was written.
@@ -325,8 +275,12 @@ func (m *chatModel) receive(msg tea.Msg) tea.Cmd {
 		return m.linked(msg)
 	case chatGone:
 		m.disconnected(msg.why)
+	case chatLoads:
+		m.loads(msg)
 	case chatOpened:
 		return m.opened(msg)
+	case chatSent:
+		msg.own.request = msg.id
 	case chatDone:
 		return m.done(msg)
 	case acp.Message:
@@ -345,14 +299,18 @@ func (m *chatModel) disconnected(why error) {
 	}
 	r := describe(why)
 	m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
-	m.note("what you write stays until you leave; come back with: " + programName() + " chat --session " + m.session.id)
+	back := "what you write stays until you leave"
+	if m.session.id != "" {
+		back += "; come back with: " + programName() + " chat --session " + m.session.id
+	}
+	m.note(back)
 }
 
 // chatTick comes each second while there is no connection: the screen says how long that is.
 type chatTick struct{ of time.Time } // when the connection was lost
 
 func (m *chatModel) linked(l lasting.Link) tea.Cmd {
-	m.note(linkLine(l, m.session.id, m.running || m.busy))
+	m.note(linkLine(l, m.session.id, m.own != nil || m.busy))
 	if l.Lost != nil {
 		m.lost = l.Since
 		if m.own != nil {
@@ -377,12 +335,15 @@ func (m *chatModel) tick() tea.Cmd {
 
 // take takes a message of the gateway.
 func (m *chatModel) take(f acp.Message) {
+	if f.Method() != methodInstallProgress {
+		m.status = "" // it is installed, or cannot be
+	}
 	if f.IsResponse() {
 		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
-		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && !m.turnAt.newer(f.Result()) {
+		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && m.opening != nil && m.opening.request == f.ID() && !m.turnAt.newer(f.Result()) {
 			m.busy = turn == "running"
 		}
-		m.promptAnswered(f.Result())
+		m.promptAnswered(f.ID(), f.Result())
 		return
 	}
 	switch {
@@ -398,7 +359,9 @@ func (m *chatModel) take(f acp.Message) {
 		id, _ := rawjson.Member(f.Params(), "requestId")
 		m.withdraw(acp.ID(id))
 	case m.session.id == "":
-		m.early = append(m.early, f) // of the session whose id is on its way
+		if m.opening != nil { // it is of the session whose id is on its way
+			m.opening.early = append(m.opening.early, f)
+		}
 	case !m.ours(f.Session()):
 	case f.IsRequest():
 		m.ask(f)
@@ -413,7 +376,7 @@ func (m *chatModel) take(f acp.Message) {
 		}
 		m.busy = false
 		m.turnAt.note(&f)
-		if m.running && m.own == nil { // it is said to all of a turn that its gateway knows nothing more of
+		if m.own != nil && m.own.begun { // it is said to all of a turn that its gateway knows nothing more of
 			m.turnOver()
 			break
 		}
@@ -465,7 +428,7 @@ func (m *chatModel) show(u json.RawMessage) {
 	case "user_message_chunk":
 		// The own prompt is told to others only; but agents show words of people, too.
 		others := rawjson.MemberBool(u, "_meta", acp.MetaKey, "prompt")
-		if m.own != nil && m.own.text == text && (m.own.lost || !others && !m.busy) {
+		if m.waits() && m.own.text == text && (m.own.lost || !others && !m.busy) {
 			m.began()
 			break
 		}
@@ -624,67 +587,4 @@ func (m *chatModel) choose(c *chatConfig, value string) tea.Cmd {
 		done.choice = choice
 		return done
 	}
-}
-
-// offerSessions shows the sessions that the gateway has.
-func (m *chatModel) offerSessions(msg chatSessions) {
-	if msg.err != nil {
-		m.note("list sessions: " + msg.err.Error())
-		return
-	}
-	p := &chatPicker{title: "Sessions"}
-	if msg.more {
-		p.title = "The newest sessions"
-	}
-	for _, s := range msg.list {
-		name := cmp.Or(s.Title, s.Gist, s.ID)
-		item := chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.Clock(s.UpdatedAt), cmdline.OneLine(s.Cwd)), ""}
-		if s.State == runtime.StateEnded {
-			item.no = "it has ended, and takes no more prompts"
-		}
-		p.items = append(p.items, item)
-	}
-	p.take = func(id string) tea.Cmd {
-		if id == m.session.id && !m.over {
-			return nil
-		}
-		if m.former = m.session.id; m.over {
-			m.former = ""
-		}
-		return m.goTo(id)
-	}
-	m.picker = p
-}
-
-// goTo leaves the session for another.
-func (m *chatModel) goTo(id string) tea.Cmd {
-	old := m.session.id
-	if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
-		m.takeBack()
-	}
-	m.entries, m.tools, m.plan, m.asks, m.configs, m.own = nil, map[string]*chatEntry{}, nil, nil, nil, nil
-	m.second, m.turnAt = newChatSecond(), 0
-	m.open, m.running, m.busy, m.over, m.closed, m.usage, m.status = false, false, false, false, false, "", "opening the session"
-	m.session.id = id // what comes from now on is of that one
-	s := *m.session
-	return func() tea.Msg {
-		// One that cannot be left is gone, or the load fails as well.
-		_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
-		s.tell(s.open(chatOptions{session: id, acp: s.acp}))
-		return nil
-	}
-}
-
-// offeredSessions bounds how many sessions are offered, the newest: it is a page of the gateway's list.
-const offeredSessions = 1000
-
-func (c *chatSession) list() tea.Msg {
-	api, err := c.target.client()
-	if err != nil {
-		return chatSessions{err: err}
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
-	defer cancel()
-	page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: offeredSessions})
-	return chatSessions{page.Sessions, page.NextCursor != "", err}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -18,15 +19,18 @@ import (
 
 // chatAt is a chat in an open session.
 func chatAt(speaks int) *chatModel {
-	m := newChatModel(&chatSession{id: "s"}, chatOptions{acp: speaks}, nil)
+	m := newChatModel(&chatSession{id: "s", ctx: context.Background()}, chatOptions{acp: speaks}, nil)
 	m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
-	m.Update(chatBatch{chatOpened{id: "s", agent: "mock"}})
+	m.Update(chatBatch{chatOpened{of: m.opening, id: "s", agent: "mock"}})
 	return m
 }
 
 func (m *chatModel) sends(text string) {
 	m.input.SetValue(text)
 	m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	if m.own != nil && m.own.request == "" {
+		m.Update(chatBatch{chatSent{m.own, acp.IntID(9)}})
+	}
 }
 
 // noticed is a notification about the session.
@@ -84,10 +88,10 @@ func TestChat_TwoPromptsAtOnce(t *testing.T) {
 	m.shows(t, "❯ from A", "to A", "❯ from C", "❯ from B", "to B")
 	// What comes behind the answer is of the next turn, also before this chat has taken it.
 	m.sends("more of B")
-	m.Update(chatBatch{answered(`{"stopReason":"end_turn"}`), chatUpdate("user_message_chunk", "from D"), chatUpdate("agent_message_chunk", "to D"), chatDone{what: "prompt", id: "s", text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
+	m.Update(chatBatch{answered(`{"stopReason":"end_turn"}`), chatUpdate("user_message_chunk", "from D"), chatUpdate("agent_message_chunk", "to D"), chatDone{what: "prompt", id: "s", own: m.own, text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
 	m.shows(t, "❯ from A", "to A", "❯ from C", "❯ from B", "to B", "❯ from D", "to D", "waits: more of B")
-	if m.own != nil || !m.busy || m.running {
-		t.Errorf("working %t, for itself %t; what was sent is %v", m.busy, m.running, m.own)
+	if m.own != nil || !m.busy {
+		t.Errorf("working %t; what was sent is %v", m.busy, m.own)
 	}
 }
 
@@ -97,10 +101,10 @@ func TestChat_AgentRepeatsThePrompt(t *testing.T) {
 	m.sends("from B")
 	m.Update(chatBatch{updated(`"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"from B"}`), chatUpdate("agent_message_chunk", "to B")})
 	m.shows(t, "❯ from B", "to B")
-	m.Update(chatBatch{answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
+	m.Update(chatBatch{answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", own: m.own, text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
 	m.shows(t, "❯ from B", "to B")
-	if m.own != nil || m.busy || m.running {
-		t.Errorf("working %t, for itself %t; what was sent is %v", m.busy, m.running, m.own)
+	if m.own != nil || m.busy {
+		t.Errorf("working %t; what was sent is %v", m.busy, m.own)
 	}
 }
 
@@ -124,10 +128,10 @@ func TestChat_TwoPromptsAtOnceInVersionTwo(t *testing.T) {
 		m.shows(t, "❯ "+other, "to A", "❯ from B")
 		m.Update(chatBatch{said("3", "from B"), running})
 		m.shows(t, "❯ "+other, "to A", "❯ from B")
-		m.Update(chatBatch{answered(`{"messageId":"3"}`), replied("4", "to B"), idle, chatDone{what: "prompt", id: "s", text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
+		m.Update(chatBatch{answered(`{"messageId":"3"}`), replied("4", "to B"), idle, chatDone{what: "prompt", id: "s", own: m.own, text: "from B", result: []byte(`{"stopReason":"end_turn"}`)}})
 		m.shows(t, "❯ "+other, "to A", "❯ from B", "to B")
-		if m.own != nil || m.busy || m.running {
-			t.Errorf("working %t, for itself %t; what was sent is %v", m.busy, m.running, m.own)
+		if m.own != nil || m.busy {
+			t.Errorf("working %t; what was sent is %v", m.busy, m.own)
 		}
 	}
 }
@@ -154,14 +158,14 @@ func TestChat_DroppedBeforeItBegan(t *testing.T) {
 			if speaks == acpversion.Two {
 				dropped = acp.NewError(acp.IntID(9), acp.Errorf(acp.CodeCancelled, "it was cancelled"))
 			}
-			m.Update(chatBatch{dropped, chatDone{what: "prompt", id: "s", text: "from B", result: []byte(`{"stopReason":"cancelled"}`)}})
+			m.Update(chatBatch{dropped, chatDone{what: "prompt", id: "s", own: m.own, text: "from B", result: []byte(`{"stopReason":"cancelled"}`)}})
 			want, written := []string{"❯ from A", "waits: from B"}, ""
 			if escape {
 				want, written = want[:1], "from B"
 			}
 			m.shows(t, want...)
-			if m.input.Value() != written || !m.busy || m.running {
-				t.Errorf("version %d: %q is written, working %t, for itself %t", speaks, m.input.Value(), m.busy, m.running)
+			if m.input.Value() != written || !m.busy || m.own != nil {
+				t.Errorf("version %d: %q is written, working %t, for itself %t", speaks, m.input.Value(), m.busy, m.own != nil)
 			}
 		}
 	}
@@ -185,7 +189,7 @@ func TestChat_TheOwnPromptIsToldAfterALostConnection(t *testing.T) {
 	m := chatAt(1)
 	m.sends("echo q1")
 	m.Update(chatBatch{lasting.Link{Lost: io.EOF, Since: time.Now()}, chatUpdate("user_message_chunk", "echo q1"), lasting.Link{}})
-	m.Update(chatBatch{chatUpdate("agent_message_chunk", "q1"), answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", text: "echo q1", result: []byte(`{"stopReason":"end_turn"}`)}})
+	m.Update(chatBatch{chatUpdate("agent_message_chunk", "q1"), answered(`{"stopReason":"end_turn"}`), chatDone{what: "prompt", id: "s", own: m.own, text: "echo q1", result: []byte(`{"stopReason":"end_turn"}`)}})
 	m.Update(chatBatch{chatUpdate("user_message_chunk", "echo fromb"), chatUpdate("agent_message_chunk", "fromb")})
 	var said []string
 	for _, l := range m.shown() {
@@ -242,6 +246,7 @@ func TestTurns_OpenedWhileOneBeginsOrEnds(t *testing.T) {
 	} {
 		m := newChatModel(&chatSession{id: "s"}, chatOptions{acp: 1}, nil)
 		answer := acp.NewResult(acp.IntID(1), []byte(`{"_meta":{"sandboxagent.dev":{`+tt.answer+`}}}`))
+		m.loads(chatLoads{m.opening, acp.IntID(1)})
 		m.take(tt.event)
 		m.take(answer)
 		if m.busy != tt.goesOn {

@@ -86,7 +86,7 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		}
 		text.WriteString(cmdline.Printable(rawjson.MemberString(b, "text")))
 	}
-	if kind == "user_message" && sub == "" && m.own != nil && text.String() == m.own.text {
+	if kind == "user_message" && sub == "" && m.waits() && text.String() == m.own.text {
 		m.own.shown = true // or somebody else has said the same: the answer tells, or the end of this turn
 	}
 	key := messageKey(u, sub, kind)
@@ -208,7 +208,7 @@ func (m *chatModel) stateTwo(u json.RawMessage) {
 		if m.own != nil {
 			m.own.shown = false
 		}
-		if m.busy && !(m.running && m.own == nil) { // else it is said with the prompt, or was
+		if m.busy && !(m.own != nil && m.own.begun) { // else it is said with the prompt, or was
 			m.othersEnd(u)
 		}
 		m.busy = false

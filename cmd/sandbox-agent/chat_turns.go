@@ -11,21 +11,43 @@ import (
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 )
 
-// chatOwn is a prompt that was sent and whose turn has not begun, as far as is known: others may be
-// before it. It is shown below the conversation until then, and while another's turn runs as one that waits.
+// chatOwn is a prompt of this chat that was sent and has not ended. Until its turn begins, as far as is known, others
+// may be before it: it is shown below the conversation, and while another's turn runs as one that waits.
 type chatOwn struct {
 	*chatEntry
-	cancelled bool // by who has written it
-	shown     bool // in version 2: the gateway has shown a prompt with these words
-	lost      bool // in version 1: the connection was lost, and the new one may be shown the prompt
+	request   acp.ID // "" before it is sent
+	forget    func() // ends to wait for its end
+	begun     bool   // its turn, which the conversation shows
+	cancelled bool   // by who has written it
+	shown     bool   // in version 2: the gateway has shown a prompt with these words
+	lost      bool   // in version 1: the connection was lost, or the session left, and the new one may be shown the prompt
 }
+
+// chatSent comes before the answer to a prompt.
+type chatSent struct {
+	own *chatOwn
+	id  acp.ID
+}
+
+// drop ends to wait for a turn that has ended where nobody told how. One that has not begun is waited for: it is not lost.
+func (o *chatOwn) drop() {
+	if o.begun {
+		o.forget()
+	}
+}
+
+// waits reports whether the own prompt was sent, and its turn has not begun.
+func (m *chatModel) waits() bool { return m.own != nil && !m.own.begun }
 
 // began puts the own prompt into the conversation.
 func (m *chatModel) began() {
-	if m.own != nil && !m.own.shown {
+	if !m.waits() {
+		return
+	}
+	if !m.own.shown {
 		m.entries = append(m.entries, m.own.chatEntry)
 	}
-	m.own = nil
+	m.own.begun = true
 }
 
 // works is called for what an agent does in a turn: in version 1 this is the first that is told of
@@ -38,16 +60,20 @@ func (m *chatModel) works() {
 
 // promptAnswered takes an answer, if it is that to a prompt: in version 1 the turn is over, in
 // version 2 it has begun, and the prompt was shown.
-func (m *chatModel) promptAnswered(res json.RawMessage) {
-	if !m.running {
+func (m *chatModel) promptAnswered(id acp.ID, res json.RawMessage) {
+	begins := rawjson.MemberString(res, "messageId") != ""
+	for _, own := range m.away {
+		own.begun = own.begun || begins && own.request == id
+	}
+	if m.own == nil || m.own.request != id {
 		return
 	}
-	if rawjson.MemberString(res, "messageId") != "" {
-		m.own = nil
+	if begins {
+		m.own.begun = true
 		return
 	}
 	switch reason := rawjson.MemberString(res, "stopReason"); {
-	case reason == "", !acp.TurnBegan(res), m.own != nil && m.busy && reason == "cancelled": // it never began
+	case reason == "", !acp.TurnBegan(res), m.waits() && m.busy && reason == "cancelled": // it never began
 	default:
 		m.began()
 		m.turnOver()
@@ -79,6 +105,22 @@ func (m *chatModel) unbegun(msg chatDone, cancelled bool) {
 		m.takeBack(msg.text)
 	default:
 		m.queue = append([]string{msg.text}, m.queue...)
+	}
+}
+
+// doneAway takes the end of a prompt in a session that was left. How its turn ended is seen there; what was written is
+// not lost when there was none.
+func (m *chatModel) doneAway(msg chatDone) {
+	delete(m.away, msg.id)
+	dropped := rawjson.MemberString(msg.result, "stopReason") == "cancelled"
+	if m.o.acp == acpversion.Two {
+		dropped = dropped && !msg.own.begun
+	} else {
+		dropped = dropped && !acp.TurnBegan(msg.result)
+	}
+	if dropped {
+		m.takeBack(msg.text)
+		m.note("a prompt was dropped before it began, in session " + msg.id + ": it is where you write")
 	}
 }
 

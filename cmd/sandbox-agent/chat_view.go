@@ -25,11 +25,11 @@ func (m *chatModel) layout() {
 	m.below = strings.Split(m.foot(), "\n")
 	m.room = max(m.height-len(m.below), 1)
 	entries := m.entries
-	if !m.open { // a conversation is drawn when all of it has come
+	if m.opening != nil && !m.opening.again { // a conversation is drawn when all of it has come
 		said := func(e *chatEntry) bool { return e.kind != "note" }
 		entries = slices.DeleteFunc(slices.Clone(entries[max(len(entries)-m.room, 0):]), said)
 	}
-	if m.own != nil && !m.own.shown && !m.busy {
+	if m.waits() && !m.own.shown && !m.busy {
 		entries = append(slices.Clip(entries), m.own.chatEntry)
 	}
 	look := chatLook{m.styles, max(m.width-1, 20), m.details}
@@ -75,7 +75,7 @@ func (m *chatModel) View() tea.View {
 func (m *chatModel) foot() string {
 	var parts []string
 	waits := m.queue
-	if m.own != nil && !m.own.shown && m.busy {
+	if m.waits() && !m.own.shown && m.busy {
 		waits = append([]string{m.own.text}, waits...)
 	}
 	for _, q := range waits {
@@ -207,14 +207,16 @@ func (m *chatModel) statusLine() string {
 		state = fmt.Sprintf("no connection for %v, connecting again", time.Since(m.lost).Truncate(time.Second))
 	case m.status != "":
 		state = m.status
-		if !m.open && len(m.entries) > 0 {
+	case m.opening != nil:
+		state = "opening the session"
+		if !m.opening.again && len(m.entries) > 0 {
 			state += fmt.Sprintf(", %d parts so far", len(m.entries))
 		}
 	case m.over:
 		state = "the session has ended"
 	case len(m.asks) > 0:
 		state = "waits for you"
-	case m.running || m.busy:
+	case m.own != nil || m.busy:
 		state = "working, Escape cancels"
 	}
 	parts := []string{state, m.session.agent}

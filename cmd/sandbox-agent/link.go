@@ -171,30 +171,41 @@ func (l *link) read() {
 // call sends a request and waits for its response. A response that is an error
 // is returned as an *acp.Error.
 func (l *link) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
-	_, wait, err := l.send(ctx, method, params)
+	return l.callAs(ctx, l.number(), method, params)
+}
+
+// number is the id of the next request.
+func (l *link) number() acp.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	return acp.IntID(l.last)
+}
+
+// callAs is call with an id that number has given: who asks knows the response when it comes.
+func (l *link) callAs(ctx context.Context, id acp.ID, method string, params any) (json.RawMessage, error) {
+	wait, err := l.send(ctx, id, method, params)
 	if err != nil {
 		return nil, err
 	}
 	return wait(ctx)
 }
 
-// send sends a request. The returned function waits for its response, as call
-// does; it is to be called once.
-func (l *link) send(ctx context.Context, method string, params any) (id acp.ID, wait func(context.Context) (json.RawMessage, error), err error) {
+// send sends a request with an id that number has given. The returned function waits for its response,
+// as call does; it is to be called once.
+func (l *link) send(ctx context.Context, id acp.ID, method string, params any) (wait func(context.Context) (json.RawMessage, error), err error) {
 	raw, err := schema.Encode(params)
 	if err != nil {
-		return "", nil, fmt.Errorf("encode %s: %w", method, err)
+		return nil, fmt.Errorf("encode %s: %w", method, err)
 	}
 	answer := make(chan acp.Message, 1)
 	l.mu.Lock()
-	l.last++
-	id = acp.IntID(l.last)
 	l.waiting[id] = answer
 	l.mu.Unlock()
 	if err := l.conn.Write(ctx, acp.NewRequest(id, method, raw)); err != nil {
-		return "", nil, fmt.Errorf("%w: %w", errConnectionLost, err)
+		return nil, fmt.Errorf("%w: %w", errConnectionLost, err)
 	}
-	return id, func(ctx context.Context) (json.RawMessage, error) {
+	return func(ctx context.Context) (json.RawMessage, error) {
 		select {
 		case m := <-answer:
 			return result(m)

@@ -225,17 +225,18 @@ func (t *turn) linked(l lasting.Link) {
 
 // prompted sends the prompt, waits for the end of its turn, and returns the stop reason.
 func (t *turn) prompted(ctx context.Context, params object) (string, error) {
-	sent := func(id acp.ID) {
+	id := t.link.number()
+	sent := func() {
 		t.mu.Lock()
 		t.request = id
 		t.mu.Unlock()
 		close(t.sent)
 	}
 	if t.o.acp == acpversion.Two {
-		return t.link.promptTwo(ctx, t.ends, t.session, params, sent)
+		return t.link.promptTwo(ctx, t.ends, t.session, id, params, sent)
 	}
-	id, wait, err := t.link.send(ctx, acp.MethodSessionPrompt, params)
-	sent(id)
+	wait, err := t.link.send(ctx, id, acp.MethodSessionPrompt, params)
+	sent()
 	if err != nil {
 		return "", err
 	}

@@ -140,11 +140,11 @@ func (e *turnEnds) of(ctx context.Context, l *link, session, message string) (st
 }
 
 // promptTwo sends a prompt in version 2 and waits for its end. One that was cancelled before
-// it began has ended so, too. sent is told the id of the request.
-func (l *link) promptTwo(ctx context.Context, ends *turnEnds, session string, params any, sent func(acp.ID)) (stopReason string, err error) {
+// it began has ended so, too. sent is called when it was sent, or could not be.
+func (l *link) promptTwo(ctx context.Context, ends *turnEnds, session string, id acp.ID, params any, sent func()) (stopReason string, err error) {
 	defer ends.expect(session)()
-	id, wait, err := l.send(ctx, acp.MethodSessionPrompt, params)
-	sent(id)
+	wait, err := l.send(ctx, id, acp.MethodSessionPrompt, params)
+	sent()
 	if err != nil {
 		return "", err
 	}

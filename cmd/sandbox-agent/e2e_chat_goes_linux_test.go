@@ -1,0 +1,199 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// gated is an agent that opens a session only when the test lets it.
+type gated struct {
+	t    *testing.T
+	name string
+	fifo string
+	gate *os.File // both ends of it: what is written waits for who reads
+}
+
+// withGated starts a gateway that has the mock agent and agents that wait for the test.
+func withGated(t *testing.T, names ...string) (*gateway, []*gated) {
+	t.Helper()
+	g := newGateway(t, "--default-agent", "mock")
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the test writes to the pipe lets one request through, or ends the agent.
+	const start = `while read -r line; do
+		case $line in *'"session/new"'* | *'"session/load"'* | *'"session/resume"'*)
+			read -r word < "$1"
+			[ "$word" != fail ] || exit 1;;
+		esac
+		printf '%s\n' "$line"
+	done | "$2" mock-agent --state-dir "$3"`
+	var config strings.Builder
+	var agents []*gated
+	for _, name := range names {
+		a := &gated{t: t, name: name, fifo: filepath.Join(t.TempDir(), name)}
+		if err := syscall.Mkfifo(a.fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if a.gate, err = os.OpenFile(a.fifo, os.O_RDWR, 0); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = a.gate.Close() })
+		fmt.Fprintf(&config, "[agents.%s]\ncommand = \"/bin/sh\"\nargs = [\"-c\", %q, \"sh\", %q, %q, %q]\n", name, start, a.fifo, bin, t.TempDir())
+		agents = append(agents, a)
+	}
+	if err := os.WriteFile(filepath.Join(g.dir, "agents.toml"), []byte(config.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:]) // when it is started again
+	return g, agents
+}
+
+// lets says what one request that opens a session leads to, now or when it comes: "go" or "fail".
+func (a *gated) lets(word string) {
+	a.t.Helper()
+	if _, err := a.gate.WriteString(word + "\n"); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// sessionOf makes a session of an agent in which something was said.
+func sessionOf(t *testing.T, g *gateway, agent, prompt string) string {
+	t.Helper()
+	c := connect(t, g, wsocket, options{agent: agent})
+	session := c.newSession()
+	if r := c.prompt(session, prompt); r != "end_turn" {
+		t.Fatal(r)
+	}
+	c.close()
+	return session
+}
+
+// chooses goes to the session whose line has the words.
+func (k *talk) chooses(words string) {
+	k.t.Helper()
+	k.types("\x13") // Ctrl-S
+	k.sees(`Sessions`)
+	k.types(words)
+	k.sees(`Sessions with ` + words)
+	k.types("\r")
+}
+
+// prompted reports whether a session was told something.
+func prompted(g *gateway, session, text string) bool {
+	return slices.ContainsFunc(g.events(session), func(e event) bool { return strings.Contains(string(e.Message), text) })
+}
+
+// A new session that comes when another one was chosen is not the chat's, and is not left behind.
+func TestChat_ANewSessionComesTooLate(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"go", "fail"} {
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			g, late := withGated(t, "late1")
+			here := sessionOf(t, g, "mock", "echo here")
+			c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+			watch := c.follow("sessions", "watch")
+			k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 120}, "--agent", "late1", "--cwd", t.TempDir())
+			k.sees(`opening the session`)
+			k.chooses("here")
+			k.sees(`(?m)^here`, `ready · mock`)
+			late[0].lets(word)
+			if word == "go" {
+				watch.await(watch.out, "late1")
+				watch.await(watch.out, "deleted")
+			}
+			k.types("echo it stays\r")
+			k.sees(`(?m)^it stays`)
+			if !prompted(g, here, "it stays") {
+				t.Error("the prompt went to another session")
+			}
+			k.types("\x03")
+			k.sees("chat --session " + here)
+			k.ends()
+			watch.interrupt()
+		})
+	}
+}
+
+// A session that is left while a prompt of the chat runs, and is gone to again, is ready when its turn has ended, here or meanwhile.
+func TestChat_ComesBackToItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, speaks := range []string{"1", "2"} {
+		for _, ends := range []string{"here", "meanwhile"} {
+			t.Run("version "+speaks+", "+ends, func(t *testing.T) {
+				t.Parallel()
+				g := startGateway(t, "--default-agent", "mock")
+				first, second := sessionOf(t, g, "mock", "echo number1"), sessionOf(t, g, "mock", "echo number2")
+				k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 120}, "--acp", speaks, "--session", first)
+				k.sees(`ready · mock`)
+				k.types("permission\r")
+				k.asks(`1 Allow`)
+				k.chooses("number2")
+				k.sees(`(?m)^number2`, `ready · mock`)
+				k.types("echo elsewhere\r")
+				k.sees(`(?m)^elsewhere`)
+				if ends == "meanwhile" {
+					other := connect(t, g, wsocket, options{agent: "mock"})
+					other.attach("session/load", first, nil)
+					ask := other.findMethod("session/request_permission")
+					other.answer(ask, map[string]any{"outcome": map[string]any{"outcome": "selected", "optionId": "allow"}})
+					other.find(0, "the end of the turn", func(m *message) bool { return strings.Contains(string(m.raw), "permission: ") })
+				}
+				k.chooses("number1")
+				if ends == "here" {
+					k.asks(`1 Allow`)
+					k.types("1")
+					k.sees(`allow_once`)
+				}
+				k.types("echo it goes on\r")
+				k.sees(`(?m)^it goes on`)
+				k.types("\x03")
+				k.sees("chat --session " + first)
+				k.ends()
+				if prompted(g, second, "goes on") {
+					t.Error("a prompt went to the other session")
+				}
+			})
+		}
+	}
+}
+
+// What was written while the first session opens is printed when it cannot be opened, and when a signal ends the chat.
+func TestChat_WhatWasNotSentIsPrinted(t *testing.T) {
+	t.Parallel()
+	for _, why := range []string{"refused", "signal"} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			g, late := withGated(t, "late1")
+			k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 120}, "--agent", "late1", "--cwd", t.TempDir())
+			k.sees(`opening the session`)
+			k.types("a prompt that waits\r")
+			k.sees(`waits: a prompt that waits`)
+			k.types("half a sent")
+			k.sees(`half a sent`)
+			if why == "signal" {
+				if err := k.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				late[0].lets("fail")
+			}
+			<-k.over
+			all := k.seen.String()
+			after := all[strings.LastIndex(all, "\x1b[?1049l"):] // the screen is as it was
+			if want := "not sent:\r\na prompt that waits\r\nhalf a sent\r\n"; !strings.Contains(after, want) {
+				t.Errorf("at its end it wrote %q, without %q", after, want)
+			}
+		})
+	}
+}
