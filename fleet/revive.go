@@ -129,7 +129,6 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 		}
 		return nil, problem.New(problem.Unavailable, "%s does not give it, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back with it", s.Node, s.Session, why)
 	}
-	defer body.Close()
 	contents, err := parcel.Unpack(body, dir, bundleLimits, nil)
 	if err != nil {
 		return nil, during(err, "what the agent keeps of it cannot be read")

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 const (
 	// MaxBundle bounds one bundle, in bytes.
 	MaxBundle = 256 << 20
-	// bundleBound is how long a bundle may take to be written or read. It is as large as it may be.
+	// bundleBound is how long a bundle may take to be written. It is as large as it may be.
 	bundleBound = 5 * time.Minute
 	bundleChunk = 128 << 10 // bytes of a message
 
@@ -208,24 +209,75 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// Bundle returns the bundle of a replica, nil when there is none. The caller closes it; it is
-// checked as it is read, and one that was changed ends with an error.
-func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.ReadCloser, error) {
-	got, err := s.bundles.Get(ctx, id.key())
+// Bundle returns the bundle of a replica, nil when there is none. It is read while ctx lasts, as slowly as the caller
+// likes, and checked as it is read: one that was changed, removed or replaced meanwhile ends with an error.
+func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.Reader, error) {
+	about, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	info, err := s.bundles.GetInfo(about, id.key())
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read a bundle: %w", err)
 	}
-	info, err := got.Info()
-	if err == nil {
-		var b *Bundle
-		if b, err = bundleOf(info); err == nil {
-			return b, got, nil
-		}
+	b, err := bundleOf(info)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read a bundle: %w", err)
 	}
-	return nil, nil, errors.Join(fmt.Errorf("read a bundle: %w", err), got.Close())
+	subject := bundleSubjects + "C." + info.NUID
+	return b, &chunks{info: info, sum: sha256.New(), next: func(from uint64) (*jetstream.RawStreamMsg, error) {
+		ctx, cancel := context.WithTimeout(ctx, writeBound)
+		defer cancel()
+		return s.bundleStream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	}}, nil
+}
+
+// chunks reads the parts of a bundle, each by a request with a bound of its own. The client's own Get has one bound for
+// all of them, and cannot be broken off while it waits for one.
+type chunks struct {
+	next func(from uint64) (*jetstream.RawStreamMsg, error) // the first one with this number or a later one
+
+	info *jetstream.ObjectInfo
+	sum  hash.Hash
+	had  uint32 // parts
+	size uint64 // their bytes
+	last uint64 // number of the newest of them
+	rest []byte // of it
+	err  error  // behind it
+}
+
+// Read implements [io.Reader].
+func (c *chunks) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 {
+		if c.err != nil {
+			return 0, c.err
+		}
+		c.err = c.take()
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// take gets the next part. At the end the error is io.EOF.
+func (c *chunks) take() error {
+	if c.had == c.info.Chunks {
+		if c.size != c.info.Size || jetstream.GetObjectDigestValue(c.sum) != c.info.Digest {
+			return errors.New("read a bundle: it is not what was stored")
+		}
+		return io.EOF
+	}
+	m, err := c.next(c.last + 1)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("read a bundle: part %d of %d is not there: it was removed or replaced meanwhile", c.had+1, c.info.Chunks)
+	}
+	if err != nil {
+		return fmt.Errorf("read a bundle: %w", err)
+	}
+	c.had, c.size, c.last, c.rest = c.had+1, c.size+uint64(len(m.Data)), m.Sequence, m.Data
+	c.sum.Write(m.Data)
+	return nil
 }
 
 // AboutBundle returns what is known of the bundle of a replica, nil when there is none.

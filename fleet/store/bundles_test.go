@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -28,7 +34,7 @@ func TestBundles(t *testing.T) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		got, err := io.ReadAll(body)
-		if err = errors.Join(err, body.Close()); err != nil || !bytes.Equal(got, want) {
+		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes and not %d: %v", len(got), len(want), err)
 		}
 	}
@@ -128,10 +134,89 @@ func TestBundles_KilledWhileOneIsWritten(t *testing.T) {
 	if _, err := s.PutBundle(t.Context(), id, 2, bytes.NewReader(bytes.Repeat([]byte("z"), 2<<20))); err != nil {
 		t.Errorf("there is no room for one: %v", err)
 	}
-	if b, body, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
+	if b, _, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
 		t.Errorf("%+v, %v", b, err)
-	} else if err := body.Close(); err != nil {
-		t.Error(err)
+	}
+}
+
+// A bundle is read as slowly as the one who reads it likes: another machine may have to take it in.
+func TestBundles_ReadSlowly(t *testing.T) {
+	ats.Register() // what the server has of its own, and shares with other servers, waits by real time
+	defer ats.Unregister()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "hub", store.Options{Dir: t.TempDir()}, nil)
+		defer s.Close()
+		id, whole := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}, bytes.Repeat([]byte("x"), 2<<20)
+		if _, err := s.PutBundle(t.Context(), id, 1, bytes.NewReader(whole)); err != nil {
+			t.Fatal(err)
+		}
+		_, body, err := s.Bundle(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(whole))
+		for rest := got; len(rest) > 0; rest = rest[len(got)/4:] {
+			if _, err := io.ReadFull(body, rest[:len(got)/4]); err != nil {
+				t.Fatalf("with %d bytes left: %v", len(rest), err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n, err := body.Read(make([]byte, 1)); n != 0 || err != io.EOF || !bytes.Equal(got, whole) {
+			t.Errorf("at the end: %d, %v", n, err)
+		}
+	})
+}
+
+// A bundle that is not what was stored is not taken for that.
+func TestBundles_Changed(t *testing.T) {
+	url := natsServer(t)
+	s := open(t, "hub", store.Options{URL: url}, nil)
+	defer s.Close()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_sa_bundles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	for what, change := range map[string]func(last *jetstream.RawStreamMsg) error{
+		"a part is missing": func(last *jetstream.RawStreamMsg) error { return stream.DeleteMsg(t.Context(), last.Sequence) },
+		"a part says something else": func(last *jetstream.RawStreamMsg) error {
+			if err := stream.DeleteMsg(t.Context(), last.Sequence); err != nil {
+				return err
+			}
+			_, err := js.Publish(t.Context(), last.Subject, bytes.Repeat([]byte("y"), len(last.Data)))
+			return err
+		},
+		"it is replaced": func(*jetstream.RawStreamMsg) error {
+			_, err := s.PutBundle(t.Context(), id, 2, strings.NewReader("another"))
+			return err
+		},
+	} {
+		if _, err := s.PutBundle(t.Context(), id, 1, io.LimitReader(zeros{}, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		_, body, err := s.Bundle(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := stream.GetLastMsgForSubject(t.Context(), "$O.sa_bundles.C.*")
+		if err == nil {
+			err = change(last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, body); err == nil {
+			t.Errorf("%s: %d bytes, and no error", what, n)
+		}
 	}
 }
 
