@@ -107,7 +107,7 @@ func (s *Store) sweepBundles(ctx context.Context) error {
 		return err
 	}
 	for _, whole := range list {
-		delete(info.State.Subjects, bundleSubjects+"C."+whole.NUID)
+		delete(info.State.Subjects, chunksOf(whole.NUID))
 	}
 	for subject := range info.State.Subjects {
 		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
@@ -123,10 +123,11 @@ func (s *Store) sweepBundles(ctx context.Context) error {
 // It writes what the client's own Put does, which starts a goroutine that does not always end.
 func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, from io.Reader) (_ Bundle, err error) {
 	// Who gives up ends what is read; then what was written is removed again, which takes time of its own.
+	// A store that is away is waited for by each step alone, and not for the rest of the time that all may take.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bundleBound)
 	defer cancel()
-	before, err := s.bundles.GetInfo(ctx, id.key())
-	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+	before, err := s.bundleInfo(ctx, id)
+	if err != nil {
 		return Bundle{}, fmt.Errorf("look for an earlier bundle: %w", err)
 	}
 	info := jetstream.ObjectInfo{
@@ -136,19 +137,38 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 			Opts: &jetstream.ObjectMetaOptions{ChunkSize: bundleChunk},
 		},
 	}
-	chunks := bundleSubjects + "C." + info.NUID
-	if err := s.putChunks(ctx, id, chunks, &info, from); err != nil {
-		if failed := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunks)); failed != nil {
+	if err := s.putChunks(ctx, id, chunksOf(info.NUID), &info, from); err != nil {
+		if failed := s.dropChunks(ctx, info.NUID); failed != nil {
 			s.log.Warn("what was written of a bundle that failed is left", "err", failed)
 		}
 		return Bundle{}, err
 	}
 	if before != nil {
-		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(bundleSubjects+"C."+before.NUID)); err != nil {
+		if err := s.dropChunks(ctx, before.NUID); err != nil {
 			s.log.Warn("a bundle is left that has been replaced", "err", err)
 		}
 	}
 	return Bundle{LastSeq: lastSeq, Size: info.Size, At: time.Now().UTC()}, nil
+}
+
+// chunksOf is the subject of the parts of a bundle.
+func chunksOf(nuid string) string { return bundleSubjects + "C." + nuid }
+
+func (s *Store) dropChunks(ctx context.Context, nuid string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	return s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(nuid)))
+}
+
+// bundleInfo returns what the store has of a bundle, nil when there is none.
+func (s *Store) bundleInfo(ctx context.Context, id ReplicaID) (*jetstream.ObjectInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	info, err := s.bundles.GetInfo(ctx, id.key())
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, nil
+	}
+	return info, err
 }
 
 // putChunks writes what is read in parts, and behind them what is known of all of it.
@@ -212,20 +232,18 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 // Bundle returns the bundle of a replica, nil when there is none. It is read while ctx lasts, as slowly as the caller
 // likes, and checked as it is read: one that was changed, removed or replaced meanwhile ends with an error.
 func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.Reader, error) {
-	about, cancel := context.WithTimeout(ctx, writeBound)
-	defer cancel()
-	info, err := s.bundles.GetInfo(about, id.key())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
+	info, err := s.bundleInfo(ctx, id)
+	var b *Bundle
+	if err == nil && info != nil {
+		b, err = bundleOf(info)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read a bundle: %w", err)
+	}
+	if b == nil {
 		return nil, nil, nil
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("read a bundle: %w", err)
-	}
-	b, err := bundleOf(info)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read a bundle: %w", err)
-	}
-	subject := bundleSubjects + "C." + info.NUID
+	subject := chunksOf(info.NUID)
 	return b, &chunks{info: info, sum: sha256.New(), next: func(from uint64) (*jetstream.RawStreamMsg, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeBound)
 		defer cancel()
@@ -282,14 +300,12 @@ func (c *chunks) take() error {
 
 // AboutBundle returns what is known of the bundle of a replica, nil when there is none.
 func (s *Store) AboutBundle(ctx context.Context, id ReplicaID) (*Bundle, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeBound)
-	defer cancel()
-	info, err := s.bundles.GetInfo(ctx, id.key())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, nil
-	}
+	info, err := s.bundleInfo(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("look for a bundle: %w", err)
+	}
+	if info == nil {
+		return nil, nil
 	}
 	return bundleOf(info)
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -141,9 +144,7 @@ func TestBundles_KilledWhileOneIsWritten(t *testing.T) {
 
 // A bundle is read as slowly as the one who reads it likes: another machine may have to take it in.
 func TestBundles_ReadSlowly(t *testing.T) {
-	ats.Register() // what the server has of its own, and shares with other servers, waits by real time
-	defer ats.Unregister()
-	synctest.Test(t, func(t *testing.T) {
+	quickly(t, func(t *testing.T) {
 		s := open(t, "hub", store.Options{Dir: t.TempDir()}, nil)
 		defer s.Close()
 		id, whole := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}, bytes.Repeat([]byte("x"), 2<<20)
@@ -165,6 +166,56 @@ func TestBundles_ReadSlowly(t *testing.T) {
 			t.Errorf("at the end: %d, %v", n, err)
 		}
 	})
+}
+
+// quickly runs a test with a store in it by a clock that waits for nobody.
+func quickly(t *testing.T, f func(t *testing.T)) {
+	ats.Register() // a goroutine that servers share, and that must not be of the test
+	defer ats.Unregister()
+	synctest.Test(t, f)
+}
+
+// A store that goes away while a bundle is written is not waited for as long as a bundle may take: a hub that ends
+// waits for who writes it.
+func TestBundles_StoreGoesAway(t *testing.T) {
+	for what, read := range map[string]int64{"at its beginning": 0, "in the middle": 1 << 20} {
+		t.Run(what, func(t *testing.T) {
+			quickly(t, func(t *testing.T) {
+				dir := t.TempDir()
+				s := open(t, "hub", store.Options{Dir: dir}, nil)
+				defer s.Close()
+				id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+				if _, err := s.PutBundle(t.Context(), id, 1, strings.NewReader("whole")); err != nil {
+					t.Fatal(err)
+				}
+				gone := func() {
+					if err := os.Rename(filepath.Join(dir, server.JetStreamStoreDir), filepath.Join(dir, "away")); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute) // it looks for its files now and then, and is ended without them
+					if s.Ready() == nil {
+						t.Fatal("the store is there still")
+					}
+				}
+				if read == 0 {
+					gone()
+				}
+				begun := time.Now()
+				_, err := s.PutBundle(t.Context(), id, 2, io.MultiReader(io.LimitReader(zeros{}, read), reading(func() { gone(); begun = time.Now() }), zeros{}))
+				if took := time.Since(begun); err == nil || took > time.Minute {
+					t.Errorf("it took %v: %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+// reading is a reader that gives nothing, and has something done.
+type reading func()
+
+func (r reading) Read([]byte) (int, error) {
+	r()
+	return 0, io.EOF
 }
 
 // A bundle that is not what was stored is not taken for that.
