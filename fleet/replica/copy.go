@@ -87,7 +87,10 @@ func (f *Follower) record(ctx context.Context, e *followed, info runtime.Session
 	case had.Gone != nil:
 	case had.Instance == f.o.Node.Instance:
 		// The gateway has run all the time: the session was deleted before there was
-		// another one with its id.
+		// another one with its id. Other nodes may have it from before it went here.
+		if err := f.o.Store.SessionDeleted(ctx, store.LineOf(had.Info), f.o.Node.Name); err != nil {
+			return nil, err
+		}
 		if err := f.o.Store.RemoveSession(ctx, id); err != nil {
 			return nil, err
 		}
