@@ -12,6 +12,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -139,13 +140,13 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 	}
 	if err := s.putChunks(ctx, id, chunksOf(info.NUID), &info, from); err != nil {
 		if failed := s.dropChunks(ctx, info.NUID); failed != nil {
-			s.log.Warn("what was written of a bundle that failed is left", "err", failed)
+			s.log.Warn("what was written of a bundle that failed is left until the next one is stored", "err", failed)
 		}
 		return Bundle{}, err
 	}
 	if before != nil {
 		if err := s.dropChunks(ctx, before.NUID); err != nil {
-			s.log.Warn("a bundle is left that has been replaced", "err", err)
+			s.log.Warn("a bundle that has been replaced is left until the next one is", "err", err)
 		}
 	}
 	return Bundle{LastSeq: lastSeq, Size: info.Size, At: time.Now().UTC()}, nil
@@ -154,10 +155,43 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 // chunksOf is the subject of the parts of a bundle.
 func chunksOf(nuid string) string { return bundleSubjects + "C." + nuid }
 
-func (s *Store) dropChunks(ctx context.Context, nuid string) error {
+// dropChunks removes the parts of a bundle, and those that it could not remove before: a store that has just not taken a
+// part does not take their removal either.
+func (s *Store) dropChunks(ctx context.Context, nuid string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
-	return s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(nuid)))
+	all := append(s.leftChunks.take(), nuid)
+	for len(all) > 0 && err == nil {
+		if err = s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(all[0]))); err == nil {
+			all = all[1:]
+		}
+	}
+	s.leftChunks.put(all)
+	return err
+}
+
+// leftChunks are bundles of which parts are left that nobody needs. The zero value has none.
+type leftChunks struct {
+	mu    sync.Mutex
+	nuids []string
+}
+
+// mostLeftChunks bounds them. The oldest goes: a store of this hub's own looks for it with the next start.
+const mostLeftChunks = 256
+
+func (l *leftChunks) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.nuids
+	l.nuids = nil
+	return all
+}
+
+func (l *leftChunks) put(nuids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nuids = append(l.nuids, nuids...)
+	l.nuids = l.nuids[max(0, len(l.nuids)-mostLeftChunks):]
 }
 
 // bundleInfo returns what the store has of a bundle, nil when there is none.
