@@ -173,6 +173,7 @@ func (h *Hub) Run(ctx context.Context) {
 	defer context.AfterFunc(h.stop, cancel)()
 	var own sync.WaitGroup
 	own.Go(func() { h.feed.run(ctx) })
+	own.Go(func() { h.noteLeft(ctx) })
 	if len(h.o.OnLoss) > 0 {
 		own.Go(func() { h.watchLosses(ctx) })
 	}

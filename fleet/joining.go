@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
@@ -43,7 +44,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	}
 	leave := sync.OnceFunc(func() {
 		if err := h.o.Store.Leave(context.Background(), admitted); err != nil {
-			h.log.Warn("a node is gone, and that could not be noted", "node", hello.Name, "err", err)
+			h.log.Warn("a node is gone, and that could not be noted; it is tried again", "node", hello.Name, "err", err)
 		}
 	})
 	held := false
@@ -116,6 +117,27 @@ func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
 	leave()
 	h.links.drop(l)
 	h.log.Info("a node is gone", "node", l.name, "why", why)
+}
+
+// noteLeft notes, until ctx ends, what the store has not taken of nodes that left: with this hub alive they would be online for
+// the others, and their names would be given to no other gateway.
+func (h *Hub) noteLeft(ctx context.Context) {
+	tick := time.NewTicker(noteAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if h.o.Store.Ready() != nil {
+				continue // the write would wait in vain
+			}
+			// Who joins is expected before there is the record.
+			if err := h.o.Store.LeaveUnheld(ctx, h.online); err != nil && ctx.Err() == nil {
+				h.log.Debug("nodes are gone, and that could not be noted", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // admit notes that a gateway joins, as who it says it is, if its token lets it.

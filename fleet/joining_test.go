@@ -21,6 +21,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/store/storetest"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
@@ -407,6 +408,52 @@ func TestHubs_NodeIsTakenWhileItJoins(t *testing.T) {
 	case <-second.Done():
 		t.Error("the other hub has let go of it, too")
 	default:
+	}
+}
+
+// A gateway whose departure the store did not take does not keep its name: another one joins by it, at any hub, and it
+// can be removed. Neither does one that has joined by a record of which its hub was not told.
+func TestJoin_DepartureIsNotTaken(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	names := []string{"box", "spare"}
+	leaves := map[string]func(h *hub, nats *storetest.Cluster){
+		"the store is away when it leaves": func(h *hub, nats *storetest.Cluster) {
+			var there []*node
+			for _, name := range names {
+				there = append(there, h.join(name, h.joinToken(), nil, echo))
+			}
+			nats.Stop(0)
+			for i, n := range there {
+				n.leave()
+				<-n.done
+				h.awaitState(names[i], fleet.StateOffline)
+			}
+			nats.Start(0)
+		},
+		"its hub was not told that it has joined": func(h *hub, _ *storetest.Cluster) {
+			for _, name := range names {
+				if _, err := h.store.Join(h.t.Context(), store.Node{Name: name, Instance: "former"}, func(store.Node) error { return nil }); err != nil {
+					h.t.Fatal(err)
+				}
+			}
+		},
+	}
+	for how, leave := range leaves {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			nats := storetest.NewCluster(t, 1)
+			nats.Start(0)
+			shared := store.Options{URL: nats.URL()}
+			one, two := startHubOn(t, "one", shared), startHubOn(t, "two", shared)
+			leave(one, nats)
+			one.await("the store is there", func() bool { return one.store.Ready() == nil && two.store.Ready() == nil })
+			one.await("one of the names is removed", func() bool {
+				status, _ := one.ask(http.MethodDelete, "/v2/nodes/spare", adminToken, nil)
+				return status == http.StatusNoContent
+			})
+			two.begin(two.url, "box", two.joinToken(), nil, echo)
+			two.await("another gateway has the name", func() bool { n, _ := two.store.Node("box"); return n.Connected && n.Hub == "two" })
+		})
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 const (
 	lossLook  = time.Second     // between looks at who is away
-	lossRetry = 5 * time.Minute // a session that could not be moved is tried again
+	lossRetry = 5 * time.Minute // a session that could not be moved is tried again, or sooner if that may be over soon
 )
 
 // OnLoss says for which nodes sessions go on at other nodes when they are lost: those with all of
@@ -49,7 +49,7 @@ func ParseOnLoss(words []string) (rules []OnLoss, err error) {
 
 // watchLosses moves sessions of nodes that are lost, until ctx ends.
 func (h *Hub) watchLosses(ctx context.Context) {
-	w := &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]awake.Moment{}}
+	w := &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]attempt{}}
 	tick := time.NewTicker(lossLook)
 	defer tick.Stop()
 	for {
@@ -66,7 +66,13 @@ func (h *Hub) watchLosses(ctx context.Context) {
 type lossWatch struct {
 	h      *Hub
 	away   absences
-	failed map[store.ReplicaID]awake.Moment // sessions of nodes that are away
+	failed map[store.ReplicaID]attempt // sessions of nodes that are away
+}
+
+// attempt is one to move a session, that failed.
+type attempt struct {
+	at    awake.Moment
+	pause time.Duration // until the next one
 }
 
 // look moves the sessions of nodes that are away for long.
@@ -89,8 +95,8 @@ func (w *lossWatch) look(ctx context.Context) {
 			}
 		}
 	}
-	for id, at := range w.failed {
-		if _, away := w.away.since[id.Node]; !away || at.Ago() > lossRetry {
+	for id, last := range w.failed {
+		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+lossRetry {
 			delete(w.failed, id)
 		}
 	}
@@ -115,7 +121,7 @@ func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 		if _, state := w.h.belongs(s); state != SessionOffline || w.h.moves(s) {
 			continue
 		}
-		if _, failed := w.failed[s.ReplicaID]; !failed {
+		if last, failed := w.failed[s.ReplicaID]; !failed || last.at.Ago() >= last.pause {
 			out = append(out, s)
 		}
 	}
@@ -143,10 +149,15 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	if err == nil || ctx.Err() != nil {
 		return err == nil
 	}
+	pause := lossRetry
 	switch problem.From(err).Kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
-		return false
+		if !w.somewhere(rule) {
+			return false
+		}
+		// It is this one that cannot go, or the node that it was to go to is gone by now.
+		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), lossRetry)
 	case problem.Conflict:
 		// Another hub does it, which may end, or has ended since that was found: the next look decides.
 		if o := w.h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Moving != nil && (o.Moving.Hub != w.h.o.Store.Hub() || w.h.underWay(o.Moving)) {
@@ -155,6 +166,15 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = awake.Now()
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause}
 	return true
+}
+
+// somewhere reports whether there is a node to which sessions can go, and a store that takes note of that.
+func (w *lossWatch) somewhere(rule OnLoss) bool {
+	_, placed, err := w.h.relay.Place(itself, "", rule.Labels, "", nil)
+	if err == nil {
+		placed()
+	}
+	return err == nil && w.h.o.Store.Ready() == nil
 }

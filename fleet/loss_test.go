@@ -55,6 +55,51 @@ func TestOnLoss_SessionsGoOn(t *testing.T) {
 	}
 }
 
+// A session that cannot go is no reason for the others of its node to stay: of one that began when the copies had no room the hub
+// has what its agent keeps, and no event.
+func TestOnLoss_OneCannotGo(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 16 << 10}, fleet.Options{
+		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
+	})
+	n := h.join("lost", h.joinToken(), nil, newBox(t))
+	c := h.hello(adminToken)
+	var first, last string
+	for copied := true; copied; {
+		last = c.session("lost")
+		c.says(last, "first")
+		var rec *store.Session
+		h.await("it is copied, or has no room", func() bool {
+			all := h.store.SessionsNamed(last)
+			if len(all) == 1 && all[0].Bundled > 0 && all[0].Bundled >= all[0].Info.EventCount {
+				rec = all[0]
+			}
+			return rec != nil && (rec.Trouble != "" || rec.Through >= rec.Info.EventCount)
+		})
+		end, err := h.store.End(t.Context(), rec.ReplicaID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copied = end.Last > 0; first == "" {
+			first = last
+		}
+	}
+	if first == last {
+		t.Fatal("not even the first session has room")
+	}
+	n.leave()
+	<-n.done
+	h.awaitState("lost", fleet.StateOffline)
+	h.box("spare", nil)
+	c.next(0, "that it has moved", func(m *acp.Message) bool {
+		return m.Method() == "_sandboxagent/session/moved" && m.Session() == first
+	})
+	c.says(first, "second")
+	if s := h.session(last); s.Node != "lost" || s.State != fleet.SessionOffline {
+		t.Errorf("the one that cannot go: %+v", s)
+	}
+}
+
 func TestParseOnLoss(t *testing.T) {
 	for words, want := range map[string]string{
 		"read":                               "[]",

@@ -462,3 +462,57 @@ func TestMove_DeletedAtAnotherHub(t *testing.T) {
 		return len(h.listed(s)) == 0 && len(by.listed(s)) == 0 && len(h.store.Owners()) == 0 && len(by.store.Owners()) == 0
 	})
 }
+
+// A session that was moved is deleted at its node's own address while the hub has no way there, and another one is made with its id. What
+// the node that had it before has of the first one is removed all the same, and so is the hub's copy.
+func TestMove_DeletedWhileAwayAndMadeAgain(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startCopier(t)
+	var shut atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if shut.Load() {
+			http.Error(w, "the hub is out of reach", http.StatusBadGateway)
+			return
+		}
+		h.hub.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close) // behind the node's end
+	box := newBox(t)
+	own := httptest.NewServer(box)
+	t.Cleanup(own.Close)
+	h.box("one", nil)
+	h.begin(front.URL, "two", h.joinToken(), nil, box)
+	h.awaitState("two", fleet.StateOnline)
+	user := h.hello(adminToken)
+	s := user.session("one")
+	user.says(s, "first")
+	h.bundled(s, "one")
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	user.says(s, "second")
+	h.bundled(s, "two")
+	user.stop()
+	shut.Store(true)
+	h.hub.Moved("two", "another") // its tunnel ends
+	h.awaitState("two", fleet.StateOffline)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodDelete, own.URL+"/v2/sessions/"+s, nil))
+	resp := must(plain.RoundTrip(req))
+	if resp.Body.Close(); resp.StatusCode != http.StatusNoContent {
+		t.Fatalf("delete: %s", resp.Status)
+	}
+	there := dial(t, own.URL, "")
+	there.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	there.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"`+s+`"}}}`)
+	there.says(s, "anew")
+	there.stop()
+	shut.Store(false)
+	h.await("there is the new one alone", func() bool {
+		status, _ := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+		all := h.store.SessionsNamed(s)
+		return status == http.StatusNotFound && len(all) == 1 && all[0].Node == "two" && all[0].Gone == nil && len(h.store.Owners()) == 0
+	})
+	again := h.hello(adminToken)
+	again.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	if got := again.heard(s); !slices.Equal(got, []string{"anew"}) {
+		t.Errorf("loaded: %q", got)
+	}
+}

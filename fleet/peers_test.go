@@ -55,6 +55,30 @@ func TestPeers_PassRequestsOn(t *testing.T) {
 	})
 }
 
+// A node whose hub cannot be asked is not chosen for a session, neither for a new one nor for one that moves, as long as there is
+// another one. Alone, it is said what to do.
+func TestPeers_NodeThatCannotBeAskedIsNotChosen(t *testing.T) {
+	shared := store.Options{URL: natsServer(t)}
+	one, two := startCopierOn(t, "one", shared), startCopierOn(t, "two", shared)
+	one.box("a", nil) // of two with as much work it would be the first
+	two.awaitState("a", fleet.StateOnline)
+	c := two.hello(adminToken)
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`); m.Err() == nil || !strings.Contains(string(m.Frame()), "--advertise") {
+		t.Errorf("with no other one: %s", m.Frame())
+	}
+	two.box("b", nil)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.says(s, "first")
+	two.bundled(s, "b")
+	if kind, detail := two.notMoved(s, fleet.MoveRequest{}); kind != "node_not_found" {
+		t.Errorf("a move to any other one: %s, %s", kind, detail)
+	}
+	two.box("c", nil)
+	if got := two.move(s, fleet.MoveRequest{}); got.Node != "c" {
+		t.Errorf("a move when there is one: %+v", got)
+	}
+}
+
 // What hubs ask each other nobody else can ask, and it goes no further than one hub.
 func TestPeers_AreNotForClients(t *testing.T) {
 	one, two := peers(t)

@@ -578,29 +578,66 @@ func TestReplicas_DeletedWhileAway(t *testing.T) {
 	})
 }
 
-// A node that was forgotten takes its sessions along to nobody: who joins by its name has others.
+// A node that was forgotten takes its sessions along to nobody: who joins by its name has others, also those with the
+// same id.
 func TestReplicas_NameIsUsedAgain(t *testing.T) {
-	h := startCopier(t)
-	g := newGateway()
-	g.put("s", begun, said(1, "of team a"))
-	n := h.join("box", h.joinToken(), map[string]string{"team": "a"}, g)
-	h.copied("s", 1)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
-	if status, body := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusNoContent {
-		t.Fatalf("forget the node: %d %s", status, body)
-	}
-	other := newGateway()
-	other.put("t", begun, said(1, "of team b"))
-	h.join("box", h.joinToken(), map[string]string{"team": "b"}, other)
-	h.copied("t", 1)
-	for team, want := range map[string]string{"a": "s gone", "b": "t idle"} {
-		token := h.token(fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"team": team}})
-		l := h.list(token, "")
-		if len(l.Sessions) != 1 || l.Sessions[0].ID+" "+string(l.Sessions[0].State) != want {
-			t.Errorf("team %s sees %+v, want %s", team, l.Sessions, want)
-		}
+	for _, former := range []string{"former", "main"} {
+		t.Run(former+" before main", func(t *testing.T) {
+			h := startCopier(t)
+			g := newGateway()
+			g.put(former, begun, said(1, "of team a"), said(2, "all of it"))
+			n := h.join("box", h.joinToken(), map[string]string{"team": "a"}, g)
+			h.copied(former, 2)
+			n.leave()
+			<-n.done
+			h.awaitState("box", fleet.StateOffline)
+			if status, body := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusNoContent {
+				t.Fatalf("forget the node: %d %s", status, body)
+			}
+			other := newGateway()
+			own := begun.Add(time.Hour)
+			other.put("main", own, said(1, "of team b"))
+			h.join("box", h.joinToken(), map[string]string{"team": "b"}, other)
+			h.await("the session of the node that is there is copied", func() bool {
+				return slices.ContainsFunc(h.store.SessionsNamed("main"), func(s *store.Session) bool { return s.Info.CreatedAt.Equal(own) && s.Through == 1 })
+			})
+			for team, want := range map[string]struct {
+				listed, at string
+				says       []string
+			}{
+				"a": {former + " gone", former, []string{said(1, "of team a"), said(2, "all of it")}},
+				"b": {"main idle", "main", []string{said(1, "of team b")}},
+			} {
+				token := h.token(fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"team": team}})
+				l := h.list(token, "")
+				if len(l.Sessions) != 1 || l.Sessions[0].ID+" "+string(l.Sessions[0].State) != want.listed {
+					t.Errorf("team %s sees %+v, want %s", team, l.Sessions, want.listed)
+				}
+				epochs := []string{""}
+				for epoch := 1; epoch < 4; epoch++ {
+					epochs = append(epochs, fmt.Sprint("&epoch=", epoch))
+				}
+				seen := 0
+				for _, epoch := range epochs {
+					status, body := h.ask(http.MethodGet, "/v2/sessions/"+want.at+"/events?after=0"+epoch, token, nil)
+					var page struct{ Events []json.RawMessage }
+					if status != http.StatusOK || json.Unmarshal(body, &page) != nil {
+						continue
+					}
+					seen++
+					var got []string
+					for _, e := range page.Events {
+						got = append(got, string(e))
+					}
+					if diff := cmp.Diff(want.says, got); diff != "" {
+						t.Errorf("team %s reads with %q, -want +got:\n%s", team, epoch, diff)
+					}
+				}
+				if seen != 2 { // as the newest, and by its epoch
+					t.Errorf("team %s reads in %d ways, want 2", team, seen)
+				}
+			}
+		})
 	}
 }
 

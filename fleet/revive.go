@@ -129,8 +129,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 		}
 		return nil, problem.New(problem.Unavailable, "%s does not give it, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back with it", s.Node, s.Session, why)
 	}
-	defer body.Close()
-	contents, err := parcel.Unpack(body, dir, bundleLimits, nil)
+	contents, err := parcel.Unpack(ofStore{body, func(err error) error { return unreadable(ctx, err) }}, dir, bundleLimits, nil)
 	if err != nil {
 		return nil, during(err, "what the agent keeps of it cannot be read")
 	}
@@ -145,6 +144,21 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
 	p.missing, p.remembered = max(replica.Told(&s.Info), p.last)-p.last, m.LastSeq
 	return p, nil
+}
+
+// ofStore is a file in the store. That it cannot be read to its end is not taken for damage of the file.
+type ofStore struct {
+	io.Reader
+	failed func(error) error
+}
+
+// Read implements [io.Reader].
+func (r ofStore) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = r.failed(err)
+	}
+	return n, err
 }
 
 // oldest returns the number of the first event of a replica before which none was let go of: numbers that were never

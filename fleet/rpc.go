@@ -76,8 +76,8 @@ func (n nodes) Nodes(t store.Token) []relay.Node {
 }
 
 func (n nodes) shown(one store.Node, work int) relay.Node {
-	shown := n.h.shown(one)
-	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: shown.State == StateOnline && !n.h.returns(one), Returns: n.h.returns(one), Load: work}
+	shown, returns := n.h.shown(one), n.h.returns(one)
+	return relay.Node{Name: shown.Name, State: shown.State, Labels: shown.Labels, Agents: one.Agents, Online: n.h.away(one) == nil && !returns, Returns: returns, Load: work}
 }
 
 // Node implements [relay.Fleet].

@@ -10,7 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
-// noteAgain is how long it takes until the store is told once more that a move is over.
+// noteAgain is how long it takes until the store is told once more that a move is over, or that a node has left.
 const noteAgain = 5 * time.Second
 
 // errTaken says that a move was taken for dead, and another one has begun.

@@ -70,7 +70,7 @@ func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
 	}
 	online := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Online && !n.Returns })
 	if len(online) == 0 {
-		return nil, problem.New(problem.NodeOffline, "none of the %d nodes that fit is connected: they join again by themselves when their gateways run and reach the hub", len(nodes))
+		return nil, problem.New(problem.NodeOffline, "none of the %d nodes that fit is connected to this hub, or to one that it can ask: they join again by themselves when their gateways run and reach the hub, and hubs that share a store ask each other when they were started with --advertise", len(nodes))
 	}
 	return online, nil
 }

@@ -87,7 +87,10 @@ func (f *Follower) record(ctx context.Context, e *followed, info runtime.Session
 	case had.Gone != nil:
 	case had.Instance == f.o.Node.Instance:
 		// The gateway has run all the time: the session was deleted before there was
-		// another one with its id.
+		// another one with its id. Other nodes may have it from before it went here.
+		if err := f.o.Store.SessionDeleted(ctx, store.LineOf(had.Info), f.o.Node.Name); err != nil {
+			return nil, err
+		}
 		if err := f.o.Store.RemoveSession(ctx, id); err != nil {
 			return nil, err
 		}
@@ -99,9 +102,16 @@ func (f *Follower) record(ctx context.Context, e *followed, info runtime.Session
 	return f.begin(ctx, e, info)
 }
 
-// begin makes the record of a replica that has nothing yet.
+// begin makes the record of a replica that has nothing yet. An earlier node by the same name may have had a session with
+// the same id: that one's replica stays what it is.
 func (f *Follower) begin(ctx context.Context, e *followed, info runtime.SessionInfo) (*store.Session, error) {
-	rec := &store.Session{ReplicaID: f.replica(info.ID, e.last()+1)}
+	epoch := e.last()
+	for _, one := range f.o.Store.SessionsNamed(info.ID) {
+		if one.Node == f.o.Node.Name && !one.Of(f.o.Node) { // one of this node that another hub has begun goes on
+			epoch = max(epoch, one.Epoch)
+		}
+	}
+	rec := &store.Session{ReplicaID: f.replica(info.ID, epoch+1)}
 	if err := f.update(ctx, rec, info, nil); err != nil {
 		return nil, err
 	}

@@ -201,6 +201,25 @@ func (b *bucket[T]) drop(ctx context.Context) error {
 func (b *bucket[T]) take(key string, r record[T]) {
 	b.taking.Lock()
 	defer b.taking.Unlock()
+	b.takeLocked(key, r)
+}
+
+// wrote is take for what this hub has written. It may learn of that later than the store has told of the removal of the
+// record, by another hub, of which the copy keeps nothing.
+func (b *bucket[T]) wrote(key string, r record[T]) {
+	b.taking.Lock()
+	defer b.taking.Unlock()
+	b.mu.Lock()
+	_, known := b.records[key]
+	// What the store tells is taken in its order: without a record, and behind this revision, it was removed.
+	removed := !known && b.newest > r.revision
+	b.mu.Unlock()
+	if !removed {
+		b.takeLocked(key, r)
+	}
+}
+
+func (b *bucket[T]) takeLocked(key string, r record[T]) {
 	b.mu.Lock()
 	known := b.records[key]
 	b.mu.Unlock()
@@ -332,7 +351,7 @@ func (b *bucket[T]) put(ctx context.Context, key string, v T, had uint64) (uint6
 	if err != nil {
 		return 0, writeError(err)
 	}
-	b.take(key, record[T]{value: v, revision: revision})
+	b.wrote(key, record[T]{value: v, revision: revision})
 	return revision, nil
 }
 

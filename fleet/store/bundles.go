@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +22,7 @@ import (
 const (
 	// MaxBundle bounds one bundle, in bytes.
 	MaxBundle = 256 << 20
-	// bundleBound is how long a bundle may take to be written or read. It is as large as it may be.
+	// bundleBound is how long a bundle may take to be written. It is as large as it may be.
 	bundleBound = 5 * time.Minute
 	bundleChunk = 128 << 10 // bytes of a message
 
@@ -106,7 +108,7 @@ func (s *Store) sweepBundles(ctx context.Context) error {
 		return err
 	}
 	for _, whole := range list {
-		delete(info.State.Subjects, bundleSubjects+"C."+whole.NUID)
+		delete(info.State.Subjects, chunksOf(whole.NUID))
 	}
 	for subject := range info.State.Subjects {
 		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
@@ -122,10 +124,11 @@ func (s *Store) sweepBundles(ctx context.Context) error {
 // It writes what the client's own Put does, which starts a goroutine that does not always end.
 func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, from io.Reader) (_ Bundle, err error) {
 	// Who gives up ends what is read; then what was written is removed again, which takes time of its own.
+	// A store that is away is waited for by each step alone, and not for the rest of the time that all may take.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bundleBound)
 	defer cancel()
-	before, err := s.bundles.GetInfo(ctx, id.key())
-	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+	before, err := s.bundleInfo(ctx, id)
+	if err != nil {
 		return Bundle{}, fmt.Errorf("look for an earlier bundle: %w", err)
 	}
 	info := jetstream.ObjectInfo{
@@ -135,19 +138,71 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 			Opts: &jetstream.ObjectMetaOptions{ChunkSize: bundleChunk},
 		},
 	}
-	chunks := bundleSubjects + "C." + info.NUID
-	if err := s.putChunks(ctx, id, chunks, &info, from); err != nil {
-		if failed := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunks)); failed != nil {
-			s.log.Warn("what was written of a bundle that failed is left", "err", failed)
+	if err := s.putChunks(ctx, id, chunksOf(info.NUID), &info, from); err != nil {
+		if failed := s.dropChunks(ctx, info.NUID); failed != nil {
+			s.log.Warn("what was written of a bundle that failed is left until the next one is stored", "err", failed)
 		}
 		return Bundle{}, err
 	}
 	if before != nil {
-		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(bundleSubjects+"C."+before.NUID)); err != nil {
-			s.log.Warn("a bundle is left that has been replaced", "err", err)
+		if err := s.dropChunks(ctx, before.NUID); err != nil {
+			s.log.Warn("a bundle that has been replaced is left until the next one is", "err", err)
 		}
 	}
 	return Bundle{LastSeq: lastSeq, Size: info.Size, At: time.Now().UTC()}, nil
+}
+
+// chunksOf is the subject of the parts of a bundle.
+func chunksOf(nuid string) string { return bundleSubjects + "C." + nuid }
+
+// dropChunks removes the parts of a bundle, and those that it could not remove before: a store that has just not taken a
+// part does not take their removal either.
+func (s *Store) dropChunks(ctx context.Context, nuid string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	all := append(s.leftChunks.take(), nuid)
+	for len(all) > 0 && err == nil {
+		if err = s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(all[0]))); err == nil {
+			all = all[1:]
+		}
+	}
+	s.leftChunks.put(all)
+	return err
+}
+
+// leftChunks are bundles of which parts are left that nobody needs. The zero value has none.
+type leftChunks struct {
+	mu    sync.Mutex
+	nuids []string
+}
+
+// mostLeftChunks bounds them. The oldest goes: a store of this hub's own looks for it with the next start.
+const mostLeftChunks = 256
+
+func (l *leftChunks) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.nuids
+	l.nuids = nil
+	return all
+}
+
+func (l *leftChunks) put(nuids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nuids = append(l.nuids, nuids...)
+	l.nuids = l.nuids[max(0, len(l.nuids)-mostLeftChunks):]
+}
+
+// bundleInfo returns what the store has of a bundle, nil when there is none.
+func (s *Store) bundleInfo(ctx context.Context, id ReplicaID) (*jetstream.ObjectInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	info, err := s.bundles.GetInfo(ctx, id.key())
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, nil
+	}
+	return info, err
 }
 
 // putChunks writes what is read in parts, and behind them what is known of all of it.
@@ -208,36 +263,83 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// Bundle returns the bundle of a replica, nil when there is none. The caller closes it; it is
-// checked as it is read, and one that was changed ends with an error.
-func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.ReadCloser, error) {
-	got, err := s.bundles.Get(ctx, id.key())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, nil, nil
+// Bundle returns the bundle of a replica, nil when there is none. It is read while ctx lasts, as slowly as the caller
+// likes, and checked as it is read: one that was changed, removed or replaced meanwhile ends with an error.
+func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.Reader, error) {
+	info, err := s.bundleInfo(ctx, id)
+	var b *Bundle
+	if err == nil && info != nil {
+		b, err = bundleOf(info)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read a bundle: %w", err)
 	}
-	info, err := got.Info()
-	if err == nil {
-		var b *Bundle
-		if b, err = bundleOf(info); err == nil {
-			return b, got, nil
-		}
+	if b == nil {
+		return nil, nil, nil
 	}
-	return nil, nil, errors.Join(fmt.Errorf("read a bundle: %w", err), got.Close())
+	subject := chunksOf(info.NUID)
+	return b, &chunks{info: info, sum: sha256.New(), next: func(from uint64) (*jetstream.RawStreamMsg, error) {
+		ctx, cancel := context.WithTimeout(ctx, writeBound)
+		defer cancel()
+		return s.bundleStream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	}}, nil
+}
+
+// chunks reads the parts of a bundle, each by a request with a bound of its own. The client's own Get has one bound for
+// all of them, and cannot be broken off while it waits for one.
+type chunks struct {
+	next func(from uint64) (*jetstream.RawStreamMsg, error) // the first one with this number or a later one
+
+	info *jetstream.ObjectInfo
+	sum  hash.Hash
+	had  uint32 // parts
+	size uint64 // their bytes
+	last uint64 // number of the newest of them
+	rest []byte // of it
+	err  error  // behind it
+}
+
+// Read implements [io.Reader].
+func (c *chunks) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 {
+		if c.err != nil {
+			return 0, c.err
+		}
+		c.err = c.take()
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// take gets the next part. At the end the error is io.EOF.
+func (c *chunks) take() error {
+	if c.had == c.info.Chunks {
+		if c.size != c.info.Size || jetstream.GetObjectDigestValue(c.sum) != c.info.Digest {
+			return errors.New("read a bundle: it is not what was stored")
+		}
+		return io.EOF
+	}
+	m, err := c.next(c.last + 1)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("read a bundle: part %d of %d is not there: it was removed or replaced meanwhile", c.had+1, c.info.Chunks)
+	}
+	if err != nil {
+		return fmt.Errorf("read a bundle: %w", err)
+	}
+	c.had, c.size, c.last, c.rest = c.had+1, c.size+uint64(len(m.Data)), m.Sequence, m.Data
+	c.sum.Write(m.Data)
+	return nil
 }
 
 // AboutBundle returns what is known of the bundle of a replica, nil when there is none.
 func (s *Store) AboutBundle(ctx context.Context, id ReplicaID) (*Bundle, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeBound)
-	defer cancel()
-	info, err := s.bundles.GetInfo(ctx, id.key())
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, nil
-	}
+	info, err := s.bundleInfo(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("look for a bundle: %w", err)
+	}
+	if info == nil {
+		return nil, nil
 	}
 	return bundleOf(info)
 }

@@ -4,9 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -28,7 +37,7 @@ func TestBundles(t *testing.T) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		got, err := io.ReadAll(body)
-		if err = errors.Join(err, body.Close()); err != nil || !bytes.Equal(got, want) {
+		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes and not %d: %v", len(got), len(want), err)
 		}
 	}
@@ -128,10 +137,137 @@ func TestBundles_KilledWhileOneIsWritten(t *testing.T) {
 	if _, err := s.PutBundle(t.Context(), id, 2, bytes.NewReader(bytes.Repeat([]byte("z"), 2<<20))); err != nil {
 		t.Errorf("there is no room for one: %v", err)
 	}
-	if b, body, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
+	if b, _, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
 		t.Errorf("%+v, %v", b, err)
-	} else if err := body.Close(); err != nil {
-		t.Error(err)
+	}
+}
+
+// A bundle is read as slowly as the one who reads it likes: another machine may have to take it in.
+func TestBundles_ReadSlowly(t *testing.T) {
+	quickly(t, func(t *testing.T) {
+		s := open(t, "hub", store.Options{Dir: t.TempDir()}, nil)
+		defer s.Close()
+		id, whole := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}, bytes.Repeat([]byte("x"), 2<<20)
+		if _, err := s.PutBundle(t.Context(), id, 1, bytes.NewReader(whole)); err != nil {
+			t.Fatal(err)
+		}
+		_, body, err := s.Bundle(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(whole))
+		for rest := got; len(rest) > 0; rest = rest[len(got)/4:] {
+			if _, err := io.ReadFull(body, rest[:len(got)/4]); err != nil {
+				t.Fatalf("with %d bytes left: %v", len(rest), err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n, err := body.Read(make([]byte, 1)); n != 0 || err != io.EOF || !bytes.Equal(got, whole) {
+			t.Errorf("at the end: %d, %v", n, err)
+		}
+	})
+}
+
+// quickly runs a test with a store in it by a clock that waits for nobody.
+func quickly(t *testing.T, f func(t *testing.T)) {
+	ats.Register() // a goroutine that servers share, and that must not be of the test
+	defer ats.Unregister()
+	synctest.Test(t, f)
+}
+
+// A store that goes away while a bundle is written is not waited for as long as a bundle may take: a hub that ends
+// waits for who writes it.
+func TestBundles_StoreGoesAway(t *testing.T) {
+	for what, read := range map[string]int64{"at its beginning": 0, "in the middle": 1 << 20} {
+		t.Run(what, func(t *testing.T) {
+			quickly(t, func(t *testing.T) {
+				dir := t.TempDir()
+				s := open(t, "hub", store.Options{Dir: dir}, nil)
+				defer s.Close()
+				id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+				if _, err := s.PutBundle(t.Context(), id, 1, strings.NewReader("whole")); err != nil {
+					t.Fatal(err)
+				}
+				gone := func() {
+					if err := os.Rename(filepath.Join(dir, server.JetStreamStoreDir), filepath.Join(dir, "away")); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute) // it looks for its files now and then, and is ended without them
+					if s.Ready() == nil {
+						t.Fatal("the store is there still")
+					}
+				}
+				if read == 0 {
+					gone()
+				}
+				begun := time.Now()
+				_, err := s.PutBundle(t.Context(), id, 2, io.MultiReader(io.LimitReader(zeros{}, read), reading(func() { gone(); begun = time.Now() }), zeros{}))
+				if took := time.Since(begun); err == nil || took > time.Minute {
+					t.Errorf("it took %v: %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+// reading is a reader that gives nothing, and has something done.
+type reading func()
+
+func (r reading) Read([]byte) (int, error) {
+	r()
+	return 0, io.EOF
+}
+
+// A bundle that is not what was stored is not taken for that.
+func TestBundles_Changed(t *testing.T) {
+	url := natsServer(t)
+	s := open(t, "hub", store.Options{URL: url}, nil)
+	defer s.Close()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_sa_bundles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	for what, change := range map[string]func(last *jetstream.RawStreamMsg) error{
+		"a part is missing": func(last *jetstream.RawStreamMsg) error { return stream.DeleteMsg(t.Context(), last.Sequence) },
+		"a part says something else": func(last *jetstream.RawStreamMsg) error {
+			if err := stream.DeleteMsg(t.Context(), last.Sequence); err != nil {
+				return err
+			}
+			_, err := js.Publish(t.Context(), last.Subject, bytes.Repeat([]byte("y"), len(last.Data)))
+			return err
+		},
+		"it is replaced": func(*jetstream.RawStreamMsg) error {
+			_, err := s.PutBundle(t.Context(), id, 2, strings.NewReader("another"))
+			return err
+		},
+	} {
+		if _, err := s.PutBundle(t.Context(), id, 1, io.LimitReader(zeros{}, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		_, body, err := s.Bundle(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := stream.GetLastMsgForSubject(t.Context(), "$O.sa_bundles.C.*")
+		if err == nil {
+			err = change(last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, body); err == nil {
+			t.Errorf("%s: %d bytes, and no error", what, n)
+		}
 	}
 }
 

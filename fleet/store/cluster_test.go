@@ -1,7 +1,12 @@
 package store_test
 
 import (
+	"io"
+	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/store/storetest"
@@ -59,5 +64,50 @@ func TestCluster_ServersGoAway(t *testing.T) {
 		if _, _, ok := other.Verify(text); !ok {
 			t.Error("another hub does not know a token")
 		}
+	}
+}
+
+// What was written of a bundle when most servers went away is removed with the next one: it is not left to take up room.
+func TestBundles_ServersGoAway(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	c := storetest.NewCluster(t, 3)
+	for i := range 3 {
+		c.Start(i)
+	}
+	await(t, "the servers have chosen a leader", c.Leader)
+	s := open(t, "hub", store.Options{URL: c.URL(), Replicas: 3}, nil)
+	defer s.Close()
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	away := reading(func() { c.Stop(1); c.Stop(2) })
+	if _, err := s.PutBundle(t.Context(), id, 1, io.MultiReader(io.LimitReader(zeros{}, 1<<20), away, io.LimitReader(zeros{}, 1<<20))); err == nil {
+		t.Fatal("it was written without most servers")
+	}
+	c.Start(1)
+	c.Start(2)
+	for range 2 { // each in the place of the one before
+		await(t, "a bundle is stored", func() bool {
+			_, err := s.PutBundle(t.Context(), id, 2, strings.NewReader("whole"))
+			return err == nil
+		})
+	}
+	conn, err := nats.Connect(c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_sa_bundles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("$O.sa_bundles.C.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.State.Subjects) != 1 {
+		t.Errorf("there are parts of %d bundles, want 1: %v", len(info.State.Subjects), info.State.Subjects)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -149,6 +150,25 @@ func (s *Store) Leave(ctx context.Context, h Held) error {
 		return nil
 	}
 	return err
+}
+
+// LeaveUnheld notes that nodes have left whose tunnels this hub has by their records, and has not as holds says: the store
+// took nothing when they did, or it took that they join and this hub was not told. Holds is asked behind the record is read.
+func (s *Store) LeaveUnheld(ctx context.Context, holds func(Node) bool) error {
+	for _, n := range s.nodes.all() {
+		if !n.Connected || n.Hub != s.hub {
+			continue
+		}
+		had, ok := s.nodes.get(nodeKey(n.Name)) // with the revision over which it is written
+		if !ok || !had.value.Connected || had.value.Hub != s.hub || holds(had.value) {
+			continue
+		}
+		if err := s.Leave(ctx, Held{had.value, had.revision}); err != nil {
+			return fmt.Errorf("note that %s has left: %w", n.Name, err)
+		}
+		s.log.Info("a node that is gone is noted as such now", "node", n.Name)
+	}
+	return nil
 }
 
 // NoteAway notes that a node is away of which nobody has noted that it left: the hub that held its tunnel ended

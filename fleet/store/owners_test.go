@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,5 +161,55 @@ func TestOwner_CopiesOfASessionThatGoesOnStay(t *testing.T) {
 	}
 	if s.Session(of("c")) != nil {
 		t.Error("the session is deleted, and the copy of the node that is away is there")
+	}
+}
+
+// A record that another hub removes as soon as it hears of it is not there any more for the one that wrote it either, though that may be
+// told of the removal before it knows that it has written.
+func TestOwners_RemovedAtOnce(t *testing.T) {
+	url := natsServer(t)
+	one, two := open(t, "one", store.Options{URL: url}, nil), open(t, "two", store.Options{URL: url}, nil)
+	defer one.Close()
+	defer two.Close()
+	const records = 2000
+	heard := make(chan store.Line, records)
+	two.OnOwner(func(o *store.Owner) { heard <- o.Line })
+	var own sync.WaitGroup
+	var forgotten atomic.Int64
+	for range 8 {
+		own.Go(func() {
+			for l := range heard {
+				forgotten.Add(1)
+				if err := two.ForgetOwner(t.Context(), l); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range records / 8 {
+				l := store.Line{Session: fmt.Sprint("s", w, "-", i), Created: time.Now()}
+				if _, err := one.UpdateOwner(t.Context(), l, func(*store.Owner) (*store.Owner, error) { return &store.Owner{Node: "box"}, nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	await(t, "the other hub has heard of all of them", func() bool { return forgotten.Load() == records })
+	two.OnOwner(func(*store.Owner) {})
+	close(heard)
+	own.Wait()
+	last := store.Line{Session: "last", Created: time.Now()}
+	if _, err := two.UpdateOwner(t.Context(), last, func(*store.Owner) (*store.Owner, error) { return &store.Owner{Node: "box"}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "what was written behind them is known", func() bool { return one.Owner(last) != nil })
+	for _, o := range one.Owners() {
+		if o.Session != last.Session {
+			t.Errorf("%s is there still", o.Session)
+		}
 	}
 }
