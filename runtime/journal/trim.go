@@ -59,7 +59,7 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 // while that is read and written.
 func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, total: l.total, boot: l.o.disk.Boot()}
-	version := l.version
+	version, end := l.version, old.end
 	var at cut
 	l.apartLocked(func() { at, err = old.cut(k) })
 	if l.version != version || err == nil && at.upTo <= l.expired {
@@ -105,8 +105,8 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	}
 	was := l.size
 	l.expired = at.upTo
-	l.reserved = l.reserved && l.saved > old.last // else the numbers that were reserved are not in the file any more
-	if l.fresh == 0 {                             // else memory has what the file does not
+	l.reserved = l.reserved && (at.off < end || l.saved > old.last) // else no block is left that says what was reserved
+	if l.fresh == 0 {                                               // else memory has what the file does not
 		for _, b := range l.blocks {
 			b.retire()
 		}
