@@ -182,7 +182,11 @@ func (s *Service) takeBack(ctx context.Context, dir string, top *os.Root) (made 
 // letGo removes what is needed to take a workspace back, and what is not in its place.
 func (s *Service) letGo(dir string, top *os.Root) error {
 	s.reach("let go")
-	if err := top.Remove(filepath.FromSlash(undoFile)); err != nil && !nothingThere(err) {
+	err := top.Remove(filepath.FromSlash(undoFile))
+	if err == nil { // else the next one that comes would take this one back behind a power cut
+		err = syncAt(top, arriving)
+	}
+	if err != nil && !nothingThere(err) {
 		return explain(err, "keep the workspace in %s", dir)
 	}
 	s.reach("let go of the rest")
