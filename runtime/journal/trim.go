@@ -58,7 +58,7 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 // trimFileLocked is Trim for a log with a file, which is open. What the file has does not change: the lock is not held
 // while that is read and written.
 func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
-	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, total: l.total, boot: l.o.disk.Boot()}
+	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, next: l.next, total: l.total, boot: l.o.disk.Boot()}
 	version, end := l.version, old.end
 	var at cut
 	l.apartLocked(func() { at, err = old.cut(k) })
@@ -105,8 +105,10 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	}
 	was := l.size
 	l.expired = at.upTo
-	l.reserved = l.reserved && (at.off < end || l.saved > old.last) // else no block is left that says what was reserved
-	if l.fresh == 0 {                                               // else memory has what the file does not
+	if at.off == end && l.saved == old.last { // no block is left that says what was reserved
+		l.reserved, l.whole = false, false
+	}
+	if l.fresh == 0 { // else memory has what the file does not
 		for _, b := range l.blocks {
 			b.retire()
 		}
@@ -151,10 +153,11 @@ type cut struct {
 
 // trimmed is the file of a log that is cut, as it is when that begins.
 type trimmed struct {
-	f           file
-	start, end  int64 // of its blocks
-	last, total uint64
-	boot        uint32
+	f          file
+	start, end int64 // of its blocks
+	last, next uint64
+	total      uint64
+	boot       uint32
 }
 
 // cut returns where the file is to be cut. How old the entries are that cannot be read is not known: they go with
@@ -172,7 +175,8 @@ func (t *trimmed) cut(k Keep) (cut, error) {
 		case err == io.EOF && unread >= 0:
 			return behind(unread), nil
 		case err == io.EOF:
-			return cut{upTo: t.last, skipped: t.last - t.total, boot: t.boot, off: t.end}, nil
+			// With numbers that are skipped: nothing else would say of them.
+			return cut{upTo: t.next - 1, skipped: t.next - 1 - t.total, boot: t.boot, off: t.end}, nil
 		case err != nil:
 			return cut{}, err
 		}
@@ -328,7 +332,7 @@ type End struct {
 func (l *Log) AtRest() (_ End, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.path == "" || l.file != nil || l.fresh > 0 || l.saveErr != nil || l.reserved || l.cut || l.size == 0 {
+	if l.path == "" || l.file != nil || l.fresh > 0 || l.saveErr != nil || l.reserved || l.whole || l.cut || l.size == 0 {
 		return End{}, false
 	}
 	return End{l.size, l.saved, l.oldestLocked()}, true
