@@ -310,15 +310,30 @@ func (l *Log) OldestTime() (time.Time, error) {
 	}
 }
 
-// NewestTime returns the time of the newest entry that was appended since the log was
-// opened and that the file has, as the entry has it; the zero time for none.
-func (l *Log) NewestTime() time.Time {
+// NewestTime returns when the newest entry that the file has, and that can be read, was appended; the zero time for a log
+// without one.
+func (l *Log) NewestTime() (at time.Time, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.kept == 0 {
-		return time.Time{}
+	last, gone, kept := l.saved, l.expired, l.kept
+	l.mu.Unlock()
+	if kept != 0 {
+		return time.UnixMilli(kept), nil
 	}
-	return time.UnixMilli(l.kept)
+	for back := uint64(1); at.IsZero() && last > gone; back *= 2 {
+		cur := l.Whole(max(last-min(back, last), gone))
+		for batch, err := cur.Next(nil, window); err != nil || len(batch) > 0; batch, err = cur.Next(batch[:0], window) {
+			if err != nil {
+				return at, err
+			}
+			if newest := batch[len(batch)-1].Time(); newest.UnixMilli() > 0 {
+				at = newest
+			}
+		}
+		if back >= last-gone {
+			break
+		}
+	}
+	return at, nil
 }
 
 // End is how the file of a log ends that nobody uses.
