@@ -212,8 +212,7 @@ func (m *merge) makeDurable(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// syncAt makes durable what a file or folder has, and nothing of a link. Some systems do that only for what one may write,
-// and not for folders.
+// syncAt makes durable what a file or folder has, and nothing of a link.
 func syncAt(top *os.Root, p string) error {
 	name := filepath.FromSlash(p)
 	info, err := top.Lstat(name)
@@ -227,10 +226,16 @@ func syncAt(top *os.Root, p string) error {
 	if err != nil {
 		return err
 	}
-	if err = f.Sync(); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, iofs.ErrInvalid) || errors.Is(err, iofs.ErrPermission) {
-		err = nil
+	return errors.Join(forced(f), f.Close())
+}
+
+// forced makes durable what an open file or folder has. Some systems do that only for what one may write, and not for folders.
+func forced(f *os.File) error {
+	err := f.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, iofs.ErrInvalid) || errors.Is(err, iofs.ErrPermission) {
+		return nil
 	}
-	return errors.Join(err, f.Close())
+	return err
 }
 
 // apply makes the changes, in the order of order.
