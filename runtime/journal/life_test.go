@@ -619,6 +619,15 @@ func TestClose_BehindAKill(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
+			end := disk.files["log"].cache
+			for i := len(end) - headerSize - 8; i < len(end); i++ { // one mark that is damaged
+				end[i] ^= 4
+				harmed := openTrimmed(t, "log", o)
+				if all := readAll(t, harmed, 0); harmed.Given() < killed.Reserved() || len(all) < 400 || all[399].Kind != Update {
+					t.Errorf("with byte %d damaged there are %d entries, and %d numbers may have been given", i, len(all), harmed.Given())
+				}
+				end[i] ^= 4
+			}
 			disk.boot++
 			l = openTrimmed(t, "log", o)
 			l.Pack()

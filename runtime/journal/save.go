@@ -469,7 +469,7 @@ func (l *Log) markLocked() error {
 	if l.next > l.appended+1 {
 		b = binary.LittleEndian.AppendUint64(b, l.next)
 	}
-	if err := l.writeLocked(header{kind: closed, first: l.saved + 1, bound: l.bound, skipped: l.saved - l.total}, b); err != nil {
+	if err := l.writeLocked(header{kind: closed, first: l.saved + 1, bound: max(l.bound, l.next-1), skipped: l.saved - l.total}, b); err != nil {
 		return err
 	}
 	l.reserved, l.whole = false, false

@@ -294,11 +294,9 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	}
 	t.size, t.last, t.bound, t.total = end, h.last(), max(t.bound, h.bound), h.total()
 	if h.kind == closed && end == rest && !t.cut {
-		t.next, t.closed = h.first, true
-		if h.stored > 0 {
-			t.next, err = skipsTo(f, off)
+		if t.next, t.closed, err = skipsTo(f, off, h); err != nil || t.closed {
+			return t, err
 		}
-		return t, err
 	}
 	if end == rest {
 		t.boot = h.boot
@@ -312,17 +310,18 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	return t, nil
 }
 
-// skipsTo returns the number of the next entry, which a closing mark has behind which some are skipped.
-func skipsTo(f io.ReaderAt, off int64) (uint64, error) {
-	w := &walk{f: f, off: off, end: off + headerSize + 8}
+// skipsTo returns the number of the next entry, which a closing mark has for a payload behind which some are skipped. ok is
+// false for one that cannot be read.
+func skipsTo(f io.ReaderAt, off int64, h header) (next uint64, ok bool, err error) {
+	if h.stored == 0 {
+		return h.first, true, nil
+	}
+	w := &walk{f: f, off: off, end: off + h.length()}
 	p, err := w.next()
-	if err == nil && (p.bad != "" || len(p.payload) != 8) {
-		err = fmt.Errorf("%w: its closing mark says nothing that this version can read", ErrFormat)
+	if err != nil || p.bad != "" || len(p.payload) != 8 {
+		return 0, false, err
 	}
-	if err != nil {
-		return 0, err
-	}
-	return binary.LittleEndian.Uint64(p.payload), nil
+	return max(h.first, binary.LittleEndian.Uint64(p.payload)), true, nil
 }
 
 // torn reports whether the bytes from off to the end are the beginning of a
