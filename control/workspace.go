@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
 )
 
@@ -226,7 +227,7 @@ func (s *Server) placeWorkspace(ctx context.Context, m parcel.Contents, dir stri
 		b, err = json.Marshal(coming{Session: id, Directory: root})
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, comingFile), b, 0o600)
+		err = journal.ReplaceFile(filepath.Join(dir, comingFile), b) // before anything is touched there
 	}
 	if err != nil {
 		return nil, nil, problem.Wrap(problem.Internal, err, "note where the workspace is put")

@@ -32,7 +32,10 @@ func (s *Service) copyTo(ctx context.Context, from *os.Root, base, dst, to strin
 	if err := s.free(dst, to, o); err != nil {
 		return err
 	}
-	return s.replace(temp, dst)
+	if err := s.replace(temp, dst); err != nil || moved == nil {
+		return err
+	}
+	return syncAt(into, ".")
 }
 
 // changedError is why something cannot be copied that is not what it was a moment before: it was removed, or something
@@ -194,6 +197,11 @@ func (c *copying) file(ctx context.Context, from *os.Root, base string, to *os.R
 	}
 	if err := dst.Chmod(info.Mode().Perm()); err != nil {
 		return err
+	}
+	if c.moved != nil { // else a power cut could take it from both places
+		if err := forced(dst); err != nil {
+			return err
+		}
 	}
 	return dst.Close()
 }

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // States of paths that no workspace has.
@@ -181,6 +184,58 @@ func (m *merge) order() (folders []string, err error) {
 	}
 	slices.Sort(folders)
 	return folders, nil
+}
+
+// syncsAtOnce is how many files are made durable at one time. The disk takes them together: ten thousand take half a second.
+const syncsAtOnce = 8
+
+// makeDurable has those new files on the disk that take the place of others. One that is not is empty behind a power cut,
+// and what was there before would be let go.
+func (m *merge) makeDurable(ctx context.Context) error {
+	var replacing []string
+	for _, c := range m.changes {
+		if c.was != nil && c.to != "" {
+			replacing = append(replacing, c.path)
+		}
+	}
+	errs := make([]error, min(syncsAtOnce, len(replacing)))
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for k := range errs {
+		work.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(replacing) && errs[k] == nil; i = int(next.Add(1)) - 1 {
+				errs[k] = cmp.Or(ctx.Err(), explain(syncAt(m.top, path.Join(m.from, replacing[i])), "force %s to disk", replacing[i]))
+			}
+		})
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+// syncAt makes durable what a file or folder has, and nothing of a link.
+func syncAt(top *os.Root, p string) error {
+	name := filepath.FromSlash(p)
+	info, err := top.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() && !info.IsDir() {
+		return err
+	}
+	f, err := top.OpenFile(name, os.O_RDWR|nonblock, 0)
+	if err != nil { // a folder, or one may only read it
+		f, err = top.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(forced(f), f.Close())
+}
+
+// forced makes durable what an open file or folder has. Some systems do that only for what one may write, and not for folders.
+func forced(f *os.File) error {
+	err := f.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, iofs.ErrInvalid) || errors.Is(err, iofs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 // apply makes the changes, in the order of order.

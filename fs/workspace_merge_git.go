@@ -266,7 +266,7 @@ func (g *gitMerge) bringShallow() error {
 	if err != nil {
 		return explain(err, "read where the history ends")
 	}
-	_, _, err = g.s.Write(path, bytes.NewReader(come), WriteOptions{})
+	_, _, err = g.s.Write(path, bytes.NewReader(come), WriteOptions{Sync: true})
 	return err
 }
 
@@ -283,7 +283,7 @@ func (g *gitMerge) prepareIndex(ctx context.Context, dir string) (string, error)
 	after := filepath.Join(dir, filepath.FromSlash(indexAfter))
 	if err == nil {
 		for _, path := range []string{filepath.Join(dir, filepath.FromSlash(indexBefore)), after} {
-			if _, _, err := g.s.Write(path, bytes.NewReader(was), WriteOptions{}); err != nil {
+			if _, _, err := g.s.Write(path, bytes.NewReader(was), WriteOptions{Sync: true}); err != nil {
 				return "", err
 			}
 		}

@@ -264,6 +264,9 @@ func (p *placing) apply(ctx context.Context, m *merge, g *gitMerge, u *undoing) 
 			return err
 		}
 	}
+	if err := m.makeDurable(ctx); err != nil {
+		return err
+	}
 	if err := u.write(p.top); err != nil {
 		return err
 	}

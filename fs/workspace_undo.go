@@ -76,11 +76,16 @@ func (u *undoing) write(top *os.Root) error {
 		return explain(err, "write down what is changed")
 	}
 	_, err = b.WriteTo(f)
-	if err == nil && !u.Whole { // an empty folder has nothing that could be lost with the machine
+	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = top.Rename(filepath.FromSlash(temp), filepath.FromSlash(undoFile))
+	}
+	for _, dir := range []string{arriving, "."} {
+		if err == nil {
+			err = syncAt(top, dir)
+		}
 	}
 	return explain(err, "write down what is changed")
 }
@@ -177,7 +182,11 @@ func (s *Service) takeBack(ctx context.Context, dir string, top *os.Root) (made 
 // letGo removes what is needed to take a workspace back, and what is not in its place.
 func (s *Service) letGo(dir string, top *os.Root) error {
 	s.reach("let go")
-	if err := top.Remove(filepath.FromSlash(undoFile)); err != nil && !nothingThere(err) {
+	err := top.Remove(filepath.FromSlash(undoFile))
+	if err == nil { // else the next one that comes would take this one back behind a power cut
+		err = syncAt(top, arriving)
+	}
+	if err != nil && !nothingThere(err) {
 		return explain(err, "keep the workspace in %s", dir)
 	}
 	s.reach("let go of the rest")
@@ -203,7 +212,10 @@ func (u *undoing) takeBackMoves(m *merge) (stays bool, err error) {
 		if _, err := m.top.Lstat(filepath.FromSlash(name)); err != nil {
 			continue
 		}
-		same := func(p string) bool { now, _, err := m.state(p); return err == nil && now == came[p] }
+		same := func(p string) bool {
+			now, info, err := m.state(p)
+			return err == nil && (now == came[p] || emptied(info))
+		}
 		if name == ".git" {
 			same = func(p string) bool {
 				info, err := m.top.Lstat(filepath.FromSlash(p))
@@ -234,6 +246,12 @@ func (m *merge) all(name string, holds func(p string) bool) bool {
 	}) == nil
 }
 
+// emptied reports whether a file has nothing: a power cut leaves one so that was not on the disk when it got its name. If
+// somebody has emptied it instead, there is nothing of theirs in it.
+func emptied(info os.FileInfo) bool {
+	return info != nil && info.Mode().IsRegular() && info.Size() == 0
+}
+
 // takeBackChanges takes away what has come, and puts what was there before in its place.
 func (u *undoing) takeBackChanges(m *merge) error {
 	for _, c := range slices.Backward(u.changes) {
@@ -248,7 +266,7 @@ func (u *undoing) takeBackChanges(m *merge) error {
 		if err != nil {
 			return err
 		}
-		if info == nil || now != c.to {
+		if info == nil || now != c.to && !emptied(info) {
 			continue
 		}
 		m.s.reach("take back " + c.path)
@@ -432,7 +450,7 @@ func (g *repository) replaceIndex(b []byte, was *[]byte) error {
 		}
 	}
 	if len(b) > 0 {
-		_, _, err = g.s.Write(g.indexPath(), bytes.NewReader(b), WriteOptions{})
+		_, _, err = g.s.Write(g.indexPath(), bytes.NewReader(b), WriteOptions{Sync: true})
 	} else if err = os.Remove(g.indexPath()); errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}

@@ -207,6 +207,73 @@ func TestRecoverWorkspace_Changed(t *testing.T) {
 	}
 }
 
+// Behind a power cut files are empty that were not on the disk when they got their names. The folder is then as it was
+// before, too.
+func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before map[string]string // nil for no folder
+		came   []string
+	}{
+		"what was replaced": {map[string]string{"a.go": "before\n", "dir/b": "b\n"}, []string{"a.go", "dir/b"}},
+		"what is new":       {map[string]string{"a.go": "before\n"}, []string{"a.go", "new", "er/new"}},
+		"an empty folder":   {nil, []string{"a.go", "dir/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			s := open(t, Options{Root: top})
+			v := &traveller{t, s, map[string]*Places{}}
+			home, away := top+"/home", top+"/away"
+			for name, text := range tt.before {
+				put(t, home+"/"+name, text)
+			}
+			if tt.before != nil {
+				v.must(home, away)
+			}
+			for _, name := range tt.came {
+				put(t, away+"/"+name, "there\n")
+			}
+			ws, p := v.take(away, TakeOptions{})
+			tried := 0
+			for steps := 0; ; steps++ {
+				over := until(s, steps, func() {
+					if _, err := s.PlaceWorkspace(t.Context(), home, ws, PlaceWorkspaceOptions{Merge: true, Base: v.base(home)}, p); err != nil {
+						t.Error(err)
+					}
+				})
+				for _, name := range tt.came {
+					if b, err := os.ReadFile(home + "/" + name); err == nil && string(b) == "there\n" {
+						tried++
+						put(t, home+"/"+name, "")
+					}
+				}
+				next := open(t, Options{Root: top})
+				if err := next.RecoverWorkspace(t.Context(), home, false); err != nil {
+					t.Fatal(err)
+				}
+				now := map[string]string{}
+				if _, err := os.Lstat(home); err == nil {
+					now = contents(t, home)
+				}
+				if want := len(tt.before); len(now) != want {
+					t.Errorf("at step %d there are %d files, want %d: %v", steps, len(now), want, now)
+				}
+				for name, text := range tt.before {
+					if b, err := os.ReadFile(home + "/" + name); err != nil || string(b) != text {
+						t.Errorf("at step %d %s is %q, %v", steps, name, b, err)
+					}
+				}
+				if over || t.Failed() {
+					break
+				}
+				s = open(t, Options{Root: top}) // of the next process
+			}
+			if tried < len(tt.came) {
+				t.Errorf("%d files were emptied", tried)
+			}
+		})
+	}
+}
+
 // Nothing outside is reached by what a folder says is to be taken back.
 func TestRecoverWorkspace_Hostile(t *testing.T) {
 	for name, text := range map[string]string{

@@ -216,6 +216,54 @@ func TestRetention_BehindAKill(t *testing.T) {
 	})
 }
 
+// Behind a kill, too, the events go first of the session that has been silent longest. Only the log knows that of one that
+// was in use: its record says when it was made.
+func TestRetention_BehindAKillTheSilentFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+		dir, after := t.TempDir(), t.TempDir()
+		r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		say := func(s string, chunks int) {
+			id := tc.request("session/prompt", prompt(s, "something"))
+			m := a.nextOf(t, "session/prompt")
+			for i := range chunks {
+				m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		}
+		tc.newWith(`{"requestedSessionId":"working"}`)
+		time.Sleep(24 * time.Hour)
+		tc.newWith(`{"requestedSessionId":"silent"}`)
+		say("silent", 100)
+		time.Sleep(24 * time.Hour) // its log is at rest
+		say("working", 50)
+		synctest.Wait()
+		copyDir(t, after, dir)
+		tc.close()
+
+		next, err := New(Options{DataDir: after, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: Retention{Bytes: 120 << 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for s, gone := range map[string]bool{"silent": true, "working": false} {
+			if i, err := next.Session(s); err != nil || (i.OldestSeq > 1) != gone {
+				t.Errorf("%s has events from %d on, %v", s, i.OldestSeq, err)
+			}
+		}
+		for _, one := range []*Runtime{r, next} {
+			if err := one.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // A session that is never idle lets go of what was before all that goes on in it, and of no more.
 func TestRetention_WhileItWorks(t *testing.T) {
 	for name, begin := range map[string]func(c *fakeConn, native string){

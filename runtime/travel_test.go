@@ -111,10 +111,21 @@ func TestNew_KilledWhileASessionIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := ""
-	r = openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake", caps: reopening}), DefaultAgent: "fake", Left: func(folder string, _ func(id, name string) ([]byte, error)) error {
-		left = folder
-		return nil
-	}})
+	open := func(fails error) *Runtime {
+		left = ""
+		return openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake", caps: reopening}), DefaultAgent: "fake", Left: func(folder string, _ func(id, name string) ([]byte, error)) error {
+			left = folder
+			return fails
+		}})
+	}
+	r = open(errors.New("git is at work there"))
+	if _, err := os.Stat(folder); err != nil || left != folder {
+		t.Errorf("what could not be ended is not left for the next start: %q, %v", left, err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = open(nil)
 	if _, err := r.Session(id); err != nil {
 		t.Errorf("the session that was replaced by none: %v", err)
 	}

@@ -134,7 +134,8 @@ type reading struct {
 	prev    header // the block before; its kind is 0 when there is none
 	bad     bool   // bytes before the next block cannot be read
 	lines   []byte // of the current block that were not given out yet
-	ms      int64  // time of the entry before
+	line    []byte // the one before those, of decoded; nil for none
+	ms      int64  // time of the newest entry before the current block, 0 where that is not known
 	decoded []byte // backs lines and entries of this call
 }
 
@@ -176,7 +177,7 @@ func (r *reading) entries(dst []Entry, after, last uint64, limit int) ([]Entry, 
 		if e.Seq > last {
 			return dst, nil // and no entry has that number
 		}
-		r.lines = rest
+		r.line, r.lines = line, rest
 		if e.Seq <= after {
 			continue
 		}
@@ -190,6 +191,9 @@ func (r *reading) entries(dst []Entry, after, last uint64, limit int) ([]Entry, 
 // block makes the lines of the next block current. It returns an entry for what
 // was damaged before it, or instead of it.
 func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
+	if e, ok := parseLine(r.line); ok {
+		r.line, r.ms = nil, e.Time().UnixMilli()
+	}
 	p, err := r.next()
 	if err == io.EOF && r.bad && *after < last {
 		r.bad = false
@@ -220,7 +224,7 @@ func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 	r.prev = p.header
 	// Bytes between the blocks cannot be read, or the machine was stopped while
 	// numbers were given: what they had is lost.
-	cutOff := prev.kind != 0 && prev.kind != closed && prev.boot != p.boot
+	cutOff := prev.kind != 0 && prev.kind != closed && prev.kind != expired && prev.boot != p.boot
 	if (r.bad || cutOff) && p.first > *after+1 {
 		damage = r.damaged(*after+1, p.first-1)
 	}
@@ -238,7 +242,7 @@ func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 	return damage, nil
 }
 
-// damaged is the entry that stands for those from first to last.
+// damaged is the entry that stands for those from first to last. It has the time of the one before.
 func (r *reading) damaged(first, last uint64) *Entry {
 	return &Entry{
 		Seq: last, Kind: Damage, To: Everyone, Frame: r.log.damage(first, last),

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -576,4 +578,59 @@ func FuzzOpen(f *testing.F) {
 			_ = l.Close()
 		}
 	})
+}
+
+// A log whose end cannot be read is as old as what is before that, and so is what stands for it.
+func TestNewestTime_BeforeDamage(t *testing.T) {
+	for name, harm := range map[string]func(data []byte, from part) []byte{
+		"blocks are damaged": func(data []byte, from part) []byte {
+			for i := from.off + headerSize; i < int64(len(data)); i += 40 {
+				data[i] ^= 1
+			}
+			return data
+		},
+		"the end is cut off": func(data []byte, from part) []byte { return data[:from.off] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, path := open(t, 0)
+				began := time.Now()
+				for i := range 40 {
+					fill(t, l, i+1, i+1)
+					time.Sleep(time.Second)
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				data, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := &walk{f: bytes.NewReader(data), off: int64(len(versionLine)), end: int64(len(data))}
+				p, err := w.next()
+				for err == nil && p.first != 21 {
+					p, err = w.next()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, harm(data, p), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				l = openTrimmed(t, path, Options{Reached: 40})
+				if at, err := l.NewestTime(); err != nil || !at.Equal(began.Add(19*time.Second)) {
+					t.Errorf("the newest that can be read is %v younger than the first, %v", at.Sub(began), err)
+				}
+				all := readAllKinds(t, l)
+				for _, e := range all[20:] {
+					if e.Kind != Damage || !e.Time().Equal(began.Add(19*time.Second)) {
+						t.Errorf("behind it is one of kind %c of %v", e.Kind, e.Time())
+					}
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }

@@ -94,6 +94,26 @@ func SyncFolder(dir string) error {
 	return errors.Join(ignoreUnsupported(d.Sync()), d.Close())
 }
 
+// ReplaceFile writes a file that is there as a whole or not at all, also after a power cut.
+func ReplaceFile(path string, content []byte) error {
+	tmp := tempPath(path)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return SyncFolder(filepath.Dir(path))
+}
+
 // ignoreUnsupported drops the error of systems on which folders cannot be synced.
 func ignoreUnsupported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, fs.ErrPermission) {

@@ -50,7 +50,8 @@
 // time is in milliseconds since 1970, to is a [Recipient], kind a [Kind]. One
 // that shows a prompt to others has {"prompt":SEQ,"block":N} for a message, and readers
 // are given the block in its place. The block h has what is needed to make the session's record again. A block of kind
-// c at the end says that nothing was lost and that no number is skipped. Half a
+// c says that nothing is lost before it. At the end it says that no number is skipped; where some are, because who wrote the
+// file was killed, its payload is the number of the next entry, in 8 bytes. Half a
 // block at the end was seen by nobody, and is written over. Positions are found
 // by bisection, so opening a log costs the same whatever its size.
 //

@@ -679,8 +679,8 @@ func TestOpen_ADamagedVersion(t *testing.T) {
 func TestNewestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := open(t, 0)
-		if at := l.NewestTime(); !at.IsZero() {
-			t.Errorf("nothing is of %v", at)
+		if at, err := l.NewestTime(); err != nil || !at.IsZero() {
+			t.Errorf("nothing is of %v, %v", at, err)
 		}
 		for range 2 {
 			l.Append(Update, Everyone, frame(1))
@@ -689,8 +689,9 @@ func TestNewestTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := readAllKinds(t, l)
-			if at := all[len(all)-1].Time(); !l.NewestTime().Equal(at) || time.Since(at) != 7*time.Millisecond {
-				t.Errorf("the newest is of %v, want %v", l.NewestTime(), at)
+			want := all[len(all)-1].Time()
+			if at, err := l.NewestTime(); err != nil || !at.Equal(want) || time.Since(at) != 7*time.Millisecond {
+				t.Errorf("the newest is of %v, want %v, %v", at, want, err)
 			}
 		}
 	})

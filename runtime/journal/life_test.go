@@ -589,3 +589,75 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// A program is killed, and the one behind it uses the log without a word and ends in good order: it has seen that nothing is
+// lost. Behind a restart of the machine nothing counts as lost then, and numbers that may have been given are not given again.
+func TestClose_BehindAKill(t *testing.T) {
+	for name, tt := range map[string]struct {
+		bound uint64 // that the record beside the log has
+		full  bool   // the disk, when the log is closed first
+	}{"at once": {}, "on a full disk": {full: true}, "with a record that knows more": {bound: 9000}} {
+		t.Run(name, func(t *testing.T) {
+			disk := newFaultDisk(rand.New(rand.NewPCG(7, 8)))
+			o := Options{disk: disk}
+			killed := openTrimmed(t, "log", o)
+			for range 400 {
+				if _, err := killed.AppendFlush(Update, Everyone, frame(1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			given := max(killed.Reserved(), tt.bound)
+			l := openTrimmed(t, "log", Options{disk: disk, Bound: tt.bound})
+			if len(readAll(t, l, 0)) != 400 || l.Given() != given {
+				t.Errorf("%d numbers may have been given, want %d", l.Given(), given)
+			}
+			if tt.full {
+				disk.fail(0, true, -1)
+				l.Release(0)
+				disk.fail(0, false, -1)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			end := disk.files["log"].cache
+			for i := len(end) - headerSize - 8; i < len(end); i++ { // one mark that is damaged
+				end[i] ^= 4
+				harmed := openTrimmed(t, "log", o)
+				if all := readAll(t, harmed, 0); harmed.Given() < killed.Reserved() || len(all) < 400 || all[399].Kind != Update {
+					t.Errorf("with byte %d damaged there are %d entries, and %d numbers may have been given", i, len(all), harmed.Given())
+				}
+				end[i] ^= 4
+			}
+			disk.boot++
+			l = openTrimmed(t, "log", o)
+			l.Pack()
+			for range 400 { // as much as is put together with what there was
+				if seq, err := l.AppendFlush(Update, Everyone, frame(1)); err != nil || seq <= given {
+					t.Fatalf("the next entry is %d, and up to %d may have been given, %v", seq, given, err)
+				}
+			}
+			for _, what := range []string{"as it was written", "put together"} {
+				if got := readAll(t, l, 0); len(got) != 800 {
+					t.Errorf("%s it has %d entries, and one of kind %c", what, len(got), got[min(400, len(got)-1)].Kind)
+				}
+				l.Pack()
+				l.Release(0)
+			}
+			for _, each := range []*Log{l, killed} {
+				_ = each.Close()
+			}
+		})
+	}
+	// Who opens it with what a record has, and closes it, leaves the record as good as it was.
+	disk := newFaultDisk(rand.New(rand.NewPCG(7, 8)))
+	l := openTrimmed(t, "log", Options{disk: disk})
+	if _, err := l.AppendFlush(Update, Everyone, frame(1)); err != nil {
+		t.Fatal(err)
+	}
+	disk.boot++
+	again := openTrimmed(t, "log", Options{disk: disk, Bound: 9000})
+	_, _ = again.Close(), l.Close()
+	if again.Reserved() != 9000 {
+		t.Errorf("numbers up to %d may have been given, and the record had 9000", again.Reserved())
+	}
+}

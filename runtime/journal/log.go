@@ -120,6 +120,7 @@ type Log struct {
 	due      bool      // what was written must be on disk before it is shown
 	redo     bool      // a sync failed: what is not synced must be written again
 	reserved bool      // numbers up to bound can be given; the file has no closing mark
+	whole    bool      // nothing is lost at the file's end, which has no closing mark: who wrote it was killed, and the machine went on
 	bound    uint64    // numbers up to it are reserved in the file
 	loose    int64     // bytes of blocks that could be fewer and compressed
 	version  int       // counts files: positions in an earlier one mean nothing
@@ -195,6 +196,9 @@ func Open(path string, o Options) (*Log, error) {
 	if err == nil && (t.last < o.Reached || t.size == 0 && o.Bound > 0) {
 		t, err = noteLost(f, t, &o)
 	}
+	if o.Bound > t.bound { // the file is older, or has lost its end
+		t.next = max(t.next, o.Bound+1)
+	}
 	if err == nil && !t.closed && o.Sync != SyncNever {
 		// Whoever wrote it may have been killed before it was durable, and now
 		// readers will see it.
@@ -214,9 +218,7 @@ func Open(path string, o Options) (*Log, error) {
 	l.start, l.size, l.synced, l.cut, l.wroteOut = t.start, t.size, t.size, t.cut, t.size&^4095
 	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
 	l.next, l.bound, l.total = t.next, t.bound, t.total
-	if o.Bound > t.bound { // the file is older, or has lost its end
-		l.next = max(l.next, o.Bound+1)
-	}
+	l.whole = !t.closed && t.boot != 0 && t.boot == o.disk.Boot()
 	l.appended, l.saved, l.visible = t.last, t.last, t.last
 	if o.Held {
 		l.visible = min(t.last, o.Reached)
@@ -373,15 +375,18 @@ func (l *Log) Oldest() uint64 {
 	return l.oldestLocked()
 }
 
-// Reserved returns the number up to which numbers may be given before it is another one, 0
-// when none are reserved. Who keeps it elsewhere gives it to Open as the Bound.
+// Reserved returns the number up to which numbers may be given before it is another one, or were perhaps given and the
+// file does not say so, 0 when there are none. Who keeps it elsewhere gives it to Open as the Bound.
 func (l *Log) Reserved() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.reserved {
-		return 0
+	switch {
+	case l.reserved:
+		return l.bound
+	case l.next-1 > max(l.bound, l.appended):
+		return l.next - 1
 	}
-	return l.bound
+	return 0
 }
 
 // Err returns why the newest entries are not in the file, nil when they are.

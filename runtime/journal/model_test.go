@@ -28,6 +28,7 @@ type model struct {
 	gone    map[uint64]bool   // those of seen that a power cut took, rightly
 	durable uint64            // up to here no power cut may take anything
 	cuts    int               // power cuts so far
+	asked   uint64            // entries up to here may have been let go
 	knows   bool              // the log is opened with the newest of seen
 }
 
@@ -76,6 +77,7 @@ func (m *model) append() {
 
 // read reads from a number on and checks what it gets.
 func (m *model) read(after uint64, whole bool) {
+	after = max(after, m.l.Oldest()-1)
 	c := m.l.Cursor(after)
 	have := map[uint64]bool{}
 	type span struct{ first, last uint64 }
@@ -116,7 +118,7 @@ func (m *model) read(after uint64, whole bool) {
 		return
 	}
 	for seq := range m.seen {
-		if have[seq] {
+		if have[seq] || seq < m.l.Oldest() && (seq <= m.asked || m.cuts > 0) { // what a cut took was let go with the rest
 			continue
 		}
 		if !m.gone[seq] && (seq <= m.durable || m.cuts == 0) {
@@ -150,7 +152,7 @@ func (m *model) step() {
 		m.restart(m.dice.IntN(2) == 0)
 	}
 	odds, full, left := m.disk.state()
-	switch m.dice.IntN(22) {
+	switch m.dice.IntN(26) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		m.append()
 		if m.l.Flush() == nil {
@@ -191,7 +193,21 @@ func (m *model) step() {
 		m.disk.fail(2+m.dice.IntN(6), full, left)
 	case 19:
 		m.disk.fail(odds, true, left)
-	case 20, 21:
+	case 20:
+		after := m.l.Last() - m.dice.Uint64N(min(m.l.Last(), 8)+1)
+		m.asked = max(m.asked, after)
+		_, _ = m.l.Trim(Keep{Bytes: -1, After: after}) // it fails as it is told to
+	case 21:
+		m.l.Pack()
+	case 22, 23: // the machine is started anew when all is in good order
+		m.disk.fail(0, false, -1)
+		if m.l.Close() != nil {
+			m.open()
+			return
+		}
+		m.disk.boot++
+		m.open()
+	case 24, 25:
 		m.disk.fail(0, false, -1)
 		time.Sleep(2 * retryAfter)
 		synctest.Wait()

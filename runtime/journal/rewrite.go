@@ -143,9 +143,14 @@ func (w *writer) parts(from *walk, aside func(b []byte) error) error {
 			}
 		}
 		gap = false
+		if before.kind == closed && w.pack && p.first > before.next() {
+			if err := w.block(before, nil); err != nil {
+				return err
+			}
+		}
 		switch {
 		case p.kind == closed && w.pack && from.off < from.end:
-			// Only at the end it says something.
+			// Only at the end it says something, and where numbers are skipped behind it.
 		case p.kind == lost || p.kind == entries && p.bad != "":
 			err = w.lost(header{first: p.first, bound: p.last(), skipped: p.skipped, boot: p.boot})
 		case p.bad == "":

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -163,7 +164,7 @@ func (l *Log) saveLocked() error {
 
 // reserveLocked notes that numbers up to bound are reserved.
 func (l *Log) reserveLocked(bound uint64) {
-	l.bound, l.reserved = bound, true
+	l.bound, l.reserved, l.whole = bound, true, false
 	if l.o.ReservedMore != nil {
 		l.o.ReservedMore()
 	}
@@ -234,7 +235,7 @@ func (l *Log) openLocked(write bool) error {
 	f, err := l.o.disk.Open(l.path)
 	if write && errors.Is(err, fs.ErrNotExist) {
 		if f, err = l.o.disk.Create(l.path); err == nil {
-			l.size, l.synced, l.cut, l.folder, l.reserved = 0, 0, false, true, false
+			l.size, l.synced, l.cut, l.folder, l.reserved, l.whole = 0, 0, false, true, false, false
 			l.version++
 		}
 	}
@@ -454,9 +455,9 @@ func (l *Log) useLocked(f file, size int64) error {
 
 // markLocked makes durable what the file has, and writes that the log ends in
 // good order, unless it says so already: nothing was written since. When a power cut
-// takes the mark, numbers are skipped, that is all.
+// takes the mark, numbers are skipped, that is all. Those that are skipped already stay so.
 func (l *Log) markLocked() error {
-	if l.file == nil || !l.reserved {
+	if l.file == nil || !l.reserved && !l.whole {
 		return nil
 	}
 	if l.o.Sync != SyncNever && l.synced < l.size {
@@ -464,8 +465,15 @@ func (l *Log) markLocked() error {
 			return err
 		}
 	}
-	l.reserved = false
-	return l.writeLocked(header{kind: closed, first: l.next, bound: l.bound, skipped: l.next - 1 - l.total}, make([]byte, headerSize))
+	b := make([]byte, headerSize, headerSize+8)
+	if l.next > l.appended+1 {
+		b = binary.LittleEndian.AppendUint64(b, l.next)
+	}
+	if err := l.writeLocked(header{kind: closed, first: l.saved + 1, bound: max(l.bound, l.next-1), skipped: l.saved - l.total}, b); err != nil {
+		return err
+	}
+	l.reserved, l.whole = false, false
+	return nil
 }
 
 // packLocked compresses the file when that is worth it, and the file not larger than most. The one that is there is as good.

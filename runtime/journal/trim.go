@@ -58,8 +58,8 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 // trimFileLocked is Trim for a log with a file, which is open. What the file has does not change: the lock is not held
 // while that is read and written.
 func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
-	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, total: l.total, boot: l.o.disk.Boot()}
-	version := l.version
+	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, next: l.next, total: l.total, boot: l.o.disk.Boot()}
+	version, end := l.version, old.end
 	var at cut
 	l.apartLocked(func() { at, err = old.cut(k) })
 	if l.version != version || err == nil && at.upTo <= l.expired {
@@ -105,8 +105,10 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	}
 	was := l.size
 	l.expired = at.upTo
-	l.reserved = l.reserved && l.saved > old.last // else the numbers that were reserved are not in the file any more
-	if l.fresh == 0 {                             // else memory has what the file does not
+	if at.off == end && l.saved == old.last { // no block is left that says what was reserved
+		l.reserved, l.whole = false, false
+	}
+	if l.fresh == 0 { // else memory has what the file does not
 		for _, b := range l.blocks {
 			b.retire()
 		}
@@ -151,10 +153,11 @@ type cut struct {
 
 // trimmed is the file of a log that is cut, as it is when that begins.
 type trimmed struct {
-	f           file
-	start, end  int64 // of its blocks
-	last, total uint64
-	boot        uint32
+	f          file
+	start, end int64 // of its blocks
+	last, next uint64
+	total      uint64
+	boot       uint32
 }
 
 // cut returns where the file is to be cut. How old the entries are that cannot be read is not known: they go with
@@ -172,7 +175,8 @@ func (t *trimmed) cut(k Keep) (cut, error) {
 		case err == io.EOF && unread >= 0:
 			return behind(unread), nil
 		case err == io.EOF:
-			return cut{upTo: t.last, skipped: t.last - t.total, boot: t.boot, off: t.end}, nil
+			// With numbers that are skipped: nothing else would say of them.
+			return cut{upTo: t.next - 1, skipped: t.next - 1 - t.total, boot: t.boot, off: t.end}, nil
 		case err != nil:
 			return cut{}, err
 		}
@@ -306,15 +310,30 @@ func (l *Log) OldestTime() (time.Time, error) {
 	}
 }
 
-// NewestTime returns the time of the newest entry that was appended since the log was
-// opened and that the file has, as the entry has it; the zero time for none.
-func (l *Log) NewestTime() time.Time {
+// NewestTime returns when the newest entry that the file has, and that can be read, was appended; the zero time for a log
+// without one.
+func (l *Log) NewestTime() (at time.Time, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.kept == 0 {
-		return time.Time{}
+	last, gone, kept := l.saved, l.expired, l.kept
+	l.mu.Unlock()
+	if kept != 0 {
+		return time.UnixMilli(kept), nil
 	}
-	return time.UnixMilli(l.kept)
+	for back := uint64(1); at.IsZero() && last > gone; back *= 2 {
+		cur := l.Whole(max(last-min(back, last), gone))
+		for batch, err := cur.Next(nil, window); err != nil || len(batch) > 0; batch, err = cur.Next(batch[:0], window) {
+			if err != nil {
+				return at, err
+			}
+			if newest := batch[len(batch)-1].Time(); newest.UnixMilli() > 0 {
+				at = newest
+			}
+		}
+		if back >= last-gone {
+			break
+		}
+	}
+	return at, nil
 }
 
 // End is how the file of a log ends that nobody uses.
@@ -328,7 +347,7 @@ type End struct {
 func (l *Log) AtRest() (_ End, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.path == "" || l.file != nil || l.fresh > 0 || l.saveErr != nil || l.reserved || l.cut || l.size == 0 {
+	if l.path == "" || l.file != nil || l.fresh > 0 || l.saveErr != nil || l.reserved || l.whole || l.cut || l.size == 0 {
 		return End{}, false
 	}
 	return End{l.size, l.saved, l.oldestLocked()}, true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -345,6 +346,44 @@ func TestTrim_ThenClosed(t *testing.T) {
 	checkTrimmed(t, l, 201, 400)
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A log that was trimmed and then closed says that it ended in good order: behind a restart of the machine nothing of it
+// counts as lost.
+func TestTrim_EndsInGoodOrder(t *testing.T) {
+	for name, then := range map[string]uint64{"nothing comes then": 0, "something does": 1} {
+		for _, after := range []uint64{200, 399} {
+			t.Run(fmt.Sprint(name, ", behind ", after), func(t *testing.T) {
+				disk := newFaultDisk(rand.New(rand.NewPCG(1, 2)))
+				l := openTrimmed(t, "log", Options{disk: disk})
+				add := func(l *Log, want uint64) {
+					t.Helper()
+					if seq, err := l.AppendFlush(Update, Everyone, []byte(`{"x":1}`)); seq != want || err != nil {
+						t.Fatalf("entry %d is %d, %v", want, seq, err)
+					}
+				}
+				for i := range uint64(400) {
+					add(l, i+1)
+				}
+				if freed, err := l.Trim(Keep{Bytes: -1, After: after}); freed == 0 || err != nil {
+					t.Errorf("it has freed %d, %v", freed, err)
+				}
+				for i := range then {
+					add(l, 401+i)
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				disk.boot++
+				l = openTrimmed(t, "log", Options{disk: disk})
+				add(l, 401+then)
+				checkTrimmed(t, l, after+1, 401+then)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -220,6 +221,7 @@ type tail struct {
 	next   uint64 // number of the next entry
 	bound  uint64 // numbers up to it are reserved
 	total  uint64 // entries, without the numbers that were skipped
+	boot   uint32 // the machine's run in which the last block was written; 0 when something behind it cannot be read
 }
 
 // readTail looks at the end of a file, which costs the same however large it is.
@@ -292,8 +294,12 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	}
 	t.size, t.last, t.bound, t.total = end, h.last(), max(t.bound, h.bound), h.total()
 	if h.kind == closed && end == rest && !t.cut {
-		t.next, t.closed = h.first, true
-		return t, nil
+		if t.next, t.closed, err = skipsTo(f, off, h); err != nil || t.closed {
+			return t, err
+		}
+	}
+	if end == rest {
+		t.boot = h.boot
 	}
 	// Nobody knows whether later entries were written, and lost: their numbers
 	// are not given again.
@@ -302,6 +308,20 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 		t.next += reservation(t.next) // the damage may have been a later reservation
 	}
 	return t, nil
+}
+
+// skipsTo returns the number of the next entry, which a closing mark has for a payload behind which some are skipped. ok is
+// false for one that cannot be read.
+func skipsTo(f io.ReaderAt, off int64, h header) (next uint64, ok bool, err error) {
+	if h.stored == 0 {
+		return h.first, true, nil
+	}
+	w := &walk{f: f, off: off, end: off + h.length()}
+	p, err := w.next()
+	if err != nil || p.bad != "" || len(p.payload) != 8 {
+		return 0, false, err
+	}
+	return max(h.first, binary.LittleEndian.Uint64(p.payload)), true, nil
 }
 
 // torn reports whether the bytes from off to the end are the beginning of a

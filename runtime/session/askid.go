@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,29 +63,8 @@ func (ids *askIDs) reserve() (int64, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("read which ids of requests are taken: %w", err)
 	}
-	if err := replaceFile(ids.path, strconv.AppendInt(nil, first+askBlock, 10)); err != nil {
+	if err := journal.ReplaceFile(ids.path, strconv.AppendInt(nil, first+askBlock, 10)); err != nil {
 		return 0, fmt.Errorf("take ids of requests: %w", err)
 	}
 	return first, nil
-}
-
-// replaceFile writes a file that is there as a whole or not at all, also after a
-// power cut.
-func replaceFile(path string, content []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return journal.SyncFolder(filepath.Dir(path))
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // deletedFolder has an empty file for each session that was deleted lately, named as the session's folder was.
@@ -74,6 +76,9 @@ func (set *Set) noteDeleted(id string) {
 	err := os.MkdirAll(filepath.Dir(file), 0o700)
 	if err == nil {
 		err = os.WriteFile(file, nil, 0o600)
+	}
+	if err == nil && set.o.Fsync != "never" { // before the session's files go
+		err = journal.SyncFolder(filepath.Dir(file))
 	}
 	if err != nil { // the hub keeps a copy then, as of one that was lost
 		set.o.Logger.Warn("that a session is deleted could not be noted for the hub", "session", id, "err", err)

@@ -139,9 +139,9 @@ func (s *Session) openLog() (*journal.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last := l.Saved(); last > 0 {
-		if newest, err := l.Whole(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
-			s.active.Store(newest[0].Time().UnixMilli())
+	if l.Saved() > 0 {
+		if at, err := l.NewestTime(); err == nil && !at.IsZero() {
+			s.active.Store(at.UnixMilli())
 		}
 		if !s.behind.Load() { // else who catches up does it
 			l.Release(0) // a list of sessions opens the logs of all of them
@@ -209,7 +209,7 @@ func (s *Session) flush() {
 		return
 	}
 	s.noteSaved()
-	if at := log.NewestTime(); !at.IsZero() { // as it is read after a restart
+	if at, err := log.NewestTime(); err == nil && !at.IsZero() { // as it is read after a restart
 		s.active.Store(at.UnixMilli())
 	}
 	s.stirred.Store(int64(awake.Now()))

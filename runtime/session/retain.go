@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"os"
@@ -65,7 +64,14 @@ func (set *Set) retain(ctx context.Context, r Retention) {
 	if r.Bytes <= 0 || total <= r.Bytes {
 		return
 	}
-	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.active.Load(), b.active.Load()) })
+	silent := make(map[*Session]time.Time, len(all)) // since when
+	for _, s := range all {
+		if ctx.Err() != nil {
+			return
+		}
+		silent[s] = s.Active() // of a log that was in use at a kill only the log knows
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return silent[a].Compare(silent[b]) })
 	for _, s := range all {
 		if total <= lessThan(r.Bytes) || ctx.Err() != nil {
 			return

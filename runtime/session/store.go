@@ -302,7 +302,7 @@ func unescaped(name string) string {
 // hasPrompt reports whether the log in a file, which has come to the event reached, has a client's prompt, or may have had one: a
 // part of it cannot be read, or was let go of, which is an error. A history that was copied has none.
 func hasPrompt(path string, reached uint64) (is bool, err error) {
-	l, err := journal.Open(path, journal.Options{Sync: journal.SyncNever, Reached: reached})
+	l, err := journal.Open(path, journal.Options{Reached: reached})
 	if err != nil {
 		return false, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // Still closes the session, so that nothing of it changes while it is copied. It refuses
@@ -223,7 +224,7 @@ func (st store) aside() store { return store{dir: filepath.Join(st.dir, "before"
 
 // endTravels ends what was on its way when the gateway was killed. A session that had made
 // place for one that has not come is in its place again, Options.Left ends the rest, and
-// nothing is left of it.
+// nothing is left of it. What cannot be ended now, the next start ends.
 func (set *Set) endTravels() {
 	base := filepath.Join(set.o.DataDir, travelling)
 	list, err := os.ReadDir(base)
@@ -233,11 +234,11 @@ func (set *Set) endTravels() {
 	for _, e := range list {
 		dir := filepath.Join(base, e.Name())
 		err := set.putBack(store{dir: filepath.Join(dir, filepath.FromSlash(Stage))}.aside())
+		if err == nil && set.o.Left != nil {
+			err = set.o.Left(dir, set.store.kept)
+		}
 		if err == nil {
-			if set.o.Left != nil {
-				err = set.o.Left(dir, set.store.kept)
-			}
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = os.RemoveAll(dir)
 		}
 		if err != nil {
 			set.o.Logger.Warn("end what was on its way", "folder", dir, "err", err)
@@ -274,12 +275,7 @@ func (st store) kept(id, name string) ([]byte, error) {
 
 // keep writes a text beside a session.
 func (st store) keep(id, name string, text []byte) error {
-	path := filepath.Join(st.path(id), name)
-	err := os.WriteFile(path+".tmp", text, 0o600)
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
-	}
-	if err != nil {
+	if err := journal.ReplaceFile(filepath.Join(st.path(id), name), text); err != nil {
 		return fmt.Errorf("keep %s of a session: %w", name, err)
 	}
 	return nil
