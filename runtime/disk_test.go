@@ -313,7 +313,7 @@ func TestRecord_KnowsWhereTheLogEnds(t *testing.T) {
 			if err := json.Unmarshal(m.Params(), &told); err != nil || m.Method() != "_sandboxagent/session/events_damaged" || told.LastSeq < info.EventCount {
 				t.Errorf("of %d events the last is %s, %v", info.EventCount, last.Message, err)
 			}
-			if now, err := r.Session(s); err != nil || now.UpdatedAt.Before(info.CreatedAt) || now.UpdatedAt.After(info.UpdatedAt) {
+			if now, err := r.Session(s); err != nil || now.UpdatedAt.Before(info.CreatedAt.Truncate(time.Millisecond)) || now.UpdatedAt.After(info.UpdatedAt) {
 				t.Errorf("it was last active at %v, and is said to be made at %v and active at %v, %v", info.UpdatedAt, info.CreatedAt, now.UpdatedAt, err)
 			}
 		})
