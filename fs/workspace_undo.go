@@ -214,7 +214,7 @@ func (u *undoing) takeBackMoves(m *merge) (stays bool, err error) {
 		}
 		same := func(p string) bool {
 			now, info, err := m.state(p)
-			return err == nil && (now == came[p] || emptied(info))
+			return err == nil && (now == came[p] || came[p] != "" && emptied(info))
 		}
 		if name == ".git" {
 			same = func(p string) bool {
@@ -258,9 +258,9 @@ func (u *undoing) takeBackChanges(m *merge) error {
 		if c.to == "" {
 			continue
 		}
-		new := filepath.FromSlash(path.Join(m.from, c.path))
-		if _, err := m.top.Lstat(new); err == nil {
-			continue // it has not come
+		new := path.Join(m.from, c.path)
+		if _, err := m.top.Lstat(filepath.FromSlash(new)); err == nil {
+			continue // it has not come, or was taken back
 		}
 		now, info, err := m.state(c.path)
 		if err != nil {
@@ -270,7 +270,11 @@ func (u *undoing) takeBackChanges(m *merge) error {
 			continue
 		}
 		m.s.reach("take back " + c.path)
-		if err := m.top.Remove(filepath.FromSlash(c.path)); err != nil {
+		err = m.top.MkdirAll(filepath.FromSlash(path.Dir(new)), 0o777)
+		if err == nil {
+			err = m.top.Rename(filepath.FromSlash(c.path), filepath.FromSlash(new))
+		}
+		if err != nil {
 			return explain(err, "take back %s", c.path)
 		}
 	}

@@ -215,6 +215,7 @@ func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
 		came   []string
 	}{
 		"what was replaced": {map[string]string{"a.go": "before\n", "dir/b": "b\n"}, []string{"a.go", "dir/b"}},
+		"what was empty":    {map[string]string{"a.go": "", "dir/b": "b\n"}, []string{"a.go", "dir/b"}},
 		"what is new":       {map[string]string{"a.go": "before\n"}, []string{"a.go", "new", "er/new"}},
 		"an empty folder":   {nil, []string{"a.go", "dir/b"}},
 	} {
@@ -234,7 +235,8 @@ func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
 			}
 			ws, p := v.take(away, TakeOptions{})
 			tried := 0
-			for steps := 0; ; steps++ {
+			for steps, ends := 0, 0; !t.Failed(); {
+				s := open(t, Options{Root: top}) // of the next process
 				over := until(s, steps, func() {
 					if _, err := s.PlaceWorkspace(t.Context(), home, ws, PlaceWorkspaceOptions{Merge: true, Base: v.base(home)}, p); err != nil {
 						t.Error(err)
@@ -247,7 +249,12 @@ func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
 					}
 				}
 				next := open(t, Options{Root: top})
-				if err := next.RecoverWorkspace(t.Context(), home, false); err != nil {
+				recovered := until(next, ends, func() {
+					if err := next.RecoverWorkspace(t.Context(), home, false); err != nil {
+						t.Error(err)
+					}
+				})
+				if err := open(t, Options{Root: top}).RecoverWorkspace(t.Context(), home, false); err != nil {
 					t.Fatal(err)
 				}
 				now := map[string]string{}
@@ -255,17 +262,20 @@ func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
 					now = contents(t, home)
 				}
 				if want := len(tt.before); len(now) != want {
-					t.Errorf("at step %d there are %d files, want %d: %v", steps, len(now), want, now)
+					t.Errorf("at step %d, taken back to step %d, there are %d files, want %d: %v", steps, ends, len(now), want, now)
 				}
 				for name, text := range tt.before {
 					if b, err := os.ReadFile(home + "/" + name); err != nil || string(b) != text {
-						t.Errorf("at step %d %s is %q, %v", steps, name, b, err)
+						t.Errorf("at step %d, taken back to step %d, %s is %q, %v", steps, ends, name, b, err)
 					}
 				}
-				if over || t.Failed() {
+				ends++
+				if recovered {
+					ends, steps = 0, steps+1
+				}
+				if over && recovered {
 					break
 				}
-				s = open(t, Options{Root: top}) // of the next process
 			}
 			if tried < len(tt.came) {
 				t.Errorf("%d files were emptied", tried)
