@@ -177,6 +177,8 @@ const comingFile = "coming.json"
 type coming struct {
 	Session   string `json:"session"`
 	Directory string `json:"directory"`
+	// Keep is what was decided when it could not be ended at once: by the next time the session may have gone again.
+	Keep *bool `json:"keep,omitempty"`
 }
 
 // EndArrivals returns what ends arrivals of a gateway that was killed: a workspace whose
@@ -187,18 +189,29 @@ func EndArrivals(files *fs.Service) func(folder string, kept func(id, name strin
 		if errors.Is(err, iofs.ErrNotExist) {
 			return nil
 		}
-		var at coming
-		if err == nil {
-			err = json.Unmarshal(b, &at)
-		}
 		if err != nil {
 			return fmt.Errorf("read which workspace was on its way: %w", err)
 		}
-		arrival, err := kept(at.Session, keptArrival)
-		if err != nil {
-			return fmt.Errorf("look whether the session has come: %w", err)
+		var at coming
+		if json.Unmarshal(b, &at) != nil {
+			return nil // the machine lost its power as that was written: nothing was touched before
 		}
-		return files.RecoverWorkspace(context.Background(), at.Directory, string(arrival) == filepath.Base(folder))
+		by := filepath.Base(folder)
+		if at.Keep == nil {
+			arrival, err := kept(at.Session, keptArrival)
+			if err != nil {
+				return fmt.Errorf("look whether the session has come: %w", err)
+			}
+			came := string(arrival) == by
+			at.Keep = &came
+			if b, err = json.Marshal(at); err == nil {
+				err = journal.ReplaceFile(filepath.Join(folder, comingFile), b)
+			}
+			if err != nil {
+				return fmt.Errorf("note whether a workspace is kept: %w", err)
+			}
+		}
+		return files.RecoverWorkspace(context.Background(), at.Directory, by, *at.Keep)
 	}
 }
 
@@ -232,7 +245,7 @@ func (s *Server) placeWorkspace(ctx context.Context, m parcel.Contents, dir stri
 	if err != nil {
 		return nil, nil, problem.Wrap(problem.Internal, err, "note where the workspace is put")
 	}
-	placed, err := s.o.Files.PlaceWorkspace(ctx, root, ws, fs.PlaceWorkspaceOptions{Merge: merge, Base: base}, unpacked{dir, m.Sums})
+	placed, err := s.o.Files.PlaceWorkspace(ctx, root, ws, fs.PlaceWorkspaceOptions{Merge: merge, By: filepath.Base(dir), Base: base}, unpacked{dir, m.Sums})
 	if err != nil {
 		return nil, nil, fileProblem(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,10 +45,20 @@ func (carried) File(string) (string, [sha256.Size]byte) { return "", [sha256.Siz
 // session came by the same arrival, and are taken back if it has not come, or was there
 // before by another one.
 func TestEndArrivals(t *testing.T) {
-	for name, c := range map[string]struct{ kept, want string }{
-		"the session has come":      {"session-1", "there\n"},
-		"it has not":                {"", "here\n"},
-		"it came by another folder": {"session-2", "here\n"},
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		kept, by string
+		decided  *bool // at an earlier start, which could not end it
+		want     string
+		left     int
+	}{
+		"the session has come":                    {"session-1", "session-1", nil, "there\n", 1},
+		"it has not":                              {"", "session-1", nil, "here\n", 1},
+		"it came by another folder":               {"session-2", "session-1", nil, "here\n", 1},
+		"it had come, and was deleted since":      {"", "session-1", &yes, "there\n", 1},
+		"it had not, and came by one of its name": {"session-1", "session-1", &no, "here\n", 1},
+		"another one came there since":            {"", "session-2", nil, "there\n", 2},
+		"an earlier version put it there":         {"", "", nil, "here\n", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -79,10 +90,10 @@ func TestEndArrivals(t *testing.T) {
 				return &fs.Snapshot{Files: map[string]string{"a": fmt.Sprintf("-%x", sum)}}
 			}
 			// Nobody keeps it or takes it back: the gateway is killed here.
-			if _, err := files.PlaceWorkspace(t.Context(), home, ws, fs.PlaceWorkspaceOptions{Merge: true, Base: base}, m); err != nil {
+			if _, err := files.PlaceWorkspace(t.Context(), home, ws, fs.PlaceWorkspaceOptions{Merge: true, By: c.by, Base: base}, m); err != nil {
 				t.Fatal(err)
 			}
-			b, err := json.Marshal(coming{Session: "s", Directory: home})
+			b, err := json.Marshal(coming{"s", home, c.decided})
 			if err == nil {
 				err = os.WriteFile(filepath.Join(folder, comingFile), b, 0o600)
 			}
@@ -101,13 +112,24 @@ func TestEndArrivals(t *testing.T) {
 			if b, err := os.ReadFile(home + "/a"); err != nil || string(b) != c.want {
 				t.Errorf("%q, %v; want %q", b, err, c.want)
 			}
-			if list, err := os.ReadDir(home); err != nil || len(list) != 1 {
+			if list, err := os.ReadDir(home); err != nil || len(list) != c.left {
 				t.Errorf("left is %v, %v", list, err)
+			}
+			var at coming
+			b, err = os.ReadFile(filepath.Join(folder, comingFile))
+			if err := errors.Join(err, json.Unmarshal(b, &at)); err != nil || at.Keep == nil || c.decided == nil && *at.Keep != (c.kept == "session-1") {
+				t.Errorf("for the next start there is %s, %v", b, err)
 			}
 		})
 	}
-	// What had no workspace has nothing to be ended.
-	if err := EndArrivals(nil)(t.TempDir(), nil); err != nil {
-		t.Error(err)
+	// What had no workspace has nothing to be ended, nor has what was written as the machine lost its power.
+	empty := t.TempDir()
+	if err := os.WriteFile(filepath.Join(empty, comingFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{t.TempDir(), empty} {
+		if err := EndArrivals(nil)(dir, nil); err != nil {
+			t.Error(err)
+		}
 	}
 }

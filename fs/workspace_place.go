@@ -53,6 +53,8 @@ func (p *PlacedWorkspace) end(how func() error) error {
 type PlaceWorkspaceOptions struct {
 	// Merge puts it together with what is there.
 	Merge bool
+	// By is what the caller calls this arrival, for RecoverWorkspace.
+	By string
 	// Base returns what the two were when they were the same, from what comes with it of
 	// other places; nil when that is not known. May be nil.
 	Base func(p *Places) *Snapshot
@@ -107,7 +109,7 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 		}
 	}()
 	p := &placing{s: s, dir: dir, name: name, top: top, ws: ws, source: source, base: base, isNew: isNew}
-	made, err := p.place(ctx, o.Merge)
+	made, err := p.place(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, p.takeBack(ctx))
 	}
@@ -168,7 +170,8 @@ func (p *placing) takeBack(ctx context.Context) error {
 	return errors.Join(err, p.top.Close())
 }
 
-func (p *placing) place(ctx context.Context, merging bool) (*PlacedWorkspace, error) {
+func (p *placing) place(ctx context.Context, o PlaceWorkspaceOptions) (*PlacedWorkspace, error) {
+	merging := o.Merge
 	if _, err := p.top.Lstat(arriving); err == nil {
 		merging = true // one was killed while it came: it is finished
 		made, err := p.s.takeBack(ctx, p.dir, p.top)
@@ -207,7 +210,7 @@ func (p *placing) place(ctx context.Context, merging bool) (*PlacedWorkspace, er
 		return nil, err
 	}
 	m := &merge{s: p.s, top: p.top, from: p.stage(), old: arriving + "/" + before}
-	u := &undoing{Made: p.isNew, Whole: len(there) == 0}
+	u := &undoing{By: o.By, Made: p.isNew, Whole: len(there) == 0}
 	var g *gitMerge
 	switch {
 	case u.Whole:

@@ -30,6 +30,7 @@ const (
 // and no progress, so that it can be taken back again when that was cut off, too. What
 // somebody has changed since stays.
 type undoing struct {
+	By    string   `json:"by,omitempty"`    // which arrival it is, as its caller calls it
 	Made  bool     `json:"made,omitempty"`  // the folder was made for the workspace
 	Whole bool     `json:"whole,omitempty"` // the folder was empty: changes are what is in moves
 	Git   *gitUndo `json:"git,omitempty"`
@@ -350,8 +351,9 @@ func (s *Service) takeBackGit(ctx context.Context, dir string, u *gitUndo) error
 }
 
 // RecoverWorkspace ends what a process that was killed has left in a folder: with keep the
-// workspace stays that came, else it is taken back.
-func (s *Service) RecoverWorkspace(ctx context.Context, dir string, keep bool) error {
+// workspace stays that came, else it is taken back. By is which arrival it was. Of another one, which
+// has ended that one before it came, it leaves all.
+func (s *Service) RecoverWorkspace(ctx context.Context, dir, by string, keep bool) error {
 	name, err := s.name(dir)
 	if err != nil {
 		return err
@@ -364,6 +366,9 @@ func (s *Service) RecoverWorkspace(ctx context.Context, dir string, keep bool) e
 		return explain(err, "open %s", dir)
 	}
 	defer top.Close()
+	if u, err := readUndo(top); err == nil && u != nil && u.By != by && u.By != "" { // an earlier version did not say it
+		return nil
+	}
 	if keep {
 		return s.letGo(dir, top)
 	}

@@ -119,7 +119,7 @@ func TestWorkspace_KilledAtEachStep(t *testing.T) {
 				}
 			}
 			back := func() {
-				if err := s.RecoverWorkspace(t.Context(), dir, false); err != nil {
+				if err := s.RecoverWorkspace(t.Context(), dir, "", false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -132,7 +132,7 @@ func TestWorkspace_KilledAtEachStep(t *testing.T) {
 			for !until(s, steps, place) {
 				steps++
 				if _, err := os.Lstat(dir + "/" + undoFile); err != nil {
-					if err := s.RecoverWorkspace(t.Context(), dir, true); err != nil {
+					if err := s.RecoverWorkspace(t.Context(), dir, "", true); err != nil {
 						t.Error(err)
 					}
 					differ(t, state(), after)
@@ -194,7 +194,7 @@ func TestRecoverWorkspace_Changed(t *testing.T) {
 	}
 	put(t, home+"/a", "mine\n")
 	put(t, home+"/n/own", "mine\n")
-	if err := s.RecoverWorkspace(t.Context(), home, false); err != nil {
+	if err := s.RecoverWorkspace(t.Context(), home, "", false); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"a": "mine\n", "b": "b\n", "n/own": "mine\n"} {
@@ -250,11 +250,11 @@ func TestRecoverWorkspace_EmptiedByAPowerCut(t *testing.T) {
 				}
 				next := open(t, Options{Root: top})
 				recovered := until(next, ends, func() {
-					if err := next.RecoverWorkspace(t.Context(), home, false); err != nil {
+					if err := next.RecoverWorkspace(t.Context(), home, "", false); err != nil {
 						t.Error(err)
 					}
 				})
-				if err := open(t, Options{Root: top}).RecoverWorkspace(t.Context(), home, false); err != nil {
+				if err := open(t, Options{Root: top}).RecoverWorkspace(t.Context(), home, "", false); err != nil {
 					t.Fatal(err)
 				}
 				now := map[string]string{}
@@ -301,7 +301,7 @@ func TestRecoverWorkspace_Hostile(t *testing.T) {
 			put(t, top+"/dir/.git/config", "mine\n")
 			put(t, top+"/dir/"+arriving+"/"+before+"/0", "theirs\n")
 			put(t, top+"/dir/"+undoFile, text)
-			if err := s.RecoverWorkspace(t.Context(), top+"/dir", false); err == nil {
+			if err := s.RecoverWorkspace(t.Context(), top+"/dir", "", false); err == nil {
 				t.Error("it was taken")
 			}
 			for _, path := range []string{"/outside", "/dir/.git/config"} {

@@ -137,6 +137,32 @@ func TestNew_KilledWhileASessionIsReplaced(t *testing.T) {
 	}
 }
 
+// One whose place another one had taken does not come back when that is deleted, though a start could not end it all.
+func TestNew_KilledBehindTheReplacement(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
+	id := connect(t, r, "").session()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	aside := filepath.Join(dir, "travelling", "session-1", filepath.FromSlash(session.Stage), "before")
+	copyDir(t, filepath.Join(aside, id), filepath.Join(dir, "sessions", id))
+	open := func(fails error) *Runtime {
+		return openRuntime(t, Options{
+			DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake", caps: reopening}), DefaultAgent: "fake",
+			Left: func(string, func(id, name string) ([]byte, error)) error { return fails },
+		})
+	}
+	r = open(errors.New("git is at work there"))
+	connect(t, r, "").call("session/delete", `{"sessionId":"`+id+`"}`)
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := open(nil).Session(id); err == nil {
+		t.Errorf("the one before is there: %+v", s)
+	}
+}
+
 // A session that is left open while it is exported loses nothing by that: its agent stays, and
 // prompts are taken. One that works, or goes on while it is read, is refused.
 func TestExport_LeavesTheSessionOpen(t *testing.T) {

@@ -233,7 +233,11 @@ func (set *Set) endTravels() {
 	}
 	for _, e := range list {
 		dir := filepath.Join(base, e.Name())
-		err := set.putBack(store{dir: filepath.Join(dir, filepath.FromSlash(Stage))}.aside())
+		aside := store{dir: filepath.Join(dir, filepath.FromSlash(Stage))}.aside()
+		err := set.putBack(aside)
+		if err == nil { // else one would come back at the next start that is deleted by then
+			err = os.RemoveAll(aside.dir)
+		}
 		if err == nil && set.o.Left != nil {
 			err = set.o.Left(dir, set.store.kept)
 		}
