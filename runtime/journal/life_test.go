@@ -614,6 +614,12 @@ func TestClose_BehindAKill(t *testing.T) {
 			if tt.full {
 				disk.fail(0, true, -1)
 				l.Release(0)
+				if l.file != nil {
+					t.Error("the file stays open because the disk takes no mark")
+				}
+				if err := openTrimmed(t, "log", o).Close(); err != nil {
+					t.Errorf("who has only read it: %v", err)
+				}
 				disk.fail(0, false, -1)
 			}
 			if err := l.Close(); err != nil {
@@ -647,6 +653,28 @@ func TestClose_BehindAKill(t *testing.T) {
 				_ = each.Close()
 			}
 		})
+	}
+	// One that was begun, and has nothing.
+	empty := newFaultDisk(rand.New(rand.NewPCG(7, 8)))
+	begun := openTrimmed(t, "log", Options{disk: empty})
+	if err := begun.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	after := openTrimmed(t, "log", Options{disk: empty})
+	after.Release(0)
+	if _, ok := after.AtRest(); !ok {
+		t.Error("a log without an entry is not at rest")
+	}
+	empty.boot++
+	after = openTrimmed(t, "log", Options{disk: empty})
+	if _, err := after.AppendFlush(Update, Everyone, frame(1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, after, 0); len(got) != 1 || got[0].Kind != Update {
+		t.Errorf("it had nothing, and now it has %d entries, the first of kind %c", len(got), got[0].Kind)
+	}
+	for _, each := range []*Log{begun, after} {
+		_ = each.Close()
 	}
 	// Who opens it with what a record has, and closes it, leaves the record as good as it was.
 	disk := newFaultDisk(rand.New(rand.NewPCG(7, 8)))

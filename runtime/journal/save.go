@@ -456,7 +456,18 @@ func (l *Log) useLocked(f file, size int64) error {
 // markLocked makes durable what the file has, and writes that the log ends in
 // good order, unless it says so already: nothing was written since. When a power cut
 // takes the mark, numbers are skipped, that is all. Those that are skipped already stay so.
+// Behind a kill that lost nothing, a disk that takes no mark fails nobody: it is tried the next time.
 func (l *Log) markLocked() error {
+	if l.reserved || !l.whole {
+		return l.markReservedLocked()
+	}
+	if l.file != nil || l.openLocked(false) == nil { // nothing may have been read
+		_ = l.markReservedLocked()
+	}
+	return nil
+}
+
+func (l *Log) markReservedLocked() error {
 	if l.file == nil || !l.reserved && !l.whole {
 		return nil
 	}
@@ -497,14 +508,16 @@ func (l *Log) Pack() {
 func (l *Log) Release(idle time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.path == "" || l.closed || l.trimming != nil || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
+	if l.path == "" || l.closed || l.trimming != nil || l.file == nil && l.blocks == nil && !l.whole || time.Since(l.used) < idle || l.flushLocked() != nil {
 		return
 	}
 	if l.file != nil {
 		l.packLocked(looseUpTo)
-		if l.markLocked() != nil {
-			return
-		}
+	}
+	if l.markLocked() != nil {
+		return
+	}
+	if l.file != nil {
 		_ = l.closeFileLocked() // everything was written, reads open it again
 	}
 	for _, b := range l.blocks {
@@ -520,8 +533,9 @@ func (l *Log) Move(move func() (path string, err error)) error {
 	l.lockAlone()
 	defer l.mu.Unlock()
 	if l.file != nil {
-		_ = l.flushLocked() // what the file does not take stays in memory
-		_ = l.markLocked()
+		if l.flushLocked() == nil { // what the file does not take stays in memory, and a part of it may be there
+			_ = l.markLocked()
+		}
 		_ = l.closeFileLocked()
 	}
 	path, err := move()

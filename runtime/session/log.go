@@ -143,9 +143,9 @@ func (s *Session) openLog() (*journal.Log, error) {
 		if at, err := l.NewestTime(); err == nil && !at.IsZero() {
 			s.active.Store(at.UnixMilli())
 		}
-		if !s.behind.Load() { // else who catches up does it
-			l.Release(0) // a list of sessions opens the logs of all of them
-		}
+	}
+	if !s.behind.Load() { // else who catches up does it
+		l.Release(0) // a list of sessions opens the logs of all of them
 	}
 	s.logp.Store(l)
 	return l, nil
