@@ -3,6 +3,7 @@ import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 import { Button, Checkbox, Field, Input, TextArea } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
@@ -55,7 +56,7 @@ export default function Processes({ route }: AreaProps) {
           )}
         {chosen ? <Detail key={chosen.id} process={chosen} onChange={reload} /> : id && value && <Empty icon="processes" title="This program is not there any more" action={<a className="button" href="#/processes">All programs</a>} />}
       </div>
-      {starting && <Start onClose={() => setStarting(false)} onStarted={() => { setStarting(false); reload(); }} />}
+      {starting && <Start onClose={() => setStarting(false)} onStarted={reload} />}
     </div>
   );
 }
@@ -125,32 +126,32 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: () => v
   const [env, setEnv] = useState("");
   const [shell, setShell] = useState(true);
   const [tty, setTTY] = useState(false);
-  const [state, setState] = useState<{ busy: boolean; error?: string }>({ busy: false });
+  const work = useWork();
+  const [error, setError] = useState<string>();
   const parsed = shell ? { words: ["sh", "-c", line] } : wordsOf(line);
   const variables = env.split("\n").map((l) => l.trim()).filter((l) => l !== "");
   const badVariable = variables.find((l) => !/^[^=\s]+=/.test(l));
-  const start = async () => {
+  const start = () => {
     if (line.trim() === "" || "error" in parsed || badVariable !== undefined) return;
-    setState({ busy: true });
-    const lead = departing();
-    try {
-      const [command = "", ...args] = parsed.words;
+    const [command = "", ...args] = parsed.words;
+    void work.run("The program was not started", async () => {
+      setError(undefined);
+      const lead = departing(work.shown);
       const started = await gateway.machine.processes.start({
         command, args, tty, ...(cwd.trim() === "" ? {} : { cwd: cwd.trim() }),
         ...(variables.length === 0 ? {} : { env: Object.fromEntries(variables.map((l) => [l.slice(0, l.indexOf("=")), l.slice(l.indexOf("=") + 1)])) }),
       });
       onStarted();
       lead(`It has started: ${line.trim()}`, tty ? "terminal" : "processes", [started.id]);
-    } catch (error) {
-      setState({ busy: false, error: messageOf(error) });
-    }
+      if (work.shown()) onClose();
+    }, setError);
   };
   return (
     <Dialog
       title="Start a program" onClose={onClose}
-      footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={state.busy} disabled={line.trim() === "" || "error" in parsed || badVariable !== undefined} onClick={() => void start()}>Start</Button></>}
+      footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={work.busy} disabled={line.trim() === "" || "error" in parsed || badVariable !== undefined} onClick={start}>Start</Button></>}
     >
-      <form className="stack" onSubmit={(event) => { event.preventDefault(); void start(); }}>
+      <form className="stack" onSubmit={(event) => { event.preventDefault(); start(); }}>
         <Field label="Command" {...("error" in parsed && line.trim() !== "" ? { error: parsed.error } : {})}>{(p) => <Input {...p} className="mono" value={line} onChange={(event) => setLine(event.target.value)} placeholder="npm run dev" autoFocus />}</Field>
         <Field label="Folder" optional hint="Absolute, or below the gateway's own. Without one it is the home folder.">{(p) => <Input {...p} className="mono" value={cwd} onChange={(event) => setCwd(event.target.value)} />}</Field>
         <Field label="Environment" optional {...(badVariable === undefined ? { hint: "NAME=value, one in each line." } : { error: `“${badVariable}” is not NAME=value.` })}>{(p) => <TextArea {...p} className="mono" rows={2} value={env} onChange={(event) => setEnv(event.target.value)} />}</Field>
@@ -158,7 +159,7 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: () => v
         <Checkbox label="Give it a terminal" checked={tty} onChange={(event) => setTTY(event.target.checked)} />
         <button type="submit" hidden />
       </form>
-      {state.error && <Notice tone="bad" title="It was not started"><p>{state.error}</p></Notice>}
+      {error && <Notice tone="bad" title="It was not started"><p>{error}</p></Notice>}
     </Dialog>
   );
 }

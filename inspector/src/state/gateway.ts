@@ -59,6 +59,8 @@ export class GatewayStore extends Store<GatewayState> {
   #client: Client | undefined;
   #token: string | undefined;
   #attempt = 0;
+  #asked = 0; // for the list of agents
+  #told = 0; // by the answer to which of them it is as it is
   #machines = new Map<string, Client>(); // of nodes; they have no connection
   #options: { token?: string; fetch?: typeof fetch } = {};
   /** Answers forms of agents; set before connecting. */
@@ -286,8 +288,11 @@ export class GatewayStore extends Store<GatewayState> {
   async refreshAgents(): Promise<void> {
     const { hub, node, generation } = this.get();
     if (hub && node === undefined) return;
+    const asked = ++this.#asked;
     const agents = await this.machine.api.agents();
-    if (node === this.get().node && generation === this.get().generation) this.patch({ agents });
+    if (asked < this.#told || node !== this.get().node || generation !== this.get().generation) return;
+    this.#told = asked;
+    this.patch({ agents });
   }
 
   /** Ends the connection and forgets the token. */
