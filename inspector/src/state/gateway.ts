@@ -145,6 +145,12 @@ export class GatewayStore extends Store<GatewayState> {
     if (this.get().endpoint !== before && URL.canParse(this.get().endpoint)) this.#takeKept();
   }
 
+  /** Takes a token out of the page's address. It is for the gateway of the page, whichever was used last. */
+  use(token: string): void {
+    if (this.get().endpoint !== this.origin) this.aim({ endpoint: this.origin, agent: undefined });
+    this.setToken(token, this.get().remember);
+  }
+
   setToken(token: string | undefined, remember: Remember): void {
     this.#token = token === "" ? undefined : token;
     this.patch({ remember, hasToken: this.#token !== undefined });

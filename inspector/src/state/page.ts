@@ -37,7 +37,7 @@ const token = tokenOfAddress();
 addEventListener("hashchange", () => {
   const given = tokenOfAddress();
   if (given === undefined) return;
-  gateway.setToken(given, gateway.get().remember);
+  gateway.use(given);
   void gateway.connect();
 });
 
@@ -93,7 +93,7 @@ export function leave(area: string, id: string): void {
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;
 
-if (token !== undefined) gateway.setToken(token, gateway.get().remember);
+if (token !== undefined) gateway.use(token);
 
 gateway.onElicitation = inbox.elicit;
 gateway.onFrame = inbox.frame;
