@@ -51,13 +51,13 @@ test("what is pressed again while it is on its way is begun once", async () => {
   const folder = join(home, "once");
   mkdirSync(folder);
   writeFileSync(join(folder, "old.txt"), "");
-  const { page, sent, hold, go } = await slow("#/sessions", /^session\/(new|list)$|title|rename/);
+  const { page, sent, hold, go } = await slow("#/sessions", /^session\/(new|list|fork)$/);
   const dialog = page.getByRole("dialog");
   const choose = async (menu: string, item: string) => {
     await page.getByRole("button", { name: menu, exact: true }).click();
     await page.getByRole("menuitem", { name: item }).click();
   };
-  const kinds: Record<string, { place: string; keys: string; fill: () => Promise<unknown>; done: () => Promise<unknown> }> = {
+  const kinds: Record<string, { place: string; keys: string | (() => Promise<unknown>); fill: () => Promise<unknown>; done: () => Promise<unknown> }> = {
     "session/new": {
       place: "#/sessions/new", keys: "Control+Enter",
       fill: async () => {
@@ -94,6 +94,19 @@ test("what is pressed again while it is on its way is begun once", async () => {
       },
       done: () => page.locator(".entries").getByText("other.txt").waitFor(),
     },
+    "session/fork": {
+      place: "#/sessions",
+      keys: async () => {
+        const fork = page.getByRole("menuitem", { name: /^Fork/ });
+        if ((await fork.count()) === 0) await page.getByRole("button", { name: "What can be done with this session" }).click();
+        await fork.evaluate((item) => (item as HTMLElement).click());
+      },
+      fill: async () => {
+        await page.getByRole("link", { name: /echo once/ }).first().click();
+        await page.getByRole("log").getByText("echo once").first().waitFor();
+      },
+      done: () => page.waitForFunction((from) => location.hash !== from, new URL(page.url()).hash),
+    },
     "session/list": {
       place: "#/wire", keys: "Control+Enter",
       fill: async () => {
@@ -109,7 +122,7 @@ test("what is pressed again while it is on its way is begun once", async () => {
     await fill();
     sent.length = 0;
     hold();
-    for (let i = 0; i < 3; i++) await page.keyboard.press(keys);
+    for (let i = 0; i < 3; i++) await (typeof keys === "string" ? page.keyboard.press(keys) : keys());
     go();
     await done();
     expect(sent.filter((one) => one === what.trim()), what).toHaveLength(1);
@@ -197,6 +210,45 @@ test("what is done to a file leads nowhere once another folder is shown", async 
   await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
   expect(existsSync(path)).toBe(false);
   expect(new URL(page.url()).hash).toBe(next);
+});
+
+test("a file that is not saved says so where one is by then", async () => {
+  const path = join(home, "unsaved.txt");
+  writeFileSync(path, "before");
+  const { page, hold, go } = await slow(at({ path }), /^$/);
+  await page.getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("textbox", { name: "Text of unsaved.txt" }).fill("mine");
+  hold();
+  await page.keyboard.press("Control+s");
+  await goTo(page, "#/wire");
+  await page.getByRole("heading", { name: "Wire" }).waitFor();
+  writeFileSync(path, "theirs");
+  go();
+  const toast = page.locator(".toast").filter({ hasText: "unsaved.txt is not saved: Somebody has changed the file" });
+  await toast.getByRole("link", { name: "Show it" }).click();
+  await expect.poll(() => page.getByRole("textbox", { name: "Text of unsaved.txt" }).inputValue()).toBe("mine");
+});
+
+test("whoever looks at another place of a large file is not taken to a line that was looked for before", async () => {
+  const path = join(home, "large.log");
+  writeFileSync(path, Array.from({ length: 60_000 }, (_, i) => `line ${i + 1} ${"x".repeat(50)}\n`).join(""));
+  const page = await world.open(at({ path }));
+  const shown = page.locator(".large pre.code");
+  await shown.getByText("line 1 ").first().waitFor();
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await page.route(/\/v2\/fs\/file\?/, (route) => (route.request().headers().range ? route.continue() : held.then(() => route.continue()).catch(() => {}))); // the page may have given it up
+  await page.getByRole("textbox", { name: "Go to line" }).fill("30000");
+  const asked = page.waitForRequest((request) => /\/v2\/fs\/file\?/.test(request.url()));
+  await page.keyboard.press("Enter");
+  const request = await asked;
+  const over = new Promise<void>((resolve) => { for (const how of ["requestfinished", "requestfailed"] as const) page.on(how as "requestfinished", (one) => one === request && resolve()); });
+  await page.getByRole("button", { name: "End", exact: true }).click();
+  await shown.getByText("line 60000 ").first().waitFor();
+  go();
+  await over;
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  expect(new URL(page.url()).hash).toContain("at=end");
 });
 
 test("an older list of agents does not take the place of a newer one", async () => {

@@ -33,6 +33,7 @@ import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 
 const Copy = lazy(() => import("../nodes/Copy.js"));
 const About = lazy(() => import("./About.js"));
@@ -249,6 +250,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
   const node = (info as HubSession | undefined)?.node;
   const drive = useDrive();
   const forks = useForks(info?.agent);
+  const copying = useWork();
   const id = conversation.id;
   const trouble = serverTrouble(state.given?.servers ?? []);
   const shown = info && shownState(info, conversation.turn);
@@ -277,7 +279,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         label="What can be done with this session"
         items={[
           ...(info ? markItems(info, drive, () => ask("rename")) : []),
-          { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, ...drive, run: () => attempt("It could not be forked", async () => {
+          { label: "Fork", hint: copying.busy ? "the copy is being made" : forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks || copying.busy, ...drive, run: () => void copying.run("It could not be forked", async () => {
             const lead = departing();
             lead(`The copy is made: ${title}`, "sessions", [(await forkOf(conversation)).id]);
           }) },
