@@ -21,6 +21,14 @@ afterAll(async () => {
 const at = (query: Record<string, string>) => `#/files?${new URLSearchParams(query).toString()}`;
 const goTo = (page: Page, hash: string) => page.evaluate((to) => void (location.hash = to), hash);
 
+const choose = async (page: Page, menu: string, item: string) => {
+  await page.getByRole("button", { name: menu, exact: true }).click();
+  await page.getByRole("menuitem", { name: item }).click();
+};
+
+/** Waits until the page has drawn what it knows. */
+const drawn = (page: Page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+
 /** Keeps what changes something on its way to the gateway: requests by their method and path, messages by their method. */
 async function slow(hash: string, messages: RegExp): Promise<{ page: Page; sent: string[]; hold(): void; go(): void }> {
   const page = await world.open("about:blank");
@@ -53,62 +61,60 @@ test("what is pressed again while it is on its way is begun once", async () => {
   writeFileSync(join(folder, "old.txt"), "");
   const { page, sent, hold, go } = await slow("#/sessions", /^session\/(new|list|fork)$/);
   const dialog = page.getByRole("dialog");
-  const choose = async (menu: string, item: string) => {
-    await page.getByRole("button", { name: menu, exact: true }).click();
-    await page.getByRole("menuitem", { name: item }).click();
+  const log = page.getByRole("log");
+  // Presses what a menu has, as far as it can be pressed.
+  const press = (menu: string, item: RegExp) => async () => {
+    const one = page.getByRole("menuitem", { name: item });
+    if ((await one.count()) === 0) await page.getByRole("button", { name: menu }).first().click();
+    await one.evaluate((button) => (button as HTMLElement).click());
   };
-  const kinds: Record<string, { place: string; keys: string | (() => Promise<unknown>); fill: () => Promise<unknown>; done: () => Promise<unknown> }> = {
-    "session/new": {
-      place: "#/sessions/new", keys: "Control+Enter",
+  const said = async () => {
+    await page.getByRole("link", { name: /echo once/ }).last().click();
+    await log.getByText("echo once").first().hover();
+  };
+  const left = (from: string) => page.waitForFunction((was) => location.hash !== was, from);
+  const kinds: { what: string; place: string; keys: string | (() => Promise<unknown>); fill: () => Promise<unknown>; done: (from: string) => Promise<unknown> }[] = [
+    {
+      what: "session/new", place: "#/sessions/new", keys: "Control+Enter",
       fill: async () => {
         await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption("mock");
         await page.getByLabel("Folder", { exact: true }).fill(home);
         await page.getByLabel("First prompt").fill("echo once");
       },
-      done: () => page.getByRole("log").getByText("echo once").first().waitFor(),
+      done: () => log.getByText("echo once").first().waitFor(),
     },
-    "POST /v2/processes": {
-      place: "#/processes", keys: "Enter",
+    {
+      what: "POST /v2/processes", place: "#/processes", keys: "Enter",
       fill: async () => {
         await page.getByRole("button", { name: "Start a program" }).first().click();
         await page.getByRole("textbox", { name: "Command" }).fill("echo started");
       },
       done: () => page.locator(".screen").getByText("started").first().waitFor(),
     },
-    "POST /v2/processes ": {
-      place: "#/terminal", keys: "Enter", fill: () => page.getByRole("textbox", { name: "Folder" }).fill(home), done: () => page.getByText("Connected.").waitFor(),
+    {
+      what: "POST /v2/processes", place: "#/terminal", keys: "Enter", fill: () => page.getByRole("textbox", { name: "Folder" }).fill(home), done: () => page.getByText("Connected.").waitFor(),
     },
-    "PUT /v2/fs/file": {
-      place: at({ path: folder }), keys: "Enter",
+    {
+      what: "PUT /v2/fs/file", place: at({ path: folder }), keys: "Enter",
       fill: async () => {
-        await choose("New", "File");
+        await choose(page, "New", "File");
         await dialog.getByLabel("Name").fill("new.txt");
       },
       done: () => page.locator(".entries").getByText("new.txt").waitFor(),
     },
-    "POST /v2/fs/move": {
-      place: at({ path: folder }), keys: "Enter",
+    {
+      what: "POST /v2/fs/move", place: at({ path: folder }), keys: "Enter",
       fill: async () => {
-        await choose("Do something with old.txt", "Rename");
+        await choose(page, "Do something with old.txt", "Rename");
         await dialog.getByLabel("Name").fill("other.txt");
       },
       done: () => page.locator(".entries").getByText("other.txt").waitFor(),
     },
-    "session/fork": {
-      place: "#/sessions",
-      keys: async () => {
-        const fork = page.getByRole("menuitem", { name: /^Fork/ });
-        if ((await fork.count()) === 0) await page.getByRole("button", { name: "What can be done with this session" }).click();
-        await fork.evaluate((item) => (item as HTMLElement).click());
-      },
-      fill: async () => {
-        await page.getByRole("link", { name: /echo once/ }).first().click();
-        await page.getByRole("log").getByText("echo once").first().waitFor();
-      },
-      done: () => page.waitForFunction((from) => location.hash !== from, new URL(page.url()).hash),
-    },
-    "session/list": {
-      place: "#/wire", keys: "Control+Enter",
+    { what: "session/fork", place: "#/sessions", keys: press("What can be done with this session", /^Fork/), fill: said, done: left },
+    { what: "session/fork", place: "#/sessions", keys: press("Do something with this prompt", /in a copy/), fill: said, done: left },
+    { what: "session/new", place: "#/sessions", keys: press("Do something with this prompt", /^New session/), fill: said, done: left },
+    {
+      what: "session/list", place: "#/wire", keys: "Control+Enter",
       fill: async () => {
         await page.getByRole("button", { name: /^Send/ }).first().click();
         await dialog.getByLabel("Method").fill("session/list");
@@ -116,16 +122,17 @@ test("what is pressed again while it is on its way is begun once", async () => {
       },
       done: () => dialog.locator(".json").waitFor(),
     },
-  };
-  for (const [what, { place, keys, fill, done }] of Object.entries(kinds)) {
+  ];
+  for (const { what, place, keys, fill, done } of kinds) {
     await goTo(page, place);
     await fill();
+    const from = await page.evaluate(() => location.hash);
     sent.length = 0;
     hold();
     for (let i = 0; i < 3; i++) await (typeof keys === "string" ? page.keyboard.press(keys) : keys());
     go();
-    await done();
-    expect(sent.filter((one) => one === what.trim()), what).toHaveLength(1);
+    await done(from);
+    expect(sent.filter((one) => one === what), `${what} at ${place}`).toHaveLength(1);
   }
 });
 
@@ -136,21 +143,17 @@ test("what ends when another dialog is open leaves it alone, and what failed is 
   const { page, sent, hold, go } = await slow(at({ path: folder }), /^$/);
   const dialog = page.getByRole("dialog");
   const toast = (words: string) => page.locator(".toast").filter({ hasText: words });
-  const choose = async (menu: string, item: string) => {
-    await page.getByRole("button", { name: menu, exact: true }).click();
-    await page.getByRole("menuitem", { name: item }).click();
-  };
   const act = (label: string) => dialog.getByRole("button", { name: label, exact: true }).click();
   const gone = (name: string) => page.locator(".entries").getByText(name, { exact: true }).waitFor({ state: "detached" });
   const seen = (name: string) => page.locator(".entries").getByText(name, { exact: true }).waitFor();
   const kinds: { begin: () => Promise<unknown>; before?: () => void; done: () => Promise<unknown> }[] = [
-    { begin: async () => { await choose("Do something with gone.txt", "Delete"); await act("Delete"); }, done: () => gone("gone.txt") },
-    { begin: async () => { await choose("Do something with renamed.txt", "Rename"); await dialog.getByLabel("Name").fill("to.txt"); await act("Rename"); }, done: () => seen("to.txt") },
-    { begin: async () => { await choose("Do something with moved.txt", "Move"); await dialog.getByLabel("To the folder").fill(join(folder, "inner")); await act("Move"); }, done: () => toast("moved.txt is in").waitFor() },
-    { begin: async () => { await choose("New", "File"); await dialog.getByLabel("Name").fill("made.txt"); await act("Make"); }, done: () => seen("made.txt") },
-    { begin: async () => { await choose("New", "Folder"); await dialog.getByLabel("Name").fill("folder"); await act("Make"); }, done: () => seen("folder/") },
+    { begin: async () => { await choose(page, "Do something with gone.txt", "Delete"); await act("Delete"); }, done: () => gone("gone.txt") },
+    { begin: async () => { await choose(page, "Do something with renamed.txt", "Rename"); await dialog.getByLabel("Name").fill("to.txt"); await act("Rename"); }, done: () => seen("to.txt") },
+    { begin: async () => { await choose(page, "Do something with moved.txt", "Move"); await dialog.getByLabel("To the folder").fill(join(folder, "inner")); await act("Move"); }, done: () => toast("moved.txt is in").waitFor() },
+    { begin: async () => { await choose(page, "New", "File"); await dialog.getByLabel("Name").fill("made.txt"); await act("Make"); }, done: () => seen("made.txt") },
+    { begin: async () => { await choose(page, "New", "Folder"); await dialog.getByLabel("Name").fill("folder"); await act("Make"); }, done: () => seen("folder/") },
     { begin: () => page.getByLabel("Files to upload").setInputFiles({ name: "there.txt", mimeType: "text/plain", buffer: Buffer.from("another") }), done: () => toast("Not replaced in").waitFor() },
-    { begin: async () => { await choose("Do something with lost.txt", "Rename"); await dialog.getByLabel("Name").fill("to2.txt"); await act("Rename"); }, before: () => rmSync(join(folder, "lost.txt")), done: () => toast("Rename lost.txt: it did not work").waitFor() },
+    { begin: async () => { await choose(page, "Do something with lost.txt", "Rename"); await dialog.getByLabel("Name").fill("to2.txt"); await act("Rename"); }, before: () => rmSync(join(folder, "lost.txt")), done: () => toast("Rename lost.txt: it did not work").waitFor() },
   ];
   for (const { begin, before, done } of kinds) {
     sent.length = 0;
@@ -159,7 +162,7 @@ test("what ends when another dialog is open leaves it alone, and what failed is 
     await expect.poll(() => sent.length).toBe(1);
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
-    await choose("New", "Folder");
+    await choose(page, "New", "Folder");
     await dialog.getByLabel("Name").fill("half a name");
     before?.();
     go();
@@ -196,8 +199,7 @@ test("what is done to a file leads nowhere once another folder is shown", async 
   const path = join(folder, "one.txt");
   writeFileSync(path, "");
   const { page, hold, go } = await slow(at({ path }), /^$/);
-  await page.getByRole("button", { name: "Do something with one.txt" }).click();
-  await page.getByRole("menuitem", { name: "Delete" }).click();
+  await choose(page, "Do something with one.txt", "Delete");
   hold();
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await page.keyboard.press("Escape");
@@ -207,7 +209,7 @@ test("what is done to a file leads nowhere once another folder is shown", async 
   const answered = page.waitForResponse((response) => response.request().method() === "DELETE");
   go();
   await (await answered).finished();
-  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await drawn(page);
   expect(existsSync(path)).toBe(false);
   expect(new URL(page.url()).hash).toBe(next);
 });
@@ -247,7 +249,7 @@ test("whoever looks at another place of a large file is not taken to a line that
   await shown.getByText("line 60000 ").first().waitFor();
   go();
   await over;
-  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await drawn(page);
   expect(new URL(page.url()).hash).toContain("at=end");
 });
 
@@ -274,7 +276,7 @@ test("an older list of agents does not take the place of a newer one", async () 
   await page.locator(".agent-process").waitFor();
   go();
   await (await asked.response())?.finished();
-  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await drawn(page);
   expect(await page.locator(".agent-process").count()).toBe(1);
 });
 

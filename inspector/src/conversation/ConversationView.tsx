@@ -202,22 +202,23 @@ const useForks = (agent: string | undefined) => useSelected(gateway, (g) => g.ag
 function usePrompts(conversation: Conversation, title: string, write: PromptActions["write"]): PromptActions {
   const agent = useSelected(conversation, (s) => s.info?.agent);
   const forks = useForks(agent);
+  const { busy: making, run } = useWork();
   return useMemo(() => ({
-    write,
+    write, making,
     send: (item) => {
       if (!conversation.send(item.blocks)) toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     },
-    sendInCopy: forks ? (item) => void toasts.attempt("A copy could not be made", async () => {
+    sendInCopy: forks ? (item) => void run("A copy could not be made", async () => {
       const lead = departing();
       const copy = await forkOf(conversation);
       copy.send(item.blocks);
       lead(`Sent in a copy of ${title}`, "sessions", [copy.id]);
     }) : undefined,
-    startFrom: (item) => void toasts.attempt("The session could not be made", async () => {
+    startFrom: (item) => void run("The session could not be made", async () => {
       const lead = departing();
       lead(`The new session is ready: ${title}`, "sessions", [(await startFrom(conversation, item, title)).id]);
     }),
-  }), [conversation, title, write, forks]);
+  }), [conversation, title, write, forks, making]);
 }
 
 /** What the agent is called; a hub's page knows that of the node that is shown. */
