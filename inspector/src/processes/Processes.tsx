@@ -69,6 +69,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
   const drive = useDrive();
   const feed = useMemo(() => new LogFeed(gateway.machine, p.id, onChange), [p.id]);
   const [deleting, setDeleting] = useState(false);
+  const forgetting = useWork();
   const [line, setLine] = useState("");
   const running = p.state === "running";
   const act = async (what: string, run: () => Promise<unknown>) => {
@@ -93,7 +94,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
         {p.tty && <a className="button small" href={`#/terminal/${encodeURIComponent(p.id)}`}>Open its terminal</a>}
         {running && <Button small icon="stop" {...drive} onClick={() => void act("It does not end", () => gateway.machine.processes.stop(p.id))}>Stop</Button>}
         {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", ...(drive.disabled ? { disabled: true } : {}), run: () => void act(s, () => gateway.machine.processes.signal(p.id, s)) }))} />}
-        <Button small tone="danger" icon="trash" {...drive} onClick={() => (running ? setDeleting(true) : void act("It stays", () => gateway.machine.processes.delete(p.id)))}>Forget</Button>
+        <Button small tone="danger" icon="trash" busy={forgetting.busy} {...drive} onClick={() => (running ? setDeleting(true) : void forgetting.run("It stays", () => gateway.machine.processes.delete(p.id).finally(onChange)))}>Forget</Button>
       </header>
       <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}

@@ -6,7 +6,7 @@ import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { baseName } from "../kit/text.js";
-import { departing, gateway, leave, toasts } from "../state/page.js";
+import { departing, gateway, leave } from "../state/page.js";
 import { commandOf } from "../processes/words.js";
 import View from "./View.js";
 import "./terminal.css";
@@ -30,9 +30,8 @@ export default function TerminalArea({ route }: AreaProps) {
     reload();
   });
   const end = async (which: string) => {
-    await toasts.attempt("It does not end", () => gateway.machine.processes.delete(which));
+    await gateway.machine.processes.delete(which).finally(reload);
     leave("terminal", which);
-    reload();
   };
   return (
     <div className="area full terminal">
@@ -55,7 +54,7 @@ export default function TerminalArea({ route }: AreaProps) {
                   <Dot tone={p.state === "running" ? "good" : "plain"} /> <span className="clip">{nameOf(p)}</span>
                   {p.viewers > 1 && <Badge title="viewers">{p.viewers}</Badge>}
                 </a>
-                <IconButton label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} icon="close" size={13} onClick={() => void end(p.id)} {...drive} />
+                <End label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} onEnd={() => end(p.id)} />
               </li>
             ))}
           </ul>
@@ -67,6 +66,12 @@ export default function TerminalArea({ route }: AreaProps) {
         : <p className="soft" role="status">{error ? "" : "Loading…"}</p>}
     </div>
   );
+}
+
+function End({ label, onEnd }: { label: string; onEnd: () => Promise<unknown> }) {
+  const drive = useDrive();
+  const work = useWork();
+  return <IconButton label={label} icon="close" size={13} disabled={work.busy} onClick={() => void work.run("It does not end", onEnd)} {...drive} />;
 }
 
 const nameOf = (p: { command: string; args: readonly string[]; cwd: string; id: string }) => (p.args.join(" ") === shell.args.join(" ") ? `shell in ${baseName(p.cwd) || "/"}` : baseName(p.command));
