@@ -160,3 +160,56 @@ test("a link that names an agent fills in a form, and the agent is installed whe
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect.poll(() => asked().length).toBeGreaterThan(0);
 });
+
+test("where nothing is to be connected by itself there is the form, with what the address names", async () => {
+  const page = await world.open(`#/connect&token=${token}`);
+  const endpoint = page.getByLabel("Endpoint");
+  await page.getByText("Connected", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Disconnect" }).click();
+  await page.getByRole("button", { name: "Disconnect" }).waitFor({ state: "detached" });
+  expect(await endpoint.inputValue()).toBe(world.gateway.url);
+  await page.reload();
+  await page.getByText("The gateway wants a token").waitFor();
+  // A link in a new window, and another one in the same.
+  const named = await world.open("#/connect?endpoint=http%3A%2F%2Fone.example%3A1");
+  await expect.poll(() => named.getByLabel("Endpoint").inputValue()).toBe("http://one.example:1");
+  await named.evaluate(() => void (location.hash = "#/connect?endpoint=http%3A%2F%2Ftwo.example%3A2"));
+  await expect.poll(() => named.getByLabel("Endpoint").inputValue()).toBe("http://two.example:2");
+  // Elsewhere it is the page's own gateway that is connected to.
+  await named.evaluate(() => void (location.hash = "#/sessions"));
+  await named.getByText("The gateway wants a token").waitFor();
+  expect(await named.getByLabel("Endpoint").inputValue()).toBe(world.gateway.url);
+});
+
+test("the token of a link is for the gateway that the link leads to, whichever was used before", async () => {
+  const other = await World.start(["--no-token", "--cors-allow-origin", world.gateway.url]);
+  onTestFinished(() => other.stop());
+  const page = await world.open("#/connect");
+  const leaked: string[] = [];
+  const at = new URL(other.gateway.url).host;
+  page.on("request", (request) => new URL(request.url()).host === at && JSON.stringify(request.headers()).includes(token) && leaked.push(request.url()));
+  const sockets: string[] = [];
+  page.on("websocket", (socket) => sockets.push(new URL(socket.url()).host));
+  const aimAtOther = async () => {
+    await page.getByLabel("Endpoint").fill(other.gateway.url);
+    await page.getByRole("button", { name: "Connect", exact: true }).click();
+    await connected(page);
+  };
+  // When the page is opened, and in a page that is open.
+  await aimAtOther();
+  await page.goto("about:blank");
+  sockets.length = 0;
+  await page.goto(world.url(`#/wire&token=${token}`));
+  await connected(page);
+  expect(sockets).toEqual([new URL(world.gateway.url).host]);
+  await page.goto(world.url("#/connect"));
+  await aimAtOther();
+  sockets.length = 0;
+  await page.evaluate((secret) => (location.hash = `#/wire&token=${secret}`), token);
+  await expect.poll(() => sockets).toEqual([new URL(world.gateway.url).host]);
+  await connected(page);
+  expect(leaked).toEqual([]);
+  await page.reload(); // and so it stays
+  await connected(page);
+  expect(sockets).not.toContain(at);
+});

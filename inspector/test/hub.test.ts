@@ -44,6 +44,39 @@ async function sessionAt(page: Page, node: string, prompt: string): Promise<stri
   return decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
 }
 
+test("a node that is forgotten does not come back with an older list", async () => {
+  const other = await Hub.start({ goes: [], stays: [] });
+  const own = await World.startAt(other);
+  onTestFinished(async () => {
+    await own.stop();
+    await other.stop();
+  });
+  const page = await own.open(`#/nodes/goes?token=${other.token}`);
+  const nodes = page.getByRole("list", { name: "Nodes" }).getByRole("link");
+  await expect.poll(() => nodes.count()).toBe(2);
+  await other.nodes.get("goes")!.stop();
+  await page.getByRole("button", { name: "Forget" }).click();
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  let older: Promise<unknown> | undefined;
+  await page.route(/\/v2\/nodes$/, async (route) => {
+    if (older) return route.continue();
+    const answer = route.fetch();
+    older = answer;
+    await Promise.all([answer, held]);
+    await route.fulfill({ response: await answer }).catch(() => {}); // the page may have given it up
+  });
+  const request = await page.waitForRequest(/\/v2\/nodes$/);
+  await older;
+  const over = new Promise<void>((resolve) => { for (const how of ["requestfinished", "requestfailed"] as const) page.on(how as "requestfinished", (one) => one === request && resolve()); });
+  await page.getByRole("dialog").getByRole("button", { name: "Forget" }).click();
+  await expect.poll(() => nodes.count()).toBe(1);
+  go();
+  await over;
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  expect(await nodes.count()).toBe(1);
+});
+
 test("without a token the page says where one is from, and with one it shows the nodes", async () => {
   const page = await world.open();
   await page.getByText("The hub wants a token").waitFor();

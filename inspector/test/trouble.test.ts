@@ -2,6 +2,7 @@
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { chat, connected, inaccessible, newSession, picture, settled, storyAgent, World, type Page } from "./world.js";
 
@@ -49,6 +50,67 @@ test("an agent that wants a login is given its own, right where it refused", asy
   await form.getByLabel("First prompt").fill("hello");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await log(page).getByText("text: hello").waitFor();
+});
+
+test("a terminal for a login ends with what shows it, and stays where it is shown large", async () => {
+  rmSync(join(dir, "logged-in"), { force: true });
+  const page = await world.open("#/sessions/new");
+  await connected(page);
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url });
+  const terminals = async () => (await client.processes.list()).filter((p) => p.tty).length;
+  const form = page.locator(".new-session");
+  const start = async () => {
+    await page.evaluate(() => void (location.hash = "#/sessions/new"));
+    await form.getByLabel("Agent", { exact: true }).selectOption("story");
+    await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+    await page.getByRole("button", { name: "Start", exact: true }).click();
+    await page.getByRole("group", { name: "story needs a login" }).waitFor();
+  };
+  const login = () => page.getByRole("button", { name: "Story login" }).click();
+  const elsewhere = () => page.evaluate(() => void (location.hash = "#/wire"));
+  const shown = page.locator(".login-terminal").getByText("Connected.");
+  // One goes elsewhere, or chooses another agent.
+  for (const away of [elsewhere, () => form.getByLabel("Agent", { exact: true }).selectOption("mock")]) {
+    await start();
+    await login();
+    await shown.waitFor();
+    expect(await terminals()).toBe(1);
+    await away();
+    await expect.poll(terminals).toBe(0);
+  }
+  // One goes elsewhere before it is there.
+  await start();
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await page.route(/\/v2\/processes$/, (route) => held.then(() => route.continue()));
+  const made = page.waitForResponse((response) => response.request().method() === "POST" && /\/v2\/processes$/.test(response.url()));
+  await login();
+  await elsewhere();
+  await page.getByRole("heading", { name: "Wire" }).waitFor();
+  go();
+  expect((await made).ok()).toBe(true);
+  await expect.poll(terminals).toBe(0);
+  await page.unrouteAll();
+  // Shown large, it is one of the terminals.
+  await start();
+  await login();
+  await page.getByRole("link", { name: "Show it large" }).click();
+  await page.getByRole("list", { name: "Terminals" }).waitFor();
+  await page.getByText("Connected.").waitFor();
+  expect(await terminals()).toBe(1);
+  await page.getByRole("button", { name: /^End / }).click();
+  await expect.poll(terminals).toBe(0);
+  // It has served: the session starts.
+  await start();
+  await login();
+  await shown.waitFor();
+  await page.locator(".screen").getByText("Logging in").first().waitFor();
+  await page.keyboard.type("me\n");
+  await page.locator(".screen").getByText("welcome me").first().waitFor();
+  await form.getByLabel("First prompt").fill("hello");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await log(page).getByText("text: hello").waitFor();
+  await expect.poll(terminals).toBe(0);
 });
 
 test("an agent that never answers is given up, and what was written goes to another one, once", async () => {

@@ -49,6 +49,7 @@ export function App() {
   useEffect(() => {
     if (wanted !== undefined) gateway.visit(wanted);
   }, [wanted]);
+  const asked = route.area === "connect" ? route.query : {};
   const known = route.area === "" || route.area === "connect" || area.id === route.area;
   const title = route.area === "connect" || !ready ? "Connect" : area.title;
   useTitle("area", title);
@@ -56,7 +57,7 @@ export function App() {
   if (!ready || route.area === "connect") {
     return (
       <>
-        <Connect />
+        <Connect key={`${asked.endpoint ?? ""} ${asked.agent ?? ""}`} />
         <ToastList />
         {help && <Help onClose={() => setHelp(false)} />}
       </>

@@ -20,14 +20,19 @@ export function Connect() {
   const [agent, setAgent] = useState(given.agent ?? state.agent ?? "");
   const [token, setToken] = useState("");
   const [remember, setRemember] = useState<Remember>(state.remember);
+  const [aimed, setAimed] = useState(state.endpoint);
+  if (aimed !== state.endpoint) { // a link with a token leads to the page's own gateway
+    setAimed(state.endpoint);
+    setEndpoint(state.endpoint);
+  }
   const { phase, problem } = state;
   const there = phase === "open" || phase === "reconnecting";
 
   // The page's own gateway is tried at once; another one, or an agent that a link names, only when a person says so.
+  const [first, setFirst] = useState(phase === "idle" && state.generation === 0 && given.endpoint === undefined);
   useEffect(() => {
-    if (phase === "idle" && state.generation === 0 && given.endpoint === undefined) void gateway.connect();
+    if (first) void gateway.connect().finally(() => setFirst(false));
   }, []);
-  const first = phase === "idle" || (phase === "connecting" && state.generation === 0 && !state.hasToken && token === "");
   const [asked, setAsked] = useState(false);
 
   const connect = async (event: FormEvent) => {
@@ -47,7 +52,7 @@ export function Connect() {
     }
   };
 
-  if (first && !asked) return <div className="connect-wait" role="status">Connecting…</div>;
+  if (first && !asked && (phase === "idle" || (phase === "connecting" && !state.hasToken))) return <div className="connect-wait" role="status">Connecting…</div>;
   return (
     <main className="connect" id="main">
       <div className="connect-card">

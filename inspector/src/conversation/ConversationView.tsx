@@ -33,6 +33,7 @@ import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 
 const Copy = lazy(() => import("../nodes/Copy.js"));
 const About = lazy(() => import("./About.js"));
@@ -201,22 +202,23 @@ const useForks = (agent: string | undefined) => useSelected(gateway, (g) => g.ag
 function usePrompts(conversation: Conversation, title: string, write: PromptActions["write"]): PromptActions {
   const agent = useSelected(conversation, (s) => s.info?.agent);
   const forks = useForks(agent);
+  const { busy: making, run } = useWork();
   return useMemo(() => ({
-    write,
+    write, making,
     send: (item) => {
       if (!conversation.send(item.blocks)) toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     },
-    sendInCopy: forks ? (item) => void toasts.attempt("A copy could not be made", async () => {
+    sendInCopy: forks ? (item) => void run("A copy could not be made", async () => {
       const lead = departing();
       const copy = await forkOf(conversation);
       copy.send(item.blocks);
       lead(`Sent in a copy of ${title}`, "sessions", [copy.id]);
     }) : undefined,
-    startFrom: (item) => void toasts.attempt("The session could not be made", async () => {
+    startFrom: (item) => void run("The session could not be made", async () => {
       const lead = departing();
       lead(`The new session is ready: ${title}`, "sessions", [(await startFrom(conversation, item, title)).id]);
     }),
-  }), [conversation, title, write, forks]);
+  }), [conversation, title, write, forks, making]);
 }
 
 /** What the agent is called; a hub's page knows that of the node that is shown. */
@@ -249,6 +251,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
   const node = (info as HubSession | undefined)?.node;
   const drive = useDrive();
   const forks = useForks(info?.agent);
+  const copying = useWork();
   const id = conversation.id;
   const trouble = serverTrouble(state.given?.servers ?? []);
   const shown = info && shownState(info, conversation.turn);
@@ -277,7 +280,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         label="What can be done with this session"
         items={[
           ...(info ? markItems(info, drive, () => ask("rename")) : []),
-          { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, ...drive, run: () => attempt("It could not be forked", async () => {
+          { label: "Fork", hint: copying.busy ? "the copy is being made" : forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks || copying.busy, ...drive, run: () => void copying.run("It could not be forked", async () => {
             const lead = departing();
             lead(`The copy is made: ${title}`, "sessions", [(await forkOf(conversation)).id]);
           }) },

@@ -16,6 +16,8 @@ export interface PromptActions {
   write(item: UserItem): void;
   /** Sends it as it was. */
   send(item: UserItem): void;
+  /** A copy, or a session, is being made of one. */
+  readonly making: boolean;
   /** Sends it in a copy of the session; undefined when its agent makes none. */
   readonly sendInCopy: ((item: UserItem) => void) | undefined;
   /** Begins a session that knows only what was said before it. */
@@ -45,6 +47,8 @@ export const RowView = memo(function RowView({ row, cwd, asked, prompts }: { row
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
+const making = "a session is being made";
+
 function User({ item, prompts }: { item: UserItem; prompts: PromptActions | undefined }) {
   const [all, setAll] = useState(false);
   const texts = item.blocks.filter((b) => b.type === "text");
@@ -61,8 +65,8 @@ function User({ item, prompts }: { item: UserItem; prompts: PromptActions | unde
             label="Do something with this prompt"
             items={[
               { label: "Send it again", run: () => prompts.send(item) },
-              { label: "Send it in a copy", hint: prompts.sendInCopy ? "the copy knows all of this session" : "this agent makes no copies", disabled: !prompts.sendInCopy, run: () => prompts.sendInCopy?.(item) },
-              { label: "New session from here", hint: "knows what was said before", run: () => prompts.startFrom(item) },
+              { label: "Send it in a copy", hint: prompts.making ? making : prompts.sendInCopy ? "the copy knows all of this session" : "this agent makes no copies", disabled: !prompts.sendInCopy || prompts.making, run: () => prompts.sendInCopy?.(item) },
+              { label: "New session from here", hint: prompts.making ? making : "knows what was said before", disabled: prompts.making, run: () => prompts.startFrom(item) },
             ]}
           />
         )}

@@ -4,6 +4,7 @@ import { ProblemError } from "sandbox-agent";
 import { Code, languageOf } from "../conversation/Code.js";
 import { Diff } from "../conversation/Diff.js";
 import { useDrive } from "../app/drive.js";
+import { useShown } from "../app/work.js";
 import { Button, IconButton, Segmented, Spinner } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { save } from "../kit/save.js";
@@ -11,6 +12,7 @@ import { Empty, Notice } from "../kit/show.js";
 import { baseName, bytes } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
 import { drafts, gateway, toasts } from "../state/page.js";
+import { hrefOfFile } from "../state/router.js";
 import { useStore } from "../state/store.js";
 import type { Content } from "./drafts.js";
 import { LargeFile, type Place } from "./LargeFile.js";
@@ -72,6 +74,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     setView("text");
   };
   const change = (text: string) => base && drafts.put(path, { base, text, dirty: text !== withLF(base.text) });
+  const here = useShown();
   const write = async (force = false) => {
     if (draft === undefined) return;
     setSaving(true);
@@ -83,8 +86,9 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
       if (!joined) toasts.show("Saved", "good");
       reload();
     } catch (problem) {
-      if (problem instanceof ProblemError && problem.status === 412) setConflict("Somebody has changed the file since you began. Look at it again, or replace what they wrote.");
-      else setConflict(messageOf(problem));
+      const why = problem instanceof ProblemError && problem.status === 412 ? "Somebody has changed the file since you began. Look at it again, or replace what they wrote." : messageOf(problem);
+      if (here()) setConflict(why);
+      else toasts.show(`${name} is not saved: ${why}`, "bad", drafts.machine === machine ? hrefOfFile(path) : undefined);
     } finally {
       setSaving(false);
     }

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState, useId, type CSSProperties, type D
 import { ProblemError, type components } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useDrive } from "../app/drive.js";
+import { useShown, useWork } from "../app/work.js";
 import { Button, Checkbox, Field, IconButton, Input } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
@@ -30,6 +31,7 @@ import "./files.css";
 type Entry = components["schemas"]["FileListed"];
 
 const rowHeight = 32;
+const menuRows = 6; // that the menu of an entry is as high as
 const listPane = { name: "files", standard: 340, min: 240, max: 720 } as const;
 
 /** What is dragged from one folder to another. */
@@ -155,7 +157,6 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const width = usePane(listPane);
   const [hidden, setHidden] = useState(false);
   const [machine] = useState(drafts.machine); // another one has another view
-  const here = () => drafts.machine === machine;
   const folder = useMemo(() => new Folder(gateway.machine, path, hidden), [path, hidden]);
   const state = useStore(folder);
   const [doing, setDoing] = useState<Doing>();
@@ -171,11 +172,10 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   }, [unsaved, state, path, hidden]);
   const shownFile = useRef(file);
   shownFile.current = file;
-  const shown = useRef(true); // what takes its time can end when another folder is shown
-  useEffect(() => {
-    shown.current = true;
-    return () => void (shown.current = false);
-  }, []);
+  const shown = useShown();
+  const here = () => shown() && drafts.machine === machine; // what takes its time can end when another folder is shown
+  const asked = useRef(doing);
+  asked.current = doing;
   useEffect(() => folder.open((paths) => {
     if (shownFile.current && paths?.has(shownFile.current) !== false) setChanged((n) => n + 1);
   }), [folder]);
@@ -202,7 +202,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     }
     setUploading("");
     if (done > 0) toasts.show(`Uploaded ${plural(done, "file")}`, "good");
-    if (there.length > 0 && shown.current) setDoing({ what: "overwrite", files: there });
+    if (there.length > 0 && shown() && asked.current === undefined) setDoing({ what: "overwrite", files: there });
     else if (there.length > 0) toasts.show(`Not replaced in ${path}, where there is one already: ${there.map((f) => f.name).join(", ")}`, "bad");
     folder.reload();
   };
@@ -248,7 +248,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
       {file && <Splitter pane={listPane} label="Width of the folder" />}
       {file && <FileView key={file} path={file} changed={changed} line={spot.line} place={spot.place} onPlace={(at) => { const { line: _, ...rest } = query; router.go("files", [], { replace: true, query: { ...rest, path: file, at } }); }} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
       {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.mkdir(join(path, name)))} onDone={() => folder.reload()} />}
-      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { folder.reload(); if (here()) go(join(path, name)); }} />}
+      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name, waited) => { folder.reload(); if (waited && here()) go(join(path, name)); }} />}
       {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.machine.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(machine, doing.entry.path, join(path, name)); folder.reload(); if (here() && shownFile.current === doing.entry.path) go(join(path, name)); }} />}
       {doing?.what === "move" && <Moving entry={doing.entry} folders={[parentOf(path), ...state.entries.filter((e) => e.type === "directory" && e.path !== doing.entry.path).map((e) => e.path)]} onClose={() => setDoing(undefined)} />}
       {doing?.what === "delete" && (
@@ -296,7 +296,7 @@ function List({ entries, marks, unsaved, chosen, items }: { entries: readonly En
                 <span className="soft small entry-size">{e.type === "file" ? bytes(e.size) : ""}</span>
                 <span className="soft small entry-age" title={e.modifiedAt}>{age(e.modifiedAt)}</span>
               </a>
-              <Menu label={`Do something with ${e.name}`} items={items(e)} className={item.index > entries.length - 4 && entries.length > 4 ? "up" : ""} />
+              <Menu label={`Do something with ${e.name}`} items={items(e)} className={item.index > entries.length - 4 && item.index >= menuRows ? "up" : ""} />
             </li>
           );
         })}
@@ -309,22 +309,16 @@ function List({ entries, marks, unsaved, chosen, items }: { entries: readonly En
 function Moving({ entry, folders, onClose }: { entry: Entry; folders: readonly string[]; onClose: () => void }) {
   const [folder, setFolder] = useState(parentOf(entry.path));
   const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
+  const work = useWork();
   const listId = useId();
-  const submit = async () => {
-    setBusy(true);
-    try {
-      await moveTo(entry.path, folder);
-      onClose();
-    } catch (problem) {
-      setError(messageOf(problem));
-      setBusy(false);
-    }
-  };
+  const submit = () => void work.run(`${entry.name} is not moved`, async () => {
+    await moveTo(entry.path, folder);
+    if (work.shown()) onClose();
+  }, setError);
   const same = folder === "" || folder.replace(/\/+$/, "") === parentOf(entry.path);
   return (
-    <Dialog title={`Move ${entry.name}`} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} disabled={same} onClick={() => void submit()}>Move</Button></>}>
-      <form onSubmit={(event) => { event.preventDefault(); if (!same) void submit(); }}>
+    <Dialog title={`Move ${entry.name}`} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={work.busy} disabled={same} onClick={submit}>Move</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); if (!same) submit(); }}>
         <Field label="To the folder" hint="Or drag it onto a folder, or onto a part of the path above." {...(error ? { error } : {})}>{(p) => <Input {...p} className="mono" list={listId} autoFocus value={folder} onChange={(event) => { setFolder(event.target.value); setError(undefined); }} />}</Field>
         <datalist id={listId}>{folders.map((f) => <option key={f} value={f} />)}</datalist>
       </form>
@@ -332,26 +326,23 @@ function Moving({ entry, folders, onClose }: { entry: Entry; folders: readonly s
   );
 }
 
-function Naming({ title, action, name: before = "", onName, onDone, onClose }: { title: string; action: string; name?: string; onName: (name: string) => Promise<void>; onDone: (name: string) => void; onClose: () => void }) {
+function Naming({ title, action, name: before = "", onName, onDone, onClose }: { title: string; action: string; name?: string; onName: (name: string) => Promise<void>; /** `waited`: whoever asked for it is still there. */ onDone: (name: string, waited: boolean) => void; onClose: () => void }) {
   const [name, setName] = useState(before);
   const [error, setError] = useState<string>();
-  const [busy, setBusy] = useState(false);
+  const work = useWork();
   const bad = name === "" ? undefined : badName(name);
-  const submit = async () => {
+  const submit = () => {
     if (badName(name) !== undefined) return;
-    setBusy(true);
-    try {
+    void work.run(`${title}: it did not work`, async () => {
       await onName(name);
-      onClose();
-      onDone(name);
-    } catch (problem) {
-      setError(messageOf(problem));
-      setBusy(false);
-    }
+      const waited = work.shown();
+      if (waited) onClose();
+      onDone(name, waited);
+    }, setError);
   };
   return (
-    <Dialog title={title} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} disabled={badName(name) !== undefined || name === before} onClick={() => void submit()}>{action}</Button></>}>
-      <form onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+    <Dialog title={title} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={work.busy} disabled={badName(name) !== undefined || name === before} onClick={submit}>{action}</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); submit(); }}>
         <Field label="Name" {...(bad ?? error ? { error: bad ?? error } : {})}>{(p) => <Input {...p} className="mono" autoFocus value={name} onChange={(event) => { setName(event.target.value); setError(undefined); }} />}</Field>
       </form>
     </Dialog>

@@ -84,7 +84,7 @@ export function LargeFile({ path, name, place, line, changed, onPlace: go }: { p
   useEffect(() => {
     over.current = new AbortController();
     return () => over.current.abort();
-  }, []);
+  }, [place, line]); // whoever looks at another place stays there
   const toLine = async () => {
     const { signal } = over.current;
     setProblem(undefined);

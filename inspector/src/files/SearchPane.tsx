@@ -18,7 +18,17 @@ type Line = { readonly file: string; readonly match?: undefined } | { readonly f
 /** Searches the files below a folder, and lists where something was found. */
 export function SearchPane({ search, found, path, line }: { search: Search; found: Found; /** What is shown beside it. */ path: string | undefined; line: number | undefined }) {
   const [words, setWords] = useState(search.words);
-  const to = (part: Partial<Search>) => router.go("files", [], { replace: true, query: { ...queryOf({ ...search, words, ...part }), ...(path === undefined ? { path: search.below } : { path }) } });
+  const sent = useRef(search.words); // others are those of another entry of the history
+  useEffect(() => {
+    if (search.words === sent.current) return;
+    sent.current = search.words;
+    setWords(search.words);
+  }, [search.words]);
+  const to = (part: Partial<Search>) => {
+    const next = { ...search, words, ...part };
+    sent.current = next.words;
+    router.go("files", [], { replace: true, query: { ...queryOf(next), ...(path === undefined ? { path: search.below } : { path }) } });
+  };
   const latest = useRef(to);
   latest.current = to;
   useEffect(() => {

@@ -22,7 +22,7 @@ export function IconButton({ label, icon, className = "", size = 16, ...rest }: 
 }
 
 /** A link that looks as a button does. */
-export function LinkButton({ href, tone = "plain", icon, small, children, ...rest }: { href: string; tone?: "plain" | "primary" | "quiet"; icon?: IconName; small?: boolean; children: ReactNode; title?: string }) {
+export function LinkButton({ href, tone = "plain", icon, small, children, ...rest }: { href: string; tone?: "plain" | "primary" | "quiet"; icon?: IconName; small?: boolean; children: ReactNode; title?: string; onClick?: () => void }) {
   return (
     <a className={`button ${tone} ${small ? "small" : ""}`} href={href} {...rest}>
       {icon && <Icon name={icon} size={small ? 14 : 16} />}

@@ -1,4 +1,5 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState, type ReactNode } from "react";
+import { useWork } from "../app/work.js";
 import { Button, IconButton } from "./controls.js";
 
 /** A dialog over the page. The browser keeps the focus in it and gives it back. */
@@ -35,7 +36,7 @@ export function Dialog({ title, onClose, children, footer, wide }: { title: stri
 
 /** Asks before something that cannot be undone. */
 export function Confirm({ title, children, action, onConfirm, onClose }: { title: string; children: ReactNode; action: string; onConfirm: () => Promise<unknown> | void; onClose: () => void }) {
-  const [busy, setBusy] = useState(false);
+  const work = useWork();
   return (
     <Dialog
       title={title} onClose={onClose}
@@ -43,11 +44,14 @@ export function Confirm({ title, children, action, onConfirm, onClose }: { title
         <>
           <Button onClick={onClose}>Cancel</Button>
           <Button
-            tone="danger" busy={busy}
-            onClick={() => {
-              setBusy(true);
-              void Promise.resolve(onConfirm()).finally(onClose);
-            }}
+            tone="danger" busy={work.busy}
+            onClick={() => void work.run("It did not work", async () => {
+              try {
+                await onConfirm();
+              } finally {
+                if (work.shown()) onClose();
+              }
+            })}
           >
             {action}
           </Button>

@@ -1,4 +1,4 @@
-import { Suspense, lazy, useEffect, useMemo, useState, type ReactNode } from "react";
+import { Suspense, lazy, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import type { Agent } from "sandbox-agent";
 import { Button, LinkButton } from "../kit/controls.js";
 import { Command, Notice } from "../kit/show.js";
@@ -8,14 +8,25 @@ import { hrefOf } from "../state/router.js";
 import { LoginConnection, loginTerminal, type LoginMethod, type LoginTerminal } from "./methods.js";
 import "./login.css";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 
 const TerminalView = lazy(() => import("../terminal/View.js"));
 
+interface Props {
+  readonly agent: Agent;
+  readonly reason?: string | undefined;
+  readonly children?: ReactNode;
+}
+
 /** What an agent that wants a login says, and the ways to give it one, where one stands. */
-export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: string | undefined; children?: ReactNode }) {
+export const LoginHelp = (props: Props) => <Help key={props.agent.id} {...props} />;
+
+function Help({ agent, reason, children }: Props) {
   const connection = useMemo(() => new LoginConnection(agent.id), [agent.id]);
   const [methods, setMethods] = useState<readonly LoginMethod[]>();
   const [terminal, setTerminal] = useState<LoginTerminal>();
+  const own = useRef<LoginTerminal>(undefined); // ends with what shows it
+  const opening = useWork();
   const [busy, setBusy] = useState<string>();
   const [answer, setAnswer] = useState<{ readonly address: string | undefined; readonly code: string | undefined }>();
   const [problem, setProblem] = useState<string>();
@@ -25,6 +36,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
     return () => {
       shown = false;
       connection.close();
+      own.current?.end();
     };
   }, [connection]);
 
@@ -35,11 +47,18 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
     try {
       await begin();
     } catch (error) {
-      setProblem(messageOf(error));
+      if (opening.shown()) setProblem(messageOf(error));
+      else toasts.show(`${agent.name} is not logged in: ${messageOf(error)}`, "bad");
     }
     setBusy(undefined);
   };
-  const open = (method: LoginMethod | undefined) => void run(method?.id ?? "shell", async () => setTerminal(await loginTerminal(agent, method?.command)));
+  const open = (method: LoginMethod | undefined) => void opening.run("No terminal", async () => {
+    setProblem(undefined);
+    const made = await loginTerminal(agent, method?.command);
+    if (!opening.shown()) return made.end();
+    own.current = made;
+    setTerminal(made);
+  }, setProblem);
   const authenticate = (method: LoginMethod) => void run(method.id, async () => {
     const told = await connection.authenticate(method.id);
     setAnswer(told);
@@ -48,6 +67,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
   });
   const close = () => {
     terminal?.end();
+    own.current = undefined;
     setTerminal(undefined);
     void gateway.refreshAgents().catch(() => {});
   };
@@ -61,8 +81,8 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
       {!methods && <p className="soft small" role="status">Asking the agent how to log in…</p>}
       {methods && terminal === undefined && (
         <ul className="login-ways">
-          {byCommand.map((m) => <li key={m.id}><Button small icon="terminal" busy={busy === m.id} {...drive} onClick={() => open(m)}>{m.name}</Button> <span className="soft small">{m.description ?? "The agent\u2019s own login, in a terminal."}</span></li>)}
-          {byCommand.length === 0 && agent.path?.startsWith("/") && <li><Button small icon="terminal" busy={busy === "shell"} {...drive} onClick={() => open(undefined)}>Open a terminal</Button> <span className="soft small">Its program is in the PATH there: run its own login.</span></li>}
+          {byCommand.map((m) => <li key={m.id}><Button small icon="terminal" busy={opening.busy} {...drive} onClick={() => open(m)}>{m.name}</Button> <span className="soft small">{m.description ?? "The agent\u2019s own login, in a terminal."}</span></li>)}
+          {byCommand.length === 0 && agent.path?.startsWith("/") && <li><Button small icon="terminal" busy={opening.busy} {...drive} onClick={() => open(undefined)}>Open a terminal</Button> <span className="soft small">Its program is in the PATH there: run its own login.</span></li>}
           {others.map((m) => <li key={m.id}><Button small busy={busy === m.id} {...drive} onClick={() => authenticate(m)}>{m.name}</Button> <span className="soft small">{m.description}</span></li>)}
         </ul>
       )}
@@ -74,7 +94,7 @@ export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: 
           <Suspense fallback={<p className="soft">Opening…</p>}><TerminalView id={terminal.id} name={`Login of ${agent.name}`} /></Suspense>
           <div className="row">
             <Button small onClick={close}>Close the terminal</Button>
-            <LinkButton small tone="quiet" href={hrefOf("terminal", [terminal.id])}>Show it large</LinkButton>
+            <LinkButton small tone="quiet" href={hrefOf("terminal", [terminal.id])} onClick={() => void (own.current = undefined)}>Show it large</LinkButton>
           </div>
         </div>
       )}

@@ -3,6 +3,7 @@ import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 import { Button, Checkbox, Field, Input, TextArea } from "../kit/controls.js";
 import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
@@ -55,7 +56,7 @@ export default function Processes({ route }: AreaProps) {
           )}
         {chosen ? <Detail key={chosen.id} process={chosen} onChange={reload} /> : id && value && <Empty icon="processes" title="This program is not there any more" action={<a className="button" href="#/processes">All programs</a>} />}
       </div>
-      {starting && <Start onClose={() => setStarting(false)} onStarted={() => { setStarting(false); reload(); }} />}
+      {starting && <Start onClose={() => setStarting(false)} onStarted={reload} />}
     </div>
   );
 }
@@ -68,6 +69,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
   const drive = useDrive();
   const feed = useMemo(() => new LogFeed(gateway.machine, p.id, onChange), [p.id]);
   const [deleting, setDeleting] = useState(false);
+  const forgetting = useWork();
   const [line, setLine] = useState("");
   const running = p.state === "running";
   const act = async (what: string, run: () => Promise<unknown>) => {
@@ -92,7 +94,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
         {p.tty && <a className="button small" href={`#/terminal/${encodeURIComponent(p.id)}`}>Open its terminal</a>}
         {running && <Button small icon="stop" {...drive} onClick={() => void act("It does not end", () => gateway.machine.processes.stop(p.id))}>Stop</Button>}
         {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", ...(drive.disabled ? { disabled: true } : {}), run: () => void act(s, () => gateway.machine.processes.signal(p.id, s)) }))} />}
-        <Button small tone="danger" icon="trash" {...drive} onClick={() => (running ? setDeleting(true) : void act("It stays", () => gateway.machine.processes.delete(p.id)))}>Forget</Button>
+        <Button small tone="danger" icon="trash" busy={forgetting.busy} {...drive} onClick={() => (running ? setDeleting(true) : void forgetting.run("It stays", () => gateway.machine.processes.delete(p.id).finally(onChange)))}>Forget</Button>
       </header>
       <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
@@ -125,32 +127,32 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: () => v
   const [env, setEnv] = useState("");
   const [shell, setShell] = useState(true);
   const [tty, setTTY] = useState(false);
-  const [state, setState] = useState<{ busy: boolean; error?: string }>({ busy: false });
+  const work = useWork();
+  const [error, setError] = useState<string>();
   const parsed = shell ? { words: ["sh", "-c", line] } : wordsOf(line);
   const variables = env.split("\n").map((l) => l.trim()).filter((l) => l !== "");
   const badVariable = variables.find((l) => !/^[^=\s]+=/.test(l));
-  const start = async () => {
+  const start = () => {
     if (line.trim() === "" || "error" in parsed || badVariable !== undefined) return;
-    setState({ busy: true });
-    const lead = departing();
-    try {
-      const [command = "", ...args] = parsed.words;
+    const [command = "", ...args] = parsed.words;
+    void work.run("The program was not started", async () => {
+      setError(undefined);
+      const lead = departing(work.shown);
       const started = await gateway.machine.processes.start({
         command, args, tty, ...(cwd.trim() === "" ? {} : { cwd: cwd.trim() }),
         ...(variables.length === 0 ? {} : { env: Object.fromEntries(variables.map((l) => [l.slice(0, l.indexOf("=")), l.slice(l.indexOf("=") + 1)])) }),
       });
       onStarted();
       lead(`It has started: ${line.trim()}`, tty ? "terminal" : "processes", [started.id]);
-    } catch (error) {
-      setState({ busy: false, error: messageOf(error) });
-    }
+      if (work.shown()) onClose();
+    }, setError);
   };
   return (
     <Dialog
       title="Start a program" onClose={onClose}
-      footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={state.busy} disabled={line.trim() === "" || "error" in parsed || badVariable !== undefined} onClick={() => void start()}>Start</Button></>}
+      footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={work.busy} disabled={line.trim() === "" || "error" in parsed || badVariable !== undefined} onClick={start}>Start</Button></>}
     >
-      <form className="stack" onSubmit={(event) => { event.preventDefault(); void start(); }}>
+      <form className="stack" onSubmit={(event) => { event.preventDefault(); start(); }}>
         <Field label="Command" {...("error" in parsed && line.trim() !== "" ? { error: parsed.error } : {})}>{(p) => <Input {...p} className="mono" value={line} onChange={(event) => setLine(event.target.value)} placeholder="npm run dev" autoFocus />}</Field>
         <Field label="Folder" optional hint="Absolute, or below the gateway's own. Without one it is the home folder.">{(p) => <Input {...p} className="mono" value={cwd} onChange={(event) => setCwd(event.target.value)} />}</Field>
         <Field label="Environment" optional {...(badVariable === undefined ? { hint: "NAME=value, one in each line." } : { error: `“${badVariable}” is not NAME=value.` })}>{(p) => <TextArea {...p} className="mono" rows={2} value={env} onChange={(event) => setEnv(event.target.value)} />}</Field>
@@ -158,7 +160,7 @@ function Start({ onClose, onStarted }: { onClose: () => void; onStarted: () => v
         <Checkbox label="Give it a terminal" checked={tty} onChange={(event) => setTTY(event.target.checked)} />
         <button type="submit" hidden />
       </form>
-      {state.error && <Notice tone="bad" title="It was not started"><p>{state.error}</p></Notice>}
+      {error && <Notice tone="bad" title="It was not started"><p>{error}</p></Notice>}
     </Dialog>
   );
 }

@@ -6,12 +6,13 @@ import type { HubSession } from "../nodes/hub.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/codes.js";
-import { explain, messageOf, type Explanation } from "../state/explain.js";
-import { conversations, departing, fleet, forms, gateway, router, sessions, toasts } from "../state/page.js";
+import { explain, type Explanation } from "../state/explain.js";
+import { conversations, departing, fleet, forms, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
 import { isWritten, noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 
 interface Choice {
   readonly id: string;
@@ -98,11 +99,6 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [keys, setKeys] = useState(noKeys);
   const [more, setMore] = useState(() => isWritten({ ...wishes, prompt: "" }));
-  const shown = useRef(true); // whoever goes elsewhere while the agent starts stays there
-  useEffect(() => {
-    shown.current = true;
-    return () => void (shown.current = false);
-  }, []);
   const said = useRef<HTMLDivElement>(null);
   const first = useRef<HTMLFormElement>(null);
   useEffect(() => {
@@ -116,7 +112,8 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     if (first.current) sizes.observe(first.current);
     return () => sizes.disconnect();
   }, [problem]);
-  const [busy, setBusy] = useState(false);
+  const work = useWork();
+  const { busy } = work;
   const stop = useRef<AbortController>(undefined); // of what is starting
   const listId = useId();
   useEffect(() => {
@@ -159,14 +156,17 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     return support?.level === "unsupported" ? (support.reason ?? "not supported") : undefined;
   };
 
-  const submit = async (event: FormEvent) => {
+  const submit = (event: FormEvent) => {
     event.preventDefault();
+    if (busy || away || drive.disabled) return; // keys do not ask the button
     const { params, problems: found } = requestOf(wishes);
     setProblems(found);
     if (Object.keys(found).some((p) => p !== "cwd")) setMore(true); // what is wrong is in sight, and stays so while it is mended
     setProblem(undefined);
-    if (!params) return;
-    setBusy(true);
+    if (params) void work.run("The session could not be started", () => start(params));
+  };
+
+  const start = async (params: NonNullable<ReturnType<typeof requestOf>["params"]>) => {
     const over = (stop.current = new AbortController());
     const lead = departing();
     // Whoever looks elsewhere and comes back does not begin the same once more.
@@ -183,11 +183,10 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       lead(`The session has started: ${gist === "" ? wishes.cwd : gist}`, "sessions", [session.id], { replace: true });
     } catch (error) {
       if (kept && !forms.get().has(place)) forms.put(place, kept);
-      setBusy(false);
       if (over.signal.aborted) return;
-      const here = shown.current && gateway.get().node === node; // what to do is shown where it can be done
-      if (!here) toasts.show(`The session could not be started: ${messageOf(error)}`, "bad");
-      else setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
+      const here = work.shown() && gateway.get().node === node; // what to do is shown where it can be done
+      if (!here) throw error;
+      setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
     } finally {
       forms.drop(`${place} starting`);
     }
@@ -196,7 +195,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   return (
     <div className="area new-session">
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
-      <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
+      <form ref={first} className="stack wide-gap" onSubmit={submit}>
         {hub && (
           <Field label="Node" hint="The machine that the agent works on." error={away ? "It is away. Wait for it, or choose another one." : undefined}>
             {(props) => (

@@ -3,28 +3,22 @@ import type { SessionInfo } from "sandbox-agent";
 import { Button, Field, Input } from "../kit/controls.js";
 import { Dialog, type MenuItem } from "../kit/dialog.js";
 import { leave, sessions, toasts } from "../state/page.js";
-import { messageOf } from "../state/explain.js";
 import { marksOf, nameOf } from "./marks.js";
 import type { Drive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 
 /** Gives a session another title, here and in every other window. */
 export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => void }) {
   const [title, setTitle] = useState(nameOf(info));
-  const [busy, setBusy] = useState(false);
+  const work = useWork();
   const [error, setError] = useState<string>();
-  const save = async () => {
-    setBusy(true);
-    try {
-      await sessions.rename(info, title.trim());
-      onClose();
-    } catch (problem) {
-      setError(messageOf(problem));
-      setBusy(false);
-    }
-  };
+  const save = () => void work.run("The session is not renamed", async () => {
+    await sessions.rename(info, title.trim());
+    if (work.shown()) onClose();
+  }, setError);
   return (
-    <Dialog title="Rename the session" onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} onClick={() => void save()}>Rename</Button></>}>
-      <form onSubmit={(event) => { event.preventDefault(); void save(); }}>
+    <Dialog title="Rename the session" onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={work.busy} onClick={save}>Rename</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); save(); }}>
         <Field label="Title" hint="Empty is the title that its agent finds." {...(error ? { error } : {})}>{(props) => <Input {...props} value={title} onChange={(e) => setTitle(e.target.value)} autoFocus />}</Field>
       </form>
     </Dialog>

@@ -1,5 +1,6 @@
 import { useState } from "react";
 import type { SessionInfo } from "sandbox-agent";
+import { useWork } from "../app/work.js";
 import { Button, Checkbox } from "../kit/controls.js";
 import { Dialog } from "../kit/dialog.js";
 import { Dot } from "../kit/show.js";
@@ -26,7 +27,8 @@ export default function Several({ offered, onClose }: { offered: readonly string
   const archived = shown.some((s) => marksOf(s).archived);
   const busy = picked.filter(working).length;
 
-  const run = async (work: Work) => {
+  const doing = useWork();
+  const run = (work: Work) => doing.run("It did not work", async () => {
     const { client } = gateway;
     setGoing({ done: 0, of: picked.length });
     const todo = [...picked];
@@ -44,8 +46,8 @@ export default function Several({ offered, onClose }: { offered: readonly string
     await Promise.all(Array.from({ length: atOnce }, one));
     if (failed.length > 0) toasts.show(failed.length === 1 ? `It did not work. ${failed[0]}` : `${failed.length} of ${picked.length} did not work. The first is ${failed[0]}`, "bad");
     else toasts.show(`${plural(picked.length, "session")} ${{ delete: "deleted", archive: "archived", restore: "taken out of the archive" }[work]}`, "good");
-    onClose();
-  };
+    if (doing.shown()) onClose();
+  });
   const button = (work: Work, words: (n: string) => string) => (
     <Button tone={work === "delete" ? "danger" : "plain"} busy={going !== undefined} disabled={going === undefined && picked.length === 0} onClick={() => (work === "delete" && !sure ? setSure(true) : void run(work))}>
       {going === undefined ? words(picked.length === 0 ? "" : ` ${picked.length}`) : `${going.done} of ${going.of}`}

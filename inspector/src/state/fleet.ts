@@ -52,8 +52,6 @@ export class FleetStore extends Store<FleetState> {
   }
 
   use(source: Source | undefined): void {
-    this.#over.abort();
-    this.#over = new AbortController();
     this.#source = source;
     this.set({ nodes: [], loaded: false, problem: undefined });
     void this.refresh();
@@ -68,6 +66,8 @@ export class FleetStore extends Store<FleetState> {
   /** Asks now, and from now on again. */
   async refresh(): Promise<void> {
     clearTimeout(this.#timer);
+    this.#over.abort(); // an answer to what was asked before is older
+    this.#over = new AbortController();
     const over = this.#over.signal;
     try {
       const answer = await this.#source?.nodes(over);

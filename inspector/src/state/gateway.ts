@@ -59,6 +59,8 @@ export class GatewayStore extends Store<GatewayState> {
   #client: Client | undefined;
   #token: string | undefined;
   #attempt = 0;
+  #asked = 0; // for the list of agents
+  #told = 0; // by the answer to which of them it is as it is
   #machines = new Map<string, Client>(); // of nodes; they have no connection
   #options: { token?: string; fetch?: typeof fetch } = {};
   /** Answers forms of agents; set before connecting. */
@@ -141,6 +143,12 @@ export class GatewayStore extends Store<GatewayState> {
     const before = this.get().endpoint;
     this.patch(target);
     if (this.get().endpoint !== before && URL.canParse(this.get().endpoint)) this.#takeKept();
+  }
+
+  /** Takes a token out of the page's address. It is for the gateway of the page, whichever was used last. */
+  use(token: string): void {
+    if (this.get().endpoint !== this.origin) this.aim({ endpoint: this.origin, agent: undefined });
+    this.setToken(token, this.get().remember);
   }
 
   setToken(token: string | undefined, remember: Remember): void {
@@ -286,8 +294,11 @@ export class GatewayStore extends Store<GatewayState> {
   async refreshAgents(): Promise<void> {
     const { hub, node, generation } = this.get();
     if (hub && node === undefined) return;
+    const asked = ++this.#asked;
     const agents = await this.machine.api.agents();
-    if (node === this.get().node && generation === this.get().generation) this.patch({ agents });
+    if (asked < this.#told || node !== this.get().node || generation !== this.get().generation) return;
+    this.#told = asked;
+    this.patch({ agents });
   }
 
   /** Ends the connection and forgets the token. */

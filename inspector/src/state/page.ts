@@ -37,7 +37,7 @@ const token = tokenOfAddress();
 addEventListener("hashchange", () => {
   const given = tokenOfAddress();
   if (given === undefined) return;
-  gateway.setToken(given, gateway.get().remember);
+  gateway.use(given);
   void gateway.connect();
 });
 
@@ -66,9 +66,9 @@ const stateOf = (info: SessionInfo) => stateNow(info, conversations.peek(info.se
 export const notifier = new Notifier(settings, stateOf, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
 /**
  * Where a person is, for something that takes its time: what is returned leads to what came of it. Whoever has gone
- * elsewhere meanwhile stays there, and is told.
+ * elsewhere meanwhile stays there, and is told; also who has closed what it was begun in, as `waits` says.
  */
-export function departing(): (done: string, area: string, parts?: readonly string[], options?: { replace?: boolean }) => void {
+export function departing(waits = () => true): (done: string, area: string, parts?: readonly string[], options?: { replace?: boolean }) => void {
   const placeOf = ({ area, parts }: Route) => hrefOf(area, parts);
   const from = placeOf(router.get());
   let there = true; // also who has come back since writes something else
@@ -79,7 +79,7 @@ export function departing(): (done: string, area: string, parts?: readonly strin
   });
   return (done, area, parts, options) => {
     off();
-    if (there) router.go(area, parts, options);
+    if (there && waits()) router.go(area, parts, options);
     else toasts.show(done, "good", hrefOf(area, parts));
   };
 }
@@ -93,7 +93,7 @@ export function leave(area: string, id: string): void {
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;
 
-if (token !== undefined) gateway.setToken(token, gateway.get().remember);
+if (token !== undefined) gateway.use(token);
 
 gateway.onElicitation = inbox.elicit;
 gateway.onFrame = inbox.frame;

@@ -1,11 +1,12 @@
 import { useState } from "react";
 import type { AreaProps } from "../areas.js";
 import { useDrive } from "../app/drive.js";
+import { useWork } from "../app/work.js";
 import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { baseName } from "../kit/text.js";
-import { departing, gateway, leave, toasts } from "../state/page.js";
+import { departing, gateway, leave } from "../state/page.js";
 import { commandOf } from "../processes/words.js";
 import View from "./View.js";
 import "./terminal.css";
@@ -21,17 +22,16 @@ export default function TerminalArea({ route }: AreaProps) {
   const chosen = terminals.find((p) => p.id === id);
   const drive = useDrive();
   const [folder, setFolder] = useState("");
-  const begin = async () => {
+  const work = useWork();
+  const begin = () => void work.run("No terminal", async () => {
     const lead = departing();
-    const started = await toasts.attempt("No terminal", () => gateway.machine.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) }));
-    if (!started) return;
+    const started = await gateway.machine.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) });
     lead("The terminal is open.", "terminal", [started.id]);
     reload();
-  };
+  });
   const end = async (which: string) => {
-    await toasts.attempt("It does not end", () => gateway.machine.processes.delete(which));
+    await gateway.machine.processes.delete(which).finally(reload);
     leave("terminal", which);
-    reload();
   };
   return (
     <div className="area full terminal">
@@ -39,9 +39,9 @@ export default function TerminalArea({ route }: AreaProps) {
         <AreaHead
           title="Terminal" lead="Shells and other programs with a terminal, where the gateway runs. They go on when nobody looks."
           actions={
-            <form className="row" onSubmit={(event) => { event.preventDefault(); void begin(); }}>
+            <form className="row" onSubmit={(event) => { event.preventDefault(); begin(); }}>
               <Input aria-label="Folder" placeholder="Folder, else home" value={folder} {...drive} onChange={(event) => setFolder(event.target.value)} />
-              <Button type="submit" tone="primary" icon="plus" {...drive}>New terminal</Button>
+              <Button type="submit" tone="primary" icon="plus" busy={work.busy} {...drive}>New terminal</Button>
             </form>
           }
         />
@@ -54,7 +54,7 @@ export default function TerminalArea({ route }: AreaProps) {
                   <Dot tone={p.state === "running" ? "good" : "plain"} /> <span className="clip">{nameOf(p)}</span>
                   {p.viewers > 1 && <Badge title="viewers">{p.viewers}</Badge>}
                 </a>
-                <IconButton label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} icon="close" size={13} onClick={() => void end(p.id)} {...drive} />
+                <End label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} onEnd={() => end(p.id)} />
               </li>
             ))}
           </ul>
@@ -62,10 +62,16 @@ export default function TerminalArea({ route }: AreaProps) {
       </div>
       {chosen ? <View key={chosen.id} id={chosen.id} name={nameOf(chosen)} />
         : id !== undefined && value ? <Empty icon="terminal" title="This terminal is not there any more" action={<a className="button" href="#/terminal">All terminals</a>}>It has ended and was let go, or it was another gateway's.</Empty>
-        : value ? <Empty icon="terminal" title="No terminal is open" action={<Button tone="primary" icon="plus" {...drive} onClick={() => void begin()}>New terminal</Button>}>A terminal here is a program of the gateway: it has its rights, and everybody with the token can look at it.</Empty>
+        : value ? <Empty icon="terminal" title="No terminal is open" action={<Button tone="primary" icon="plus" busy={work.busy} {...drive} onClick={begin}>New terminal</Button>}>A terminal here is a program of the gateway: it has its rights, and everybody with the token can look at it.</Empty>
         : <p className="soft" role="status">{error ? "" : "Loading…"}</p>}
     </div>
   );
+}
+
+function End({ label, onEnd }: { label: string; onEnd: () => Promise<unknown> }) {
+  const drive = useDrive();
+  const work = useWork();
+  return <IconButton label={label} icon="close" size={13} disabled={work.busy} onClick={() => void work.run("It does not end", onEnd)} {...drive} />;
 }
 
 const nameOf = (p: { command: string; args: readonly string[]; cwd: string; id: string }) => (p.args.join(" ") === shell.args.join(" ") ? `shell in ${baseName(p.cwd) || "/"}` : baseName(p.command));

@@ -1,5 +1,6 @@
 import { useState } from "react";
 import { AcpRpcError } from "sandbox-agent";
+import { useWork } from "../app/work.js";
 import { Button, Field, Input, TextArea } from "../kit/controls.js";
 import { Dialog } from "../kit/dialog.js";
 import { Json } from "../kit/json.js";
@@ -27,7 +28,8 @@ export function Send({ again, onClose }: { again?: Row | undefined; onClose: () 
   const [method, setMethod] = useState(again?.title ?? "");
   const [text, setText] = useState(() => (again?.entry.kind === "frame" ? paramsAgain(objectOf(again.entry.envelope.message).params) : "{}"));
   const [touched, setTouched] = useState(again !== undefined);
-  const [state, setState] = useState<{ busy: boolean; result?: { value: unknown }; error?: unknown }>({ busy: false });
+  const [state, setState] = useState<{ result?: { value: unknown }; error?: unknown }>({});
+  const work = useWork();
   const [{ session, cwd }] = useState(newest);
   const version: number = gateway.client.acpVersion;
   const knownMethods = methodsOf(version);
@@ -39,20 +41,22 @@ export function Send({ again, onClose }: { again?: Row | undefined; onClose: () 
     setMethod(name);
     if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/", version));
   };
-  const send = async () => {
+  const send = () => {
     if (!("params" in parsed) || method === "" || removed) return;
-    setState({ busy: true });
-    try {
-      if (known?.notification) await gateway.client.cancel((parsed.params as { sessionId: string }).sessionId);
-      setState({ busy: false, result: { value: known?.notification ? "A notification has no answer." : await gateway.client.request(method, parsed.params) } });
-    } catch (error) {
-      setState({ busy: false, error });
-    }
+    void work.run("It did not work", async () => {
+      setState({});
+      try {
+        if (known?.notification) await gateway.client.cancel((parsed.params as { sessionId: string }).sessionId);
+        setState({ result: { value: known?.notification ? "A notification has no answer." : await gateway.client.request(method, parsed.params) } });
+      } catch (error) {
+        setState({ error }); // where nobody waits for it any more, it is in the list of what went over the wire
+      }
+    });
   };
   return (
     <Dialog
       title={again ? "Send a request again" : "Send a request"} onClose={onClose} wide
-      footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={state.busy} disabled={method === "" || "error" in parsed || removed} onClick={() => void send()}>Send</Button></>}
+      footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={work.busy} disabled={method === "" || "error" in parsed || removed} onClick={send}>Send</Button></>}
     >
       {replay && "does" in replay && <Notice tone={known?.again === undefined ? "info" : "warn"}><p>{replay.does}</p></Notice>}
       <Field label="Method" hint={known?.about ?? `One of version ${version} of ACP, of an extension, or of the agent.`}>
@@ -64,7 +68,7 @@ export function Send({ again, onClose }: { again?: Row | undefined; onClose: () 
           <TextArea
             {...p} className="mono" rows={9} value={text} spellCheck={false}
             onChange={(event) => { setTouched(true); setText(event.target.value); }}
-            onKeyDown={(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(); }}
+            onKeyDown={(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(); }}
           />
         )}
       </Field>
