@@ -73,10 +73,8 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	if untried := rec.Before; untried != nil && refused != nil {
+	if before := rec.beforeLoad(); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
-		before := rec
-		before.take(untried)
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
 			s.undo(rec, before, refused)
@@ -106,6 +104,20 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	}
 	s.tried(rec.Before != nil)
 	return l, nil
+}
+
+// beforeLoad is the record with the setup with which the agent has opened the session last. One that must only read by now does so
+// with that, too.
+func (rec *record) beforeLoad() record {
+	before := *rec
+	if rec.Before == nil {
+		return before
+	}
+	before.take(rec.Before)
+	if rec.permissionMode() == "readonly" {
+		before.Setup = rawjson.SetMember(before.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+	}
+	return before
 }
 
 // undo gives the session the settings back with which its agent opens it.
