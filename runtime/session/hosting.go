@@ -306,7 +306,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		continuity = ContinuityNative
 		s.tellContinuity(continuity)
 	}
-	s.adopt(res, continuity)
+	s.adopt(l, res, continuity)
 	return l, nil
 }
 
@@ -368,7 +368,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		s.abandon(l)
 		return nil, unopened(p, err)
 	}
-	s.adopt(res, ContinuityFresh)
+	s.adopt(l, res, ContinuityFresh)
 	return l, nil
 }
 
@@ -409,7 +409,9 @@ func (s *Session) closeUnwanted(l *link) {
 }
 
 // adopt takes over what the agent said of the session it opened.
-func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
+func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
+	_, l.modes = rawjson.Member(res, "modes")
+	_, l.options = rawjson.Member(res, "configOptions")
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that

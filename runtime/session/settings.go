@@ -172,12 +172,10 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	s.mu.Lock()
 	options, modes, agent := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent
 	s.mu.Unlock()
-	c := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}
+	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
 	for _, o := range rawjson.Elements(options) {
 		if rawjson.MemberString(o, "category") == category {
-			if l != nil && rawjson.MemberString(o, "currentValue") == wish {
-				return ""
-			}
+			is = is || rawjson.MemberString(o, "currentValue") == wish
 			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
 		}
 	}
@@ -188,7 +186,7 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 		c.method = acp.MethodSessionSetMode
 	}
 	var res json.RawMessage
-	if l != nil {
+	if l != nil && !is {
 		params := optionParams(l, c.option, c.value)
 		if c.method == acp.MethodSessionSetMode {
 			params = rawjson.Object{}.String("sessionId", l.native).String("modeId", wish).End()
@@ -271,8 +269,8 @@ func (rec *record) setChosen(option string, value json.RawMessage) {
 	rec.Chosen = chosen
 }
 
-// chooseAgain sets at an agent that was started anew what was chosen before, as
-// far as the agent has not kept it. What the agent refuses stays as the agent
+// chooseAgain sets at an agent that was started anew what was chosen before, unless
+// the agent says that it has kept it. What the agent refuses stays as the agent
 // has it, and clients are told. The error is that a session which must only read
 // cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
@@ -333,7 +331,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		s.unsaved = true
 		return true
 	}
-	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
+	if mode != "" && len(modes) > 0 && (!l.modes || rawjson.MemberString(modes, "currentModeId") != mode) {
 		quoted := rawjson.AppendQuoted(nil, mode)
 		if tell("mode", mode, acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End()) {
 			s.mu.Lock()
@@ -345,7 +343,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		tell("model", model, acp.MethodSessionSetModel, rawjson.Object{}.String("sessionId", l.native).String("modelId", model).End())
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
-		if current, there := now[id]; there && string(current) != string(chosen[id]) {
+		if current, there := now[id]; there && (!l.options || string(current) != string(chosen[id])) {
 			field := id
 			if id == modeOption {
 				field = "mode"
