@@ -62,20 +62,35 @@ func TestLoad_ReadonlyThatTheAgentRefuses(t *testing.T) {
 		_, res := tc.until(id)
 		notHeld(t, &res, "the folder is not trusted")
 	}
-	tc.ends(a)
-	id, opened := tc.begins(t, a, s)
-	if got := given(opened, "mcpServers") + given(opened, "_meta"); got != "["+serverA+"]" {
-		t.Errorf("opened with %s", got)
+	unchanged := func() {
+		t.Helper()
+		id, opened := tc.begins(t, a, s)
+		if got := given(opened, "mcpServers") + given(opened, "_meta"); got != "["+serverA+"]" {
+			t.Errorf("opened with %s", got)
+		}
+		a.answer(opened, in("write", `{`+offersOf+`}`))
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
 	}
-	a.answer(opened, in("write", `{`+offersOf+`}`))
-	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
-	tc.until(id)
+	tc.ends(a)
+	unchanged()
+
+	// It is refused as the session is opened anew.
+	id := tc.request("session/load", load)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	a.refuse(a.nextOf(t, "session/set_mode"), "b may not be used so")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	_, res := tc.until(id)
+	notHeld(t, &res, "b may not be used so")
+	unchanged()
 
 	// Once it is taken it holds, with the rest.
 	id = tc.request("session/load", load)
 	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	a.answer(a.nextOf(t, "session/close"), `{}`)
-	opened = a.nextOf(t, "session/resume")
+	opened := a.nextOf(t, "session/resume")
 	if got := given(opened, "mcpServers"); got != "["+serverB+"]" {
 		t.Errorf("opened with %s", got)
 	}
@@ -136,6 +151,7 @@ func TestLoad_WhatTheAgentRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ asked, method, why string }{
 		"a mode":                {`"mode":"plan"`, "session/set_mode", "not now"},
 		"a permission mode":     {`"permissionMode":"bypass"`, "", "none of the modes"},
+		"a mode, with one":      {`"permissionMode":"write","mode":"plan"`, "session/set_mode", "not now"},
 		"a model":               {`"model":"small"`, "session/set_config_option", "not now"},
 		"an option there isn't": {`"variant":"high"`, "", "offers no option"},
 		"a field not taken":     {`"instructions":"be brief"`, "", "does not take it"},
@@ -168,7 +184,7 @@ func TestLoad_WhatTheAgentRefuses(t *testing.T) {
 			told("as it is made", res)
 			s = rawjson.MemberString([]byte(res), "sessionId")
 			told("a load of what was made so", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
-			if tt.method == "" {
+			if tt.method == "" || strings.Contains(tt.asked, "permissionMode") {
 				return
 			}
 			// It is chosen for an agent that does not run, and that refuses it then.

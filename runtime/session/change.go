@@ -220,8 +220,9 @@ func CheckFolder(cwd string) *acp.Error {
 func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
 	missing := slices.Clone(c.missing)
 	s.mu.Lock()
-	agent, setup := s.rec.Agent, c.in(s.rec.Setup)
+	was, setup := s.rec, c.in(s.rec.Setup)
 	s.mu.Unlock()
+	agent := was.Agent
 	own := members(setup, "_meta", acp.MetaKey)
 	if a := s.set.o.Agents.Find(agent); a != nil {
 		if c.credentials != nil {
@@ -245,7 +246,6 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			wish := textOf(own[permissionMode])
 			mode, reason := s.modeFor(a.Info(), wish)
 			if mode != "" {
-				delete(c.options, "mode")
 				reason = s.setOption(ctx, s.served(ctx, n), "mode", mode)
 			}
 			if err := unheld(wish, reason); err != nil {
@@ -254,12 +254,15 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if reason != "" {
 				missing = append(missing, Unsupported{permissionMode, reason})
 				c.drop(permissionMode)
+			} else if mode != "" {
+				delete(c.options, "mode") // this one counts
 			}
 		}
 	}
 	if len(c.fields) > 0 {
 		more, err := s.reopen(ctx, n, c)
 		if err != nil {
+			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen = was.ChosenMode, was.Chosen })
 			return nil, err
 		}
 		for _, m := range more {
