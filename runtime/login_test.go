@@ -77,3 +77,28 @@ func TestLogin_NewProcessesAreToldAgain(t *testing.T) {
 		t.Errorf("after a client logged out: %q", got)
 	}
 }
+
+// A login that goes on in a browser is none before the agent says so, which is what the gateway says of the agent then.
+func TestLogin_IsBegunAndEnds(t *testing.T) {
+	a := &fakeAgent{id: "fake", handle: func(c *fakeConn, m acp.Message) {
+		c.result(m, `{"_meta":{"sandboxagent.dev":{"login":{"url":"https://login"}}}}`)
+	}}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	state := AuthUnknown
+	for _, ends := range []struct {
+		says string
+		is   AuthState
+	}{{"unauthenticated", AuthRequired}, {"unknown", AuthRequired}, {"authenticated", AuthAuthenticated}} {
+		tc.call("authenticate", `{"methodId":"code"}`)
+		if got := r.Agents()[0].AuthState; got != state {
+			t.Errorf("as a login is begun: %s, want %s", got, state)
+		}
+		a.conn().send(`{"jsonrpc":"2.0","method":"auth/status_update","params":{"state":"` + ends.says + `","_meta":{"sandboxagent.dev":{"login":{"success":true}}}}}`)
+		tc.nextOf("auth/status_update")
+		if got := r.Agents()[0].AuthState; got != ends.is {
+			t.Errorf("as it ends %s: %s, want %s", ends.says, got, ends.is)
+		}
+		state = ends.is
+	}
+}

@@ -348,7 +348,7 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 		return
 	}
 	if !p.OwnLogin() {
-		p.Agent().LearnAuth(q.Method(), res.Err())
+		p.Agent().LearnAuth(q.Method(), res)
 	}
 	q.Forward(s, res)
 }

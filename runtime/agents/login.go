@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/credentials"
 )
@@ -85,13 +86,13 @@ func loginFound(agent string, l adapters.Login) bool {
 	return false
 }
 
-// LearnAuth takes from an agent's answer what it says of its login.
-func (a *Agent) LearnAuth(method string, err *acp.Error) {
-	state := AuthState("")
+// LearnAuth takes from an agent's answer what it says of its login. Of one that was only begun the end is heard later.
+func (a *Agent) LearnAuth(method string, res *acp.Message) {
+	state, err := AuthState(""), res.Err()
 	switch {
 	case err != nil && err.Code == acp.CodeAuthRequired:
 		state = AuthRequired
-	case err == nil && (method == acp.MethodSessionPrompt || method == acp.MethodAuthenticate):
+	case err == nil && (method == acp.MethodSessionPrompt || method == acp.MethodAuthenticate && !loginBegun(res.Result())):
 		state = AuthAuthenticated
 	case err == nil && method == acp.MethodLogout:
 		state = AuthUnknown
@@ -99,6 +100,20 @@ func (a *Agent) LearnAuth(method string, err *acp.Error) {
 		return
 	}
 	a.setAuth(state)
+}
+
+// hearAuth takes from what a process says unasked how the login of its agent is.
+func (p *Process) hearAuth(m *acp.Message) {
+	state := AuthState("")
+	switch schema.AuthState(rawjson.MemberString(m.Params(), "state")) {
+	case schema.AuthStateAuthenticated:
+		state = AuthAuthenticated
+	case schema.AuthStateUnauthenticated:
+		state = AuthRequired
+	}
+	if state != "" && !p.OwnLogin() {
+		p.agent.setAuth(state)
+	}
 }
 
 func (a *Agent) setAuth(state AuthState) {
