@@ -190,7 +190,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		}
 		prepare(s)
 		s.Remembered(result)
-		missing, err := s.Finish(c.r.ctx, asked)
+		missing, err := s.Finish(c.r.ctx, c.needs, p, asked)
 		if err == nil {
 			err = s.Made()
 		}
@@ -569,7 +569,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		case c.Capabilities().Two():
 			c.Attach(s, 0, replayed)
 		}
-		missing, err := s.Finish(c.r.ctx, own.Meta())
+		missing, err := s.Finish(c.r.ctx, c.needs, p, own.Meta())
 		missing = append(missing, session.Misplaced(id, own.Meta())...)
 		if err != nil {
 			_, _ = s.Close(c.r.ctx)

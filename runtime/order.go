@@ -46,6 +46,11 @@ type waiting struct {
 func (l *loads) begin(id string) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.beginLocked(id)
+}
+
+// beginLocked is begin for who holds mu.
+func (l *loads) beginLocked(id string) (end func()) {
 	b := l.of[id]
 	if b == nil {
 		b = &behind{}
@@ -76,21 +81,24 @@ func (l *loads) runLocked(id string, b *behind) {
 	}
 }
 
-// await keeps what f returns for when the session's loads that are under way have ended, and reports whether there are any. q is nil
-// for a notification, size is what is held in memory.
-func (l *loads) await(id string, q *viewer.Request, size int, f func() (run func())) (waits bool, err error) {
+// await keeps what f returns for when the session's loads that are under way have ended, and reports whether there are any. Without
+// them a load begins in that moment: of two that come together one finds what the other has changed. It is handled, and done is called,
+// which is nil for other messages. q is nil for a notification, size is what is held in memory.
+func (l *loads) await(id string, q *viewer.Request, size int, f func() (run func())) (waits bool, done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.of[id]
 	switch {
+	case b == nil && q != nil && opens(q.Method()):
+		return false, l.beginLocked(id), nil
 	case b == nil:
-		return false, nil
+		return false, nil, nil
 	case len(b.rest) >= maxBehind:
-		return true, acp.Errorf(acp.CodeInternal, "%d messages wait for the session to be loaded already", maxBehind)
+		return true, nil, acp.Errorf(acp.CodeInternal, "%d messages wait for the session to be loaded already", maxBehind)
 	}
 	l.held.Count(size)
 	b.rest = append(b.rest, &waiting{q: q, size: size, run: f()})
-	return true, nil
+	return true, nil, nil
 }
 
 // takeLocked takes the requests that is picks out of what waits.
@@ -164,7 +172,7 @@ func (c *Client) inOrder(ctx context.Context, q *viewer.Request, m *acp.Message,
 		handle(ctx, m)
 		return
 	}
-	waits, err := c.r.loads.await(m.Session(), q, len(m.Frame()), func() func() {
+	waits, done, err := c.r.loads.await(m.Session(), q, len(m.Frame()), func() func() {
 		own, ctx := m.Clone(), c.behindLoads(ctx)
 		q.OnWithdraw(func(context.Context) {
 			if c.r.loads.withdraw(own.Session(), q) {
@@ -187,6 +195,9 @@ func (c *Client) inOrder(ctx context.Context, q *viewer.Request, m *acp.Message,
 		q.Fail(nil, err)
 	case !waits:
 		handle(ctx, m)
+		if done != nil {
+			done()
+		}
 	}
 }
 
@@ -202,7 +213,7 @@ func (c *Client) tellInOrder(ctx context.Context, m *acp.Message) {
 		}
 		return
 	}
-	switch waits, err := c.r.loads.await(m.Session(), nil, len(m.Frame()), later); {
+	switch waits, _, err := c.r.loads.await(m.Session(), nil, len(m.Frame()), later); {
 	case err != nil: // it has no answer
 		c.r.log.Warn("notification that cannot wait", "client", c.ID(), "session", m.Session(), "method", m.Method(), "err", err)
 	case !waits:

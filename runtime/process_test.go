@@ -380,56 +380,6 @@ func TestVendorRequest_WithNobodyAttachedIsRefused(t *testing.T) {
 	}
 }
 
-func TestLogin_NewProcessesAreToldAgain(t *testing.T) {
-	t.Setenv("FAKE_KEY", "")
-	a := &fakeAgent{info: adapters.Info{Credentials: anyCredentials, Takes: []string{"credentials"}, Login: adapters.Login{Env: []string{"FAKE_KEY"}, Method: "by-key"}}}
-	var mu sync.Mutex
-	logins := map[*fakeConn]string{}
-	a.handle = func(c *fakeConn, m acp.Message) {
-		switch m.Method() {
-		case "session/new":
-			c.newSession(m)
-		case "authenticate":
-			mu.Lock()
-			logins[c] += string(m.Params())
-			mu.Unlock()
-			c.result(m, `{}`)
-		default:
-			c.result(m, `{}`)
-		}
-	}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	login := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return logins[a.conn()]
-	}
-	if got := login(); got != "" {
-		t.Errorf("without a key the agent was told %s", got)
-	}
-	const byKey = `{"methodId":"by-key"}`
-	tc.newWith(`{"env":{"FAKE_KEY":"k"}}`)
-	if got := login(); got != byKey {
-		t.Errorf("with a key in the session's environment: %q", got)
-	}
-	tc.newWith(`{"credentials":{"apiKey":"k"}}`)
-	if got := login(); got != byKey {
-		t.Errorf("with a key in the credentials: %q", got)
-	}
-	const chosen = `{"methodId":"browser","_meta":{"x":1}}`
-	tc.call("authenticate", chosen)
-	tc.newWith(`{"isolation":"session"}`)
-	if got := login(); got != chosen {
-		t.Errorf("after a client authenticated: %q", got)
-	}
-	tc.call("logout", `{}`)
-	tc.newWith(`{"isolation":"session"}`)
-	if got := login(); got != "" {
-		t.Errorf("after a client logged out: %q", got)
-	}
-}
-
 func TestReopen_ChoicesAreMadeAgain(t *testing.T) {
 	const offer = `"modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"}]},
 		"configOptions":[{"id":"m","name":"Model","category":"model","type":"select","currentValue":"big","options":[{"value":"big","name":"Big"},{"value":"small","name":"Small"}]},

@@ -129,3 +129,30 @@ func TestOpen_AgentMayBeginAnew(t *testing.T) {
 		})
 	}
 }
+
+// An agent that opens a session anew and does not say with which settings is told what was chosen: it may have begun with its own.
+func TestReopen_AgentDoesNotSayHowItIs(t *testing.T) {
+	for name, tt := range map[string]struct{ asked, method, value string }{
+		"reads only":           {`"permissionMode":"readonly"`, "session/set_mode", "plan"},
+		"a model":              {`"model":"small"`, "session/set_config_option", "small"},
+		"the model that it is": {`"model":"big"`, "session/set_config_option", "big"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, id := offering(t, adapters.Info{}, own(tt.asked))
+			if tt.value != "big" {
+				a.answer(a.nextOf(t, tt.method), `{}`)
+			}
+			_, res := tc.until(acp.ID(id))
+			tc.ends(a)
+			_, opened := tc.begins(t, a, rawjson.MemberString(res.Result(), "sessionId"))
+			a.answer(opened, `{}`)
+			again := a.nextOf(t, tt.method)
+			if got := rawjson.MemberString(again.m.Params(), "modeId") + rawjson.MemberString(again.m.Params(), "value"); got != tt.value {
+				t.Errorf("the agent is told %q, want %q", got, tt.value)
+			}
+			a.answer(again, `{}`)
+			a.nextOf(t, "session/prompt")
+		})
+	}
+}

@@ -348,7 +348,7 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 		return
 	}
 	if !p.OwnLogin() {
-		p.Agent().LearnAuth(q.Method(), res.Err())
+		p.Agent().LearnAuth(q.Method(), res)
 	}
 	q.Forward(s, res)
 }
@@ -398,7 +398,7 @@ func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Mes
 	c.withProcess(q, m, func(p *agents.Process, m *acp.Message) {
 		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
-				p.Agent().LoggedIn(q.Method(), login)
+				p.Agent().LoggedIn(q.Method(), login, res.Result())
 			}
 			relay(q, nil, p, res, err)
 		})

@@ -9,44 +9,52 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/credentials"
 )
 
-// LoggedIn remembers what a client authenticated with: a process that is
-// started later must be told again, and nobody may be there to do it.
-func (a *Agent) LoggedIn(method string, params json.RawMessage) {
+// LoggedIn remembers what a client authenticated with, and the agent has answered with result: a process that is
+// started later must be told again, and nobody may be there to do it. A login that was only begun, which goes on in a
+// browser, is not begun again: its end is in the agent's own files.
+func (a *Agent) LoggedIn(method string, params, result json.RawMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch method {
 	case acp.MethodAuthenticate:
-		a.login = params
+		if !loginBegun(result) {
+			a.login = params
+		}
 	case acp.MethodLogout:
 		a.login = nil
 	}
 }
 
-// loginFor returns the params of the authenticate that a new process is sent
-// before anything else, nil for none: what a client did last, else what the
-// agent needs to be told of a key that is there.
+// loginBegun reports whether the result of authenticate says where to go on with the login.
+func loginBegun(result json.RawMessage) bool {
+	_, begun := rawjson.Member(result, "_meta", acp.MetaKey, "login")
+	return begun
+}
+
+// loginFor returns the params of the authenticate that a new process is sent before anything else, nil for none: what
+// the agent needs to be told of a session's own key, else what a client did last, else what the agent needs to be told of
+// the gateway's key.
 func (a *Agent) loginFor(n *Needs) json.RawMessage {
-	a.mu.Lock()
-	last := a.login
-	a.mu.Unlock()
-	if last != nil {
-		return last
-	}
 	l := a.adapter.Info().Login
-	if l.Method == "" {
-		return nil
+	key := n.Credentials.APIKey != "" || slices.ContainsFunc(n.Env, func(kv string) bool {
+		name, v, _ := strings.Cut(kv, "=")
+		return v != "" && slices.Contains(l.Env, name)
+	})
+	if !key && n.Credentials.OAuthToken == "" {
+		a.mu.Lock()
+		last := a.login
+		a.mu.Unlock()
+		if last != nil {
+			return last
+		}
+		key = slices.ContainsFunc(l.Env, func(name string) bool { return os.Getenv(name) != "" })
 	}
-	given := func(name string) bool {
-		return os.Getenv(name) != "" || slices.ContainsFunc(n.Env, func(kv string) bool {
-			key, v, _ := strings.Cut(kv, "=")
-			return key == name && v != ""
-		})
-	}
-	if n.Credentials.APIKey == "" && !slices.ContainsFunc(l.Env, given) {
+	if !key || l.Method == "" {
 		return nil
 	}
 	return rawjson.Object{}.String("methodId", l.Method).End()
@@ -78,13 +86,13 @@ func loginFound(agent string, l adapters.Login) bool {
 	return false
 }
 
-// LearnAuth takes from an agent's answer what it says of its login.
-func (a *Agent) LearnAuth(method string, err *acp.Error) {
-	state := AuthState("")
+// LearnAuth takes from an agent's answer what it says of its login. Of one that was only begun the end is heard later.
+func (a *Agent) LearnAuth(method string, res *acp.Message) {
+	state, err := AuthState(""), res.Err()
 	switch {
 	case err != nil && err.Code == acp.CodeAuthRequired:
 		state = AuthRequired
-	case err == nil && (method == acp.MethodSessionPrompt || method == acp.MethodAuthenticate):
+	case err == nil && (method == acp.MethodSessionPrompt || method == acp.MethodAuthenticate && !loginBegun(res.Result())):
 		state = AuthAuthenticated
 	case err == nil && method == acp.MethodLogout:
 		state = AuthUnknown
@@ -92,6 +100,20 @@ func (a *Agent) LearnAuth(method string, err *acp.Error) {
 		return
 	}
 	a.setAuth(state)
+}
+
+// hearAuth takes from what a process says unasked how the login of its agent is.
+func (p *Process) hearAuth(m *acp.Message) {
+	state := AuthState("")
+	switch schema.AuthState(rawjson.MemberString(m.Params(), "state")) {
+	case schema.AuthStateAuthenticated:
+		state = AuthAuthenticated
+	case schema.AuthStateUnauthenticated:
+		state = AuthRequired
+	}
+	if state != "" && !p.OwnLogin() {
+		p.agent.setAuth(state)
+	}
 }
 
 func (a *Agent) setAuth(state AuthState) {

@@ -164,7 +164,7 @@ func TestProcess_DiesBehindInitialize(t *testing.T) {
 	died := &adapters.ExitError{Code: 4, Stderr: adapters.Stderr{Tail: "the key is damaged", TotalLines: 1}}
 	agent := &quick{unread: acp.MethodAuthenticate, exit: died}
 	inSet(t, agent, func(t *testing.T, _ *Set, a *Agent) {
-		a.LoggedIn(acp.MethodAuthenticate, []byte(`{"methodId":"key"}`))
+		a.LoggedIn(acp.MethodAuthenticate, []byte(`{"methodId":"key"}`), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		agent.open = func(context.Context) error {

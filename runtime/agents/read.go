@@ -101,6 +101,9 @@ func (p *Process) read() {
 			if m.Method() == acp.MethodCancelRequest && p.CancelHosted(&m) {
 				break
 			}
+			if m.Method() == acp.MethodAuthStatusUpdate {
+				p.hearAuth(&m)
+			}
 			p.agent.set.o.Connection(p, &m)
 		}
 		if held += len(m.Frame()); held >= flushBytes || buffered == nil || !buffered.Buffered() {

@@ -27,18 +27,56 @@ const busyReason = "the session is working: load it again when its turn has ende
 // Change is what a session/load or session/resume asks of a session that is known,
 // beyond attaching to it. Its zero value asks for nothing.
 type Change struct {
-	setup       json.RawMessage // the session's, with what was asked for
-	fields      []string        // that differ from the session's
+	edits       []setupEdit // of the session's setup
+	fields      []string    // that differ from the session's, and have it opened anew
 	credentials *adapters.Credentials
 	title       string
 	options     map[string]string // model, variant and mode, which are the agent's own options
-	edited      bool              // setup differs in what no agent is told
 	missing     []Unsupported
+}
+
+// setupEdit sets a member of a setup, or takes it away.
+type setupEdit struct {
+	path  []string        // ends with the field
+	value json.RawMessage // nil takes it away
+}
+
+func (e *setupEdit) field() string { return e.path[len(e.path)-1] }
+
+// set has the setup get a member.
+func (c *Change) set(v json.RawMessage, path ...string) {
+	c.edits = append(c.edits, setupEdit{path, bytes.Clone(v)})
+}
+
+// setOwn is set for a field of _meta of ours. One that is null goes.
+func (c *Change) setOwn(name string, v json.RawMessage) {
+	if string(v) == "null" {
+		v = nil
+	}
+	c.set(v, "_meta", acp.MetaKey, name)
+}
+
+// drop takes fields out of what is asked for.
+func (c *Change) drop(fields ...string) {
+	c.edits = slices.DeleteFunc(c.edits, func(e setupEdit) bool { return slices.Contains(fields, e.field()) })
+	c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return slices.Contains(fields, f) })
+}
+
+// in returns a setup with what is asked for.
+func (c *Change) in(setup json.RawMessage) json.RawMessage {
+	for _, e := range c.edits {
+		if e.value == nil {
+			setup = rawjson.DeleteMember(setup, e.path...)
+		} else {
+			setup = rawjson.SetMember(setup, e.value, e.path...)
+		}
+	}
+	return setup
 }
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.fields) == 0 && c.credentials == nil && c.title == "" && len(c.options) == 0 && !c.edited && len(c.missing) == 0
+	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -55,7 +93,6 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
-	c.setup = rec.Setup
 	given := members(params)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		v := given[name]
@@ -71,13 +108,14 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				continue
 			}
 		}
-		c.setup, c.fields = rawjson.SetMember(c.setup, v, name), append(c.fields, name)
+		c.set(v, name)
+		c.fields = append(c.fields, name)
 	}
 	own := members(meta, acp.MetaKey)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		v := own[name]
 		if name == "mcpServers" && string(v) == "null" {
-			c.withoutServers(given[name])
+			c.withoutServers(given[name], rec.Setup)
 			continue
 		}
 		was, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, name)
@@ -89,7 +127,9 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		case "after":
 			continue
 		case beginAnew:
-			c.setup, c.edited = rawjson.SetMember(c.setup, v, "_meta", acp.MetaKey, name), !sameJSON(was, v)
+			if !sameJSON(was, v) {
+				c.setOwn(name, v)
+			}
 			continue
 		case "requestedSessionId", "handover":
 			c.missing = append(c.missing, ofNewSessions(s.id, name, v)...)
@@ -119,33 +159,30 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		if sameJSON(was, v) || len(was) == 0 && string(v) == "null" {
 			continue
 		}
+		c.setOwn(name, v)
 		switch {
 		case name == "title":
 			c.title = textOf(v)
-		case name == "model" || name == "variant" || name == "mode":
+		case slices.ContainsFunc(configFields, func(f configField) bool { return f.field == name }):
 			if c.options == nil {
 				c.options = map[string]string{}
 			}
 			c.options[name] = textOf(v)
-		case string(v) == "null":
-			c.setup, c.fields = rawjson.DeleteMember(c.setup, "_meta", acp.MetaKey, name), append(c.fields, name)
-			continue
 		default:
 			c.fields = append(c.fields, name)
 		}
-		c.setup = rawjson.SetMember(c.setup, v, "_meta", acp.MetaKey, name)
 	}
-	c.setup = bytes.Clone(c.setup)
 	return c, nil
 }
 
 // withoutServers takes the servers of mcpServers away, unless the request brings others. It is asked for by a null in
 // _meta, since the empty list says nothing.
-func (c *Change) withoutServers(given json.RawMessage) {
-	if had, _ := rawjson.Member(c.setup, "mcpServers"); len(rawjson.Elements(given)) > 0 || len(rawjson.Elements(had)) == 0 {
+func (c *Change) withoutServers(given, setup json.RawMessage) {
+	if had, _ := rawjson.Member(setup, "mcpServers"); len(rawjson.Elements(given)) > 0 || len(rawjson.Elements(had)) == 0 {
 		return
 	}
-	c.setup, c.fields = rawjson.SetMember(c.setup, []byte("[]"), "mcpServers"), append(c.fields, "mcpServers")
+	c.set([]byte("[]"), "mcpServers")
+	c.fields = append(c.fields, "mcpServers")
 }
 
 // CheckFolder says why a session cannot have its working directory there, nil if it can. The
@@ -177,13 +214,16 @@ func CheckFolder(cwd string) *acp.Error {
 }
 
 // Apply applies a change: at once to a session that has no process, by opening it anew
-// to one that is idle. It returns what has no effect, with the reasons. The error is
-// why the agent cannot be started with the change, which is undone then.
+// to one that is idle. It returns what has no effect, with the reasons, which is no part of the
+// session's setup then: who asks for it again is told again. The error is why the agent cannot be
+// started with the change, or not be held to reading, which is undone then.
 func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
 	missing := slices.Clone(c.missing)
 	s.mu.Lock()
-	agent := s.rec.Agent
+	was, setup := s.rec, c.in(s.rec.Setup)
 	s.mu.Unlock()
+	agent := was.Agent
+	own := members(setup, "_meta", acp.MetaKey)
 	if a := s.set.o.Agents.Find(agent); a != nil {
 		if c.credentials != nil {
 			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
@@ -191,40 +231,65 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
-			missing = append(missing, untimed(a.Info(), c.setup)...)
+			missing = append(missing, untimed(a.Info(), setup)...)
 		}
-		takes, own := taken(a.Info()), members(c.setup, "_meta", acp.MetaKey)
-		for _, f := range c.fields {
+		takes := taken(a.Info())
+		for _, f := range slices.Clone(c.fields) {
 			if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
 				missing = append(missing, notTaken(agent, f))
+				c.drop(f)
 			}
 		}
-		if v := own[permissionMode]; slices.Contains(c.fields, permissionMode) && !slices.Contains(takes, permissionMode) {
+		if slices.Contains(c.fields, permissionMode) && !slices.Contains(takes, permissionMode) {
+			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
-			mode, reason := s.modeFor(a.Info(), textOf(v))
-			switch err := unheld(textOf(v), reason); {
-			case err != nil:
+			wish := textOf(own[permissionMode])
+			mode, reason := s.modeFor(a.Info(), wish)
+			if mode != "" {
+				reason = s.setOption(ctx, s.served(ctx, n), "mode", mode)
+			}
+			if err := unheld(wish, reason); err != nil {
 				return nil, err
-			case reason != "":
+			}
+			if reason != "" {
 				missing = append(missing, Unsupported{permissionMode, reason})
-			case mode != "":
-				if c.options == nil {
-					c.options = map[string]string{}
-				}
-				c.options["mode"] = mode
+				c.drop(permissionMode)
+			} else if mode != "" {
+				delete(c.options, "mode") // this one counts
 			}
 		}
 	}
 	if len(c.fields) > 0 {
 		more, err := s.reopen(ctx, n, c)
 		if err != nil {
+			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen = was.ChosenMode, was.Chosen })
 			return nil, err
 		}
+		for _, m := range more {
+			if m.Field == permissionMode {
+				if err := unheld(textOf(own[permissionMode]), m.Reason); err != nil {
+					return nil, err
+				}
+			}
+		}
 		missing = append(missing, more...)
-	} else {
+		c.drop(slices.Clone(c.fields)...)
+	}
+	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
+	for _, f := range configFields {
+		wish := c.options[f.field]
+		if wish == "" {
+			continue
+		}
+		if reason := s.setOption(ctx, s.served(ctx, n), f.category, wish); reason != "" {
+			missing = append(missing, Unsupported{f.field, reason})
+			c.drop(f.field)
+		}
+	}
+	if written {
 		err := s.edit(func(rec *record) func(*record) {
 			was := rec.Setup
-			rec.Setup = c.setup
+			rec.Setup = c.in(was)
 			return func(rec *record) { rec.Setup = was }
 		})
 		if err != nil {
@@ -236,30 +301,30 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			missing = append(missing, Unsupported{"title", err.Error()})
 		}
 	}
-	s.mu.Lock()
-	l := s.m.link
-	if s.m.hosting != serving {
-		l = nil
-	}
-	s.mu.Unlock()
-	for _, f := range configFields {
-		wish := c.options[f.field]
-		if wish == "" {
-			continue
-		}
-		reason := ""
-		if l != nil {
-			bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
-			reason = s.setOption(bounded, l, f.category, wish)
-			cancel()
-		} else {
-			reason = s.chooseLater(f.category, wish)
-		}
-		if reason != "" {
-			missing = append(missing, Unsupported{f.field, reason})
-		}
-	}
 	return missing, nil
+}
+
+// served returns the link to the process that serves the session, nil if there is none. One that is being started is waited
+// for: it may have been told already what was chosen before.
+func (s *Session) served(ctx context.Context, n agents.Needs) *link {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	if s.m.hosting == starting {
+		over := make(chan struct{}, 1)
+		s.handleLocked(event{kind: requested, req: &waiter{
+			needs: n, ctx: ctx, ready: func() { over <- struct{}{} }, fail: func(error) { over <- struct{}{} },
+		}})
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	if s.m.hosting != serving {
+		return nil
+	}
+	return s.m.link
 }
 
 // reopens says why the agent cannot open the session anew that it has open, "" if it can.
@@ -289,10 +354,11 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	if s.rec.Before == nil && !sameJSON(was.Setup, c.setup) {
+	setup := c.in(was.Setup)
+	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
 	}
-	s.rec.take(c.setup)
+	s.rec.take(setup)
 	if c.credentials != nil {
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
@@ -386,30 +452,6 @@ func (s *Session) tell(update []byte) {
 	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
 	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
 	s.Flush()
-}
-
-// chooseLater has an option of a category set when the agent is started next. It
-// returns why that is impossible.
-func (s *Session) chooseLater(category, wish string) (reason string) {
-	s.mu.Lock()
-	options, modes, agent := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent
-	s.mu.Unlock()
-	c := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}
-	for _, o := range rawjson.Elements(options) {
-		if c.option == "" && rawjson.MemberString(o, "category") == category {
-			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
-		}
-	}
-	if c.method == "" && category == "mode" && len(modes) > 0 {
-		c.method = acp.MethodSessionSetMode
-	}
-	if c.method == "" {
-		return "agent " + agent + " offers no option for it"
-	}
-	if err := s.edit(func(rec *record) func(*record) { return rec.choose(c) }); err != nil {
-		return err.Error()
-	}
-	return ""
 }
 
 // take makes setup the session's.

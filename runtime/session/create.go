@@ -83,20 +83,18 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	return s
 }
 
-// Finish sets what was asked for in the _meta of a session's creation. It returns
-// what had no effect. The error is why the session must not be used.
-func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsupported, error) {
+// Finish sets what was asked for in the _meta of a session's creation by p, or has it set when the agent is started next,
+// if p has ended meanwhile. It returns what had no effect. The error is why the session must not be used.
+func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
+	l, info := s.served(ctx, n), p.Agent().Info()
 	s.mu.Lock()
-	l, setup := s.m.link, s.rec.Setup
+	setup := s.rec.Setup
 	s.mu.Unlock()
-	if l == nil {
-		return nil, nil // its process has ended
-	}
-	missing, err := s.configure(ctx, l, asked)
+	missing, err := s.configure(ctx, l, info, asked)
 	if err != nil {
 		return nil, err
 	}
-	return append(missing, untimed(l.p.Agent().Info(), setup)...), nil
+	return append(missing, untimed(info, setup)...), nil
 }
 
 // Inherit copies the history of another session up to an entry. Who makes the fork knows

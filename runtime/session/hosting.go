@@ -73,10 +73,8 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	if untried := rec.Before; untried != nil && refused != nil {
+	if before := rec.beforeLoad(); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
-		before := rec
-		before.take(untried)
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
 			s.undo(rec, before, refused)
@@ -106,6 +104,20 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	}
 	s.tried(rec.Before != nil)
 	return l, nil
+}
+
+// beforeLoad is the record with the setup with which the agent has opened the session last. One that must only read by now does so
+// with that, too.
+func (rec *record) beforeLoad() record {
+	before := *rec
+	if rec.Before == nil {
+		return before
+	}
+	before.take(rec.Before)
+	if rec.permissionMode() == "readonly" {
+		before.Setup = rawjson.SetMember(before.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+	}
+	return before
 }
 
 // undo gives the session the settings back with which its agent opens it.
@@ -294,7 +306,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		continuity = ContinuityNative
 		s.tellContinuity(continuity)
 	}
-	s.adopt(res, continuity)
+	s.adopt(l, res, continuity)
 	return l, nil
 }
 
@@ -356,7 +368,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		s.abandon(l)
 		return nil, unopened(p, err)
 	}
-	s.adopt(res, ContinuityFresh)
+	s.adopt(l, res, ContinuityFresh)
 	return l, nil
 }
 
@@ -397,7 +409,9 @@ func (s *Session) closeUnwanted(l *link) {
 }
 
 // adopt takes over what the agent said of the session it opened.
-func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
+func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
+	_, l.modes = rawjson.Member(res, "modes")
+	_, l.options = rawjson.Member(res, "configOptions")
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that

@@ -73,8 +73,8 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 }
 
 // permit sets the agent's mode for a permissionMode. It returns why it could not.
-func (s *Session) permit(ctx context.Context, l *link, wish string) (reason string) {
-	mode, reason := s.modeFor(l.p.Agent().Info(), wish)
+func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {
+	mode, reason := s.modeFor(info, wish)
 	if mode == "" {
 		return reason
 	}

@@ -280,6 +280,8 @@ type link struct {
 	merge     *merge              // compares the two; nil when nobody does; likewise
 	opened    bool                // the agent has opened the session; likewise
 	unwanted  bool                // nobody needs it any more; likewise
+	modes     bool                // the agent has said in which mode it has opened it; for who has it opened
+	options   bool                // and with which options; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 

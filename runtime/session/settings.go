@@ -25,9 +25,11 @@ type Unsupported struct {
 
 // configFields are those that an agent's config options can take, and the
 // category of the option.
-var configFields = []struct{ field, category string }{
+var configFields = []configField{
 	{"model", "model"}, {"variant", "thought_level"}, {"mode", "mode"},
 }
+
+type configField struct{ field, category string }
 
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
@@ -95,15 +97,15 @@ func distance(a, b string) int {
 
 // configure sets what session/new asked for by the agent's own config
 // options, and returns what nobody acted on. Nothing is dropped in silence. The error
-// is why the session must not be used.
-func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) ([]Unsupported, error) {
+// is why the session must not be used. l is nil when the process has ended meanwhile.
+func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, meta json.RawMessage) ([]Unsupported, error) {
 	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil, nil
 	}
 	ctx, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
-	takes := taken(l.p.Agent().Info())
+	takes := taken(info)
 	var out []Unsupported
 	for _, c := range configFields {
 		wish := rawjson.MemberString(own, c.field)
@@ -112,6 +114,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		}
 		if reason := s.setOption(ctx, l, c.category, wish); reason != "" {
 			out = append(out, Unsupported{c.field, reason})
+			s.unset(c.field)
 		}
 	}
 	for _, f := range setupFields {
@@ -120,15 +123,16 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		case !given || takesField(takes, f, v):
 		case f == permissionMode: // behind the mode, so that it counts
 			wish := textOf(v)
-			reason := s.permit(ctx, l, wish)
+			reason := s.permit(ctx, l, info, wish)
 			if err := unheld(wish, reason); err != nil {
 				return nil, err
 			}
 			if reason != "" {
 				out = append(out, Unsupported{f, reason})
+				s.unset(f)
 			}
 		default:
-			out = append(out, notTaken(l.p.Agent().ID(), f))
+			out = append(out, notTaken(info.ID, f))
 		}
 	}
 	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
@@ -155,51 +159,65 @@ func notTaken(agent, field string) Unsupported {
 	return Unsupported{field, "agent " + agent + " does not take it from the gateway"}
 }
 
+// unset takes a field of _meta of ours out of the setup, which has had no effect: who asks for it again is told again.
+func (s *Session) unset(field string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rec.Setup, s.unsaved = rawjson.DeleteMember(s.rec.Setup, "_meta", acp.MetaKey, field), true
+}
+
 // setOption sets the session's option of a category and returns why it could
-// not.
+// not. Without a process, or where that has ended, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
 	s.mu.Lock()
-	options, modes := s.rec.ConfigOptions, s.rec.Modes
+	options, modes, agent := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent
 	s.mu.Unlock()
-	id := ""
+	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
 	for _, o := range rawjson.Elements(options) {
 		if rawjson.MemberString(o, "category") == category {
-			if rawjson.MemberString(o, "currentValue") == wish {
-				return ""
-			}
-			id = rawjson.MemberString(o, "id")
+			is = is || rawjson.MemberString(o, "currentValue") == wish
+			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
 		}
 	}
-	var method string
-	var params json.RawMessage
-	switch {
-	case id != "":
-		method = acp.MethodSessionSetConfigOption
-		params = optionParams(l, id, rawjson.AppendQuoted(nil, wish))
-	case category == "mode" && len(modes) > 0:
-		method = acp.MethodSessionSetMode
-		params = rawjson.Object{}.String("sessionId", l.native).String("modeId", wish).End()
-	default:
-		return "agent " + l.p.Agent().ID() + " offers no option for it"
+	if c.option == "" {
+		if category != "mode" || len(modes) == 0 {
+			return "agent " + agent + " offers no option for it"
+		}
+		c.method = acp.MethodSessionSetMode
 	}
-	res, err := l.p.Ask(ctx, method, params)
-	if err != nil {
-		return viewer.ErrorOf(err).Message
+	var res json.RawMessage
+	if l != nil && !is {
+		params := optionParams(l, c.option, c.value)
+		if c.method == acp.MethodSessionSetMode {
+			params = rawjson.Object{}.String("sessionId", l.native).String("modeId", wish).End()
+		}
+		bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
+		defer cancel()
+		var err error
+		switch res, err = l.p.Ask(bounded, c.method, params); {
+		case err == nil:
+		case refusedBy(err) != nil || l.p.Alive():
+			return viewer.ErrorOf(err).Message
+		default:
+			l = nil
+		}
 	}
-	quoted := rawjson.AppendQuoted(nil, wish)
-	err = s.edit(func(rec *record) func(*record) {
+	err := s.edit(func(rec *record) func(*record) {
 		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			rec.ConfigOptions = v
 		}
-		if method == acp.MethodSessionSetMode {
-			rec.Modes = rawjson.SetMember(rec.Modes, quoted, "currentModeId")
+		if l != nil && c.method == acp.MethodSessionSetMode {
+			rec.Modes = rawjson.SetMember(rec.Modes, c.value, "currentModeId")
 		}
-		return rec.choose(choice{method: method, id: wish, option: id, value: quoted})
+		return rec.choose(c)
 	})
-	if err != nil {
-		return unkept(err).Error()
+	switch {
+	case err == nil:
+		return ""
+	case l == nil:
+		return err.Error()
 	}
-	return ""
+	return unkept(err).Error()
 }
 
 // unkept says of what the agent has taken that it cannot be written down. The agent goes on with
@@ -251,8 +269,8 @@ func (rec *record) setChosen(option string, value json.RawMessage) {
 	rec.Chosen = chosen
 }
 
-// chooseAgain sets at an agent that was started anew what was chosen before, as
-// far as the agent has not kept it. What the agent refuses stays as the agent
+// chooseAgain sets at an agent that was started anew what was chosen before, unless
+// the agent says that it has kept it. What the agent refuses stays as the agent
 // has it, and clients are told. The error is that a session which must only read
 // cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
@@ -262,16 +280,22 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	s.mu.Unlock()
 	info := l.p.Agent().Info()
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
-	now, modeOption := map[string]json.RawMessage{}, ""
+	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
 	for _, o := range rawjson.Elements(options) {
 		id := rawjson.MemberString(o, "id")
-		if now[id], _ = rawjson.Member(o, "currentValue"); rawjson.MemberString(o, "category") == "mode" {
+		now[id], _ = rawjson.Member(o, "currentValue")
+		for _, f := range configFields {
+			if rawjson.MemberString(o, "category") == f.category {
+				fields[id] = f.field
+			}
+		}
+		if fields[id] == "mode" {
 			modeOption = id
 		}
 	}
 	if reads && mode == "" && chosen[modeOption] == nil {
 		// Nobody has chosen another mode, and the agent's is not known any more.
-		reason := s.permit(ctx, l, wish)
+		reason := s.permit(ctx, l, info, wish)
 		if err := cmp.Or(endedAt(l.p), unheld(wish, reason)); reason != "" && err != nil {
 			return err
 		}
@@ -290,6 +314,9 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			}
 			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
 			missing = append(missing, Unsupported{field, reason})
+			if f := fields[field]; f != "" {
+				s.unset(f)
+			}
 			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
 			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
 				broken = unheld(wish, reason)
@@ -304,7 +331,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		s.unsaved = true
 		return true
 	}
-	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
+	if mode != "" && len(modes) > 0 && (!l.modes || rawjson.MemberString(modes, "currentModeId") != mode) {
 		quoted := rawjson.AppendQuoted(nil, mode)
 		if tell("mode", mode, acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End()) {
 			s.mu.Lock()
@@ -316,7 +343,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		tell("model", model, acp.MethodSessionSetModel, rawjson.Object{}.String("sessionId", l.native).String("modelId", model).End())
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
-		if current, there := now[id]; there && string(current) != string(chosen[id]) {
+		if current, there := now[id]; there && (!l.options || string(current) != string(chosen[id])) {
 			field := id
 			if id == modeOption {
 				field = "mode"

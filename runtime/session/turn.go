@@ -134,7 +134,7 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 				l.p.Worked()
 			}
 			if err == nil && !l.p.OwnLogin() {
-				l.p.Agent().LearnAuth(acp.MethodSessionPrompt, res.Err())
+				l.p.Agent().LearnAuth(acp.MethodSessionPrompt, res)
 			}
 			s.handle(event{kind: answered, turn: t, res: res, err: err})
 		})

@@ -1,0 +1,236 @@
+package runtime
+
+import (
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// offersOf are the modes and the models of an agent, which is in mode MODE.
+const offersOf = `"modes":{"currentModeId":"MODE","availableModes":[{"id":"write","name":"Write"},{"id":"plan","name":"Plan","description":"Read-only mode"}]},
+	"configOptions":[{"id":"m","name":"Model","category":"model","type":"select","currentValue":"big","options":[{"value":"big","name":"Big"},{"value":"small","name":"Small"}]}]`
+
+// offering is a gateway with an agent that offers settings, and a session there, asked for with more, in mode write.
+func offering(t *testing.T, info adapters.Info, more string) (*fakeAgent, *testClient, string) {
+	t.Helper()
+	a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
+	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[`+serverA+`]`+more+`}`)
+	a.answer(a.nextOf(t, "session/new"), in("write", `{"sessionId":"n",`+offersOf+`}`))
+	if more != "" {
+		return a, tc, string(id)
+	}
+	_, res := tc.until(id)
+	return a, tc, rawjson.MemberString(res.Result(), "sessionId")
+}
+
+func own(fields string) string { return `,"_meta":{"sandboxagent.dev":{` + fields + `}}` }
+
+func notHeld(t *testing.T, res *acp.Message, why string) {
+	t.Helper()
+	if e := res.Err(); e == nil || !strings.Contains(e.Message, why) || !strings.Contains(string(e.Data), "mode_not_supported") {
+		t.Errorf("want %q: %s", why, res.Frame())
+	}
+}
+
+// begins has the agent of a session that has no process started for a prompt, and returns how it is asked to open the session.
+func (tc *testClient) begins(t *testing.T, a *fakeAgent, s string) (prompted acp.ID, opened sent) {
+	t.Helper()
+	prompted = tc.request("session/prompt", prompt(s, "x"))
+	return prompted, a.nextOf(t, "session/resume")
+}
+
+// ends has the process end that serves the session.
+func (tc *testClient) ends(a *fakeAgent) {
+	tc.t.Helper()
+	a.conn().crash(errCrash)
+	tc.nextOf("_sandboxagent/session/ended")
+}
+
+// A load that wants a session to read only is refused whenever the agent refuses that, and changes nothing.
+func TestLoad_ReadonlyThatTheAgentRefuses(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	load := loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`+own(`"permissionMode":"readonly"`))
+	for range 2 {
+		id := tc.request("session/load", load)
+		a.refuse(a.nextOf(t, "session/set_mode"), "the folder is not trusted")
+		_, res := tc.until(id)
+		notHeld(t, &res, "the folder is not trusted")
+	}
+	unchanged := func() {
+		t.Helper()
+		id, opened := tc.begins(t, a, s)
+		if got := given(opened, "mcpServers") + given(opened, "_meta"); got != "["+serverA+"]" {
+			t.Errorf("opened with %s", got)
+		}
+		a.answer(opened, in("write", `{`+offersOf+`}`))
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	tc.ends(a)
+	unchanged()
+
+	// It is refused as the session is opened anew.
+	id := tc.request("session/load", load)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	a.refuse(a.nextOf(t, "session/set_mode"), "b may not be used so")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	_, res := tc.until(id)
+	notHeld(t, &res, "b may not be used so")
+	unchanged()
+
+	// Once it is taken it holds, with the rest.
+	id = tc.request("session/load", load)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	opened := a.nextOf(t, "session/resume")
+	if got := given(opened, "mcpServers"); got != "["+serverB+"]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(opened, in("write", `{`+offersOf+`}`))
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" || rawjson.MemberString(res.Result(), "modes", "currentModeId") != "plan" {
+		t.Errorf("%s", res.Frame())
+	}
+	if res := tc.call("session/load", load); member(res, "unsupported") != "" {
+		t.Error(res)
+	}
+}
+
+// The same where it is the agent's adapter that takes it, with the session.
+func TestLoad_ReadonlyThatTheAdapterTakes(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, "")
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	p := a.nextOf(t, "session/prompt")
+	for range 2 {
+		_, res := tc.until(tc.request("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly"`))))
+		notHeld(t, &res, "is working")
+	}
+	a.conn().chunk("n", "an answer")
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	tc.ends(a)
+
+	// With a wrong setting it goes on with the one that it had, and reads only.
+	if res := tc.call("session/resume", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`+own(`"permissionMode":"readonly"`))); member(res, "unsupported") != "" {
+		t.Error(res)
+	}
+	opens := func(servers string) sent {
+		t.Helper()
+		m := a.nextOf(t, "session/resume")
+		if got := given(m, "mcpServers"); got != "["+servers+"]" || given(m, "_meta", acp.MetaKey, "permissionMode") != `"readonly"` {
+			t.Errorf("opened with %s", m.m.Frame())
+		}
+		return m
+	}
+	id := tc.request("session/prompt", prompt(s, "x"))
+	a.refuse(opens(serverB), "b does not start")
+	a.answer(opens(serverA), `{}`)
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.ends(a)
+
+	// One that the agent does not open so is not opened to do more.
+	id = tc.request("session/prompt", prompt(s, "x"))
+	a.refuse(opens(serverA), "it cannot only read")
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "it cannot only read") {
+		t.Errorf("%s", res.Frame())
+	}
+}
+
+// What an agent refuses is no setting of the session: who asks for it again is told again.
+func TestLoad_WhatTheAgentRefuses(t *testing.T) {
+	for name, tt := range map[string]struct{ asked, method, why string }{
+		"a mode":                {`"mode":"plan"`, "session/set_mode", "not now"},
+		"a permission mode":     {`"permissionMode":"bypass"`, "", "none of the modes"},
+		"a mode, with one":      {`"permissionMode":"write","mode":"plan"`, "session/set_mode", "not now"},
+		"a model":               {`"model":"small"`, "session/set_config_option", "not now"},
+		"an option there isn't": {`"variant":"high"`, "", "offers no option"},
+		"a field not taken":     {`"instructions":"be brief"`, "", "does not take it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			told := func(what string, res string) {
+				t.Helper()
+				if got := member(res, "unsupported"); !strings.Contains(got, tt.why) {
+					t.Errorf("%s: unsupported is %s, want %q", what, got, tt.why)
+				}
+			}
+			refused := func(a *fakeAgent, tc *testClient, id acp.ID) string {
+				t.Helper()
+				if tt.method != "" {
+					a.refuse(a.nextOf(t, tt.method), "not now")
+				}
+				_, res := tc.until(id)
+				return string(res.Result())
+			}
+			a, tc, s := offering(t, adapters.Info{}, "")
+			for range 2 {
+				told("a load", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
+			}
+			if strings.Contains(tt.asked, "instructions") {
+				return
+			}
+			a, tc, id := offering(t, adapters.Info{}, own(tt.asked))
+			res := refused(a, tc, acp.ID(id))
+			told("as it is made", res)
+			s = rawjson.MemberString([]byte(res), "sessionId")
+			told("a load of what was made so", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
+			if tt.method == "" || strings.Contains(tt.asked, "permissionMode") {
+				return
+			}
+			// It is chosen for an agent that does not run, and that refuses it then.
+			tc.ends(a)
+			if res := tc.call("session/load", loadOf(s, "/tmp", own(tt.asked))); member(res, "unsupported") != "" {
+				t.Error(res)
+			}
+			turn, opened := tc.begins(t, a, s)
+			a.answer(opened, in("write", `{`+offersOf+`}`))
+			a.refuse(a.nextOf(t, tt.method), "not now")
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(turn)
+			told("a load of what was chosen so", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
+		})
+	}
+}
+
+// A load that comes while the agent is started for the session has its effect there: the agent may have been told before what it
+// was to be told. What it asks for is added to the settings as they are then.
+func TestLoad_WhileTheAgentIsStarted(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	tc.ends(a)
+	if res := tc.call("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`)); member(res, "unsupported") != "" {
+		t.Error(res)
+	}
+	turn, opened := tc.begins(t, a, s)
+	load := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly","model":"small","title":"mine"`)))
+	a.refuse(opened, "b does not start")
+	opened = a.nextOf(t, "session/resume")
+	a.answer(opened, in("write", `{`+offersOf+`}`))
+	p := a.nextOf(t, "session/prompt") // it was asked before
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
+	if _, res := tc.until(load); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+		t.Errorf("%s", res.Frame())
+	}
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	tc.ends(a)
+	_, opened = tc.begins(t, a, s)
+	if got := given(opened, "mcpServers"); got != "["+serverA+"]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(opened, in("write", `{`+offersOf+`}`))
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
+	a.nextOf(t, "session/prompt")
+}
