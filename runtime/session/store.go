@@ -306,7 +306,7 @@ func hasPrompt(path string, reached uint64) (is bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer l.Close() // it is only read
+	defer func() { _ = l.Close() }() // it is only read
 	for cur := l.Whole(0); ; {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
