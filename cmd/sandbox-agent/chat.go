@@ -167,6 +167,9 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	if text := model.unsent(); text != "" {
 		fmt.Fprintf(std.err, "not sent:\n%s\n", text)
 	}
+	if text := model.doubtful(); text != "" {
+		fmt.Fprintf(std.err, "sent, and perhaps lost with the connection:\n%s\n", text)
+	}
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}

@@ -90,12 +90,16 @@ func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
 		prepare func(*chatModel)
 		says    string
 	}{
-		"nothing":            {func(*chatModel) {}, ""},
-		"a text":             {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
-		"a prompt":           {func(m *chatModel) { m.queue = []string{"one"}; m.own = &chatOwn{} }, "without sending a prompt that waits"},
-		"prompts, a text":    {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
-		"a turn":             {func(m *chatModel) { m.own = &chatOwn{} }, "the agent goes on"},
-		"a turn far away":    {func(m *chatModel) { m.own, m.lost = &chatOwn{}, time.Now() }, ""},
+		"nothing":         {func(*chatModel) {}, ""},
+		"a text":          {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
+		"a prompt":        {func(m *chatModel) { m.queue = []string{"one"}; m.own = &chatOwn{} }, "without sending a prompt that waits"},
+		"prompts, a text": {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
+		"a turn":          {func(m *chatModel) { m.own = &chatOwn{} }, "the agent goes on"},
+		"a turn far away": {func(m *chatModel) { m.own, m.lost = &chatOwn{begun: true}, time.Now() }, ""},
+		"a prompt far away": {func(m *chatModel) {
+			m.own, m.lost = &chatOwn{chatEntry: &chatEntry{text: "sent"}}, time.Now()
+		}, "may not have arrived"},
+		"of another session": {func(m *chatModel) { m.kept["a"] = "came back" }, "without sending what came back of other sessions"},
 		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,6 +46,7 @@ type chatModel struct {
 	queue   []string              // prompts that wait for it
 	own     *chatOwn              // the prompt of this chat that is under way; nil when none is
 	away    map[string]*chatOwn   // those in sessions that were left, by session
+	kept    map[string]string     // by session that was left: what came back of it, and is written there when it is gone to
 	apart   bool                  // a turn has ended: what comes is no part of the last entry
 	turnAt  turnAt                // in version 1: of the session that is open
 	words   uint64                // in version 1: the event of the newest piece of a prompt
@@ -99,7 +100,7 @@ func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg) *chatMod
 	in.KeyMap.InsertNewline.SetKeys("alt+enter", "shift+enter", "ctrl+j")
 	in.Focus()
 	m := &chatModel{session: s, o: o, events: events, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in}
-	m.opening, m.late, m.away = &chatOpening{id: o.session}, map[string]bool{}, map[string]*chatOwn{}
+	m.opening, m.late, m.away, m.kept = &chatOpening{id: o.session}, map[string]bool{}, map[string]*chatOwn{}, map[string]string{}
 	m.paint(darkBackground(os.Getenv("COLORFGBG")))
 	return m
 }
@@ -227,9 +228,8 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 		return nil
 	}
 	m.leaving = false
-	reason := rawjson.MemberString(msg.result, "stopReason")
-	if m.waits() && m.busy && (msg.err != nil || reason == "cancelled") {
-		m.unbegun(msg, m.own.cancelled)
+	if m.never(msg) {
+		m.unbegun(msg)
 		return nil
 	}
 	m.began()
@@ -241,14 +241,15 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 			m.takeBack(msg.text)
 		}
 	}
-	m.noteEnd(reason, msg.err)
+	m.noteEnd(rawjson.MemberString(msg.result, "stopReason"), msg.err)
 	return nil
 }
 
 // next sends what waits, when the agent is free: also of another client's turn, which takes what
-// waits behind it along when it is cancelled.
+// waits behind it along when it is cancelled. While there is no connection it goes on to wait, where who leaves is
+// told of it.
 func (m *chatModel) next() tea.Cmd {
-	if m.opening != nil || m.own != nil || m.busy || m.over || m.gone != nil || len(m.queue) == 0 {
+	if m.opening != nil || m.own != nil || m.busy || m.over || m.gone != nil || !m.lost.IsZero() || len(m.queue) == 0 {
 		return nil
 	}
 	if m.closed {
@@ -340,8 +341,12 @@ func (m *chatModel) take(f acp.Message) {
 	}
 	if f.IsResponse() {
 		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
-		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && m.opening != nil && m.opening.request == f.ID() && !m.turnAt.newer(f.Result()) {
-			m.busy = turn == "running"
+		if o := m.opening; o != nil && o.request == f.ID() {
+			if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && !m.turnAt.newer(f.Result()) {
+				m.busy = turn == "running"
+			}
+			m.recognize()
+			o.answered = true
 		}
 		m.promptAnswered(f.ID(), f.Result())
 		return
@@ -428,7 +433,7 @@ func (m *chatModel) show(u json.RawMessage) {
 	case "user_message_chunk":
 		// The own prompt is told to others only; but agents show words of people, too.
 		others := rawjson.MemberBool(u, "_meta", acp.MetaKey, "prompt")
-		if m.waits() && m.own.text == text && (m.own.lost || !others && !m.busy) {
+		if m.waits() && !m.replays() && m.own.text == text && (m.own.lost || !others && !m.busy) {
 			m.began()
 			break
 		}

@@ -26,6 +26,7 @@ type chatOpening struct {
 	former   string        // the session that was left for it, and to which the chat goes back; "" for none
 	refusals []string      // why other sessions could not be opened before
 	request  acp.ID        // that opens it; "" before it is sent
+	answered bool          // its answer has come, behind the conversation until then
 	early    []acp.Message // of a new session: what came before its id
 }
 
@@ -122,8 +123,8 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	for _, f := range o.early {
 		m.take(f)
 	}
-	if m.own != nil && !m.busy { // its turn ended while the chat was in another session
-		m.own.drop()
+	if m.own != nil && m.own.begun && !m.busy { // its turn ended where nobody told how
+		m.own.forget()
 		m.own = nil
 	}
 	m.readConfigs(msg.result)
@@ -246,6 +247,10 @@ func (m *chatModel) goTo(o *chatOpening) tea.Cmd {
 	m.session.id, m.begun = o.id, true // what comes from now on is of that one
 	m.own = m.away[o.id]
 	delete(m.away, o.id)
+	if text := m.kept[o.id]; text != "" {
+		delete(m.kept, o.id)
+		m.takeBack(text)
+	}
 	if m.own != nil {
 		m.own.lost, m.own.shown = true, false // it may be shown as one of the conversation
 	}
