@@ -254,9 +254,10 @@ type (
 		id     string // of the session that it was about
 		result json.RawMessage
 		err    error
-		choice int      // which choice it was
-		own    *chatOwn // of a prompt: which it was,
-		text   string   // and what it said
+		choice int      // which choice it was,
+		of     string   // and of what
+		own    *chatOwn // of a prompt: which it was
+		text   string   // what was sent, or chosen
 	}
 )
 

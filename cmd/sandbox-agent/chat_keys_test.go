@@ -386,6 +386,39 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 	}
 }
 
+// A mode or model that was refused is not shown as the one that is used: what is, or what was chosen since.
+func TestChat_AChoiceThatIsRefused(t *testing.T) {
+	for _, what := range []string{"mode", "model"} {
+		m := chatAt(1)
+		m.readConfigs([]byte(`{"modes":{"currentModeId":"one","availableModes":[{"id":"one"},{"id":"two"},{"id":"three"}]},"models":{"currentModelId":"one","availableModels":[{"modelId":"one"},{"modelId":"two"},{"modelId":"three"}]}}`))
+		choose := func(value string) int {
+			m.choose(m.config(what), value)
+			return m.choices
+		}
+		ends := func(choice int, value string, err error) {
+			m.Update(chatDone{what: "choose", id: "s", choice: choice, of: what, text: value, result: []byte(`{}`), err: err})
+		}
+		shows := func(want string) {
+			t.Helper()
+			if got := m.config(what).current; got != want || !strings.Contains(m.statusLine(), " "+want+" ") {
+				t.Errorf("%s %s is shown, not %s: %q", what, got, want, m.statusLine())
+			}
+		}
+		ends(choose("two"), "two", io.EOF)
+		shows("one")
+		second, third := choose("two"), choose("three")
+		ends(second, "two", io.EOF)
+		shows("three")
+		ends(third, "three", io.EOF)
+		shows("one")
+		second, third = choose("two"), choose("three")
+		ends(second, "two", nil)
+		shows("three")
+		ends(third, "three", io.EOF)
+		shows("two")
+	}
+}
+
 // A session that somebody has ended is not ready for prompts.
 func TestChat_TheSessionIsOver(t *testing.T) {
 	m := newChatModel(&chatSession{id: "s"}, chatOptions{}, nil)

@@ -83,6 +83,7 @@ type chatModel struct {
 // chatConfig is something that can be chosen for a session: its mode or model.
 type chatConfig struct {
 	what, id, current string // id is of the config option, "" for the protocol's own methods
+	sure              string // what it was before choices that are not answered
 	values            []runtime.Choice
 }
 
@@ -215,6 +216,9 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	if msg.what != "prompt" {
 		if msg.id != m.session.id {
 			return nil // of a session that was left
+		}
+		if msg.what == "choose" {
+			m.chosen(msg)
 		}
 		if msg.err != nil {
 			m.note(msg.what + ": " + msg.err.Error())
@@ -456,6 +460,7 @@ func (m *chatModel) show(u json.RawMessage) {
 		for i := range m.configs {
 			if m.configs[i].what == "mode" {
 				m.configs[i].current = rawjson.MemberString(u, "currentModeId")
+				m.configs[i].sure = m.configs[i].current
 			}
 		}
 	case "config_option_update":
@@ -545,6 +550,7 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 			if c.what == "" {
 				c.what = c.id
 			}
+			c.sure = c.current
 			m.configs = append(m.configs, c)
 		}
 		return
@@ -560,6 +566,7 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 		for _, v := range rawjson.Elements(values) {
 			c.values = append(c.values, runtime.Choice{ID: rawjson.MemberString(v, idName), Name: rawjson.MemberString(v, "name")})
 		}
+		c.sure = c.current
 		m.configs = append(m.configs, c)
 	}
 }
@@ -586,10 +593,22 @@ func (m *chatModel) choose(c *chatConfig, value string) tea.Cmd {
 	case c.what == "mode":
 		method, params = acp.MethodSessionSetMode, object{"modeId": value}
 	}
-	request, choice := m.session.request("choose", method, params), m.choices
+	request, choice, what := m.session.request("choose", method, params), m.choices, c.what
 	return func() tea.Msg {
 		done, _ := request().(chatDone)
-		done.choice = choice
+		done.choice, done.of, done.text = choice, what, value
 		return done
+	}
+}
+
+// chosen takes the answer to a choice. One that was refused is not shown any more, unless there is a newer one.
+func (m *chatModel) chosen(msg chatDone) {
+	c := m.config(msg.of)
+	switch {
+	case c == nil:
+	case msg.err == nil:
+		c.sure = msg.text
+	case c.current == msg.text:
+		c.current = c.sure
 	}
 }
