@@ -79,6 +79,26 @@ func TestChat_DroppedInASessionThatWasLeft(t *testing.T) {
 	}
 }
 
+// What waits when its session is left is there when that is gone to, and not in what is written for another one; when the
+// other one cannot be opened, it is written.
+func TestChat_WaitsInASessionThatIsLeft(t *testing.T) {
+	m := chatAt(1)
+	m.Update(chatBatch{prompted("from A")})
+	m.sends("one")
+	m.sends("two")
+	m.input.SetValue("draft")
+	o := m.choosesSession("a")
+	m.Update(nil)
+	if got := strings.Join(m.shown(), "\n"); !strings.Contains(got, "what waits in session s") || m.input.Value() != "draft" || len(m.queue) > 0 {
+		t.Errorf("%q is written, %q waits, shown is %q", m.input.Value(), m.queue, got)
+	}
+	m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	m.Update(chatBatch{chatOpened{of: o, id: "a", err: io.EOF}}) // it leads back to s
+	if got := m.input.Value(); got != "one\ntwo\ndraft" || len(m.kept) > 0 {
+		t.Errorf("back there %q is written, %q is kept", got, m.kept)
+	}
+}
+
 // A turn that began in a session that was left, and fails there, was no prompt that came back.
 func TestChat_FailedInASessionThatWasLeft(t *testing.T) {
 	for _, speaks := range []int{1, acpversion.Two} {

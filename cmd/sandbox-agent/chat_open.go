@@ -178,6 +178,7 @@ func (m *chatModel) notOpened(o *chatOpening, err error) tea.Cmd {
 		m.note(refusal)
 		return nil
 	case o.former != "" && o.former != o.id:
+		m.takeBack() // nobody goes there again
 		return m.goTo(&chatOpening{id: o.former, refusals: append(o.refusals, refusal)})
 	}
 	m.entries = m.notes() // the conversation has not all come
@@ -237,13 +238,14 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 // goTo leaves the session for another, which is awaited from now on.
 func (m *chatModel) goTo(o *chatOpening) tea.Cmd {
 	old := m.session.id
-	if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
-		m.takeBack()
-	}
 	if m.own != nil {
 		m.away[old] = m.own
 	}
 	m.clear()
+	if waits := m.queue; len(waits) > 0 { // for that session: it is not sent to another, and not lost
+		m.queue = nil
+		m.keep(old, "what waits", waits...)
+	}
 	m.session.id, m.begun = o.id, true // what comes from now on is of that one
 	m.own = m.away[o.id]
 	delete(m.away, o.id)

@@ -13,7 +13,7 @@ import (
 )
 
 // A prompt of the chat waits to be sent, was sent, has begun, or has ended. One that waits is a text of the queue, and is
-// of the session that is open: it goes back to the input when that is left. One that was sent is a chatOwn, in the
+// of the session that is open: it is kept for that when it is left. One that was sent is a chatOwn, in the
 // session that is open or in one that was left, until its end comes. never says whether there was a turn; when
 // there was none, the text is in the queue again, in the input, or kept for the session.
 
@@ -150,8 +150,18 @@ func (m *chatModel) doneAway(msg chatDone) {
 		m.takeBack(msg.text)
 		return
 	}
-	m.kept[msg.id] = strings.TrimSpace(m.kept[msg.id] + "\n" + msg.text)
-	m.note("a prompt did not begin in session " + msg.id + ", and is where you write when you go there: " + msg.text)
+	m.keep(msg.id, "a prompt that did not begin", msg.text)
+}
+
+// keep has texts that were for a session where they are written when that is gone to.
+func (m *chatModel) keep(session, what string, texts ...string) {
+	if session == "" { // nobody can go there
+		m.takeBack(texts...)
+		return
+	}
+	text := strings.Join(texts, "\n")
+	m.kept[session] = strings.TrimSpace(m.kept[session] + "\n" + text)
+	m.note(what + " in session " + session + " is where you write when you go there: " + text)
 }
 
 // turnOver keeps what follows apart from what was before.

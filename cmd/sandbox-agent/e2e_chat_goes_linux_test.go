@@ -206,7 +206,7 @@ func TestChat_ComesBackBehindAnothersTurn(t *testing.T) {
 					t.Fatalf("%s, %v", res, err)
 				}
 				if cancelled == "meanwhile" {
-					k.sees(`a prompt did not begin in session ` + first)
+					k.sees(`a prompt that did not begin in session ` + first)
 					k.types(" of it\r")
 					k.sees(`(?m)^half of it`)
 					k.chooses("number1")
