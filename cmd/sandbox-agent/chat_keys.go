@@ -386,7 +386,7 @@ func (m *chatModel) farewell() string {
 		lost = append(lost, fmt.Sprintf("%d prompts that wait", n))
 	}
 	if len(m.kept) > 0 {
-		lost = append(lost, "what came back of other sessions")
+		lost = append(lost, "what waits for other sessions")
 	}
 	if strings.TrimSpace(m.input.Value()) != "" {
 		lost = append(lost, "the text you write")

@@ -99,7 +99,7 @@ func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
 		"a prompt far away": {func(m *chatModel) {
 			m.own, m.lost = &chatOwn{chatEntry: &chatEntry{text: "sent"}}, time.Now()
 		}, "may not have arrived"},
-		"of another session": {func(m *chatModel) { m.kept["a"] = "came back" }, "without sending what came back of other sessions"},
+		"of another session": {func(m *chatModel) { m.kept["a"] = "came back" }, "without sending what waits for other sessions"},
 		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
