@@ -183,6 +183,27 @@ func TestChat_TheEndSaysWhetherThereWasATurn(t *testing.T) {
 	}
 }
 
+// A turn may end between what the answer that opens its session knows and that answer: it does not go on then, unless another
+// one has begun.
+func TestChat_EndsWhileItsSessionIsOpened(t *testing.T) {
+	for _, next := range []string{"", "from A"} {
+		m := chatAt(1)
+		m.sends("first")
+		own := m.own
+		m.Update(m.opens(m.choosesSession("a"), "a", 100))
+		o := m.choosesSession("s")
+		answer := acp.NewResult(acp.IntID(101), []byte(`{"_meta":{"sandboxagent.dev":{"turn":"running"}}}`))
+		m.Update(append(chatBatch{chatLoads{o, answer.ID()}, prompted("first"), chatUpdate("agent_message_chunk", "to first")}, ends(own, endTurn)...))
+		if next != "" {
+			m.Update(chatBatch{prompted(next)})
+		}
+		m.Update(chatBatch{answer, chatOpened{of: o, id: "s", agent: "mock", result: answer.Result()}})
+		if m.busy != (next != "") || m.own != nil {
+			t.Errorf("then %q: working %t, what was sent is %v", next, m.busy, m.own)
+		}
+	}
+}
+
 // The end of a prompt that the chat has let go of is no end of a later one of the same session.
 func TestChat_TwoPromptsOfASessionThatWasLeft(t *testing.T) {
 	m := chatAt(1)

@@ -347,7 +347,7 @@ func (m *chatModel) take(f acp.Message) {
 		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
 		if o := m.opening; o != nil && o.request == f.ID() {
 			if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && !m.turnAt.newer(f.Result()) {
-				m.busy = turn == "running"
+				m.busy = turn == "running" && !m.newest(o.ended)
 			}
 			m.recognize()
 			o.answered = true

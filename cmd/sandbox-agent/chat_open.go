@@ -27,6 +27,7 @@ type chatOpening struct {
 	refusals []string      // why other sessions could not be opened before
 	request  acp.ID        // that opens it; "" before it is sent
 	answered bool          // its answer has come, behind the conversation until then
+	ended    *chatOwn      // whose turn ended before that: the answer may not know of it
 	early    []acp.Message // of a new session: what came before its id
 }
 

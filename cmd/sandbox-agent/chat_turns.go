@@ -44,15 +44,19 @@ func (m *chatModel) replays() bool { return m.opening != nil && !m.opening.answe
 // recognize looks for the own prompt in the conversation that has come, in version 1: its turn is the newest one. Older
 // prompts with these words are others. In version 2 the answer to it tells.
 func (m *chatModel) recognize() {
-	if !m.waits() || m.o.acp == acpversion.Two {
-		return
+	if m.waits() && m.o.acp != acpversion.Two {
+		m.own.begun = m.newest(m.own)
 	}
+}
+
+// newest reports whether the newest prompt of the conversation has the words of one of this chat.
+func (m *chatModel) newest(own *chatOwn) bool {
 	for _, e := range slices.Backward(m.entries) {
 		if e.kind == "user" {
-			m.own.begun = e.text == m.own.text
-			return
+			return own != nil && e.text == own.text
 		}
 	}
+	return false
 }
 
 // began puts the own prompt into the conversation. One that is told from its beginning has it.
@@ -93,7 +97,9 @@ func (m *chatModel) promptAnswered(id acp.ID, res json.RawMessage) {
 	default:
 		m.began()
 		m.turnOver()
-		m.busy = false
+		if m.busy = false; m.replays() {
+			m.opening.ended = m.own
+		}
 	}
 }
 
