@@ -157,9 +157,10 @@ func TestChat_ComesBackToItsTurn(t *testing.T) {
 				}
 				k.types("echo it goes on\r")
 				k.sees(`(?m)^it goes on`)
-				k.types("\x03")
-				k.sees("chat --session " + first)
-				k.ends()
+				k.leaves()
+				if !strings.Contains(k.seen.String(), "chat --session "+first) {
+					t.Error("it is not in the session that was chosen last")
+				}
 				if prompted(g, second, "goes on") {
 					t.Error("a prompt went to the other session")
 				}
