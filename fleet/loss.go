@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +17,9 @@ import (
 )
 
 const (
-	lossLook  = time.Second     // between looks at who is away
-	lossRetry = 5 * time.Minute // a session that could not be moved is tried again, or sooner if that may be over soon
+	lossLook  = time.Second      // between looks at who is away
+	lossRetry = 5 * time.Minute  // a session that could not be moved is tried again, or sooner if that may be over soon
+	lossSoon  = 30 * time.Second // the longest pause where it is only a place that is missing
 )
 
 // OnLoss says for which nodes sessions go on at other nodes when they are lost: those with all of
@@ -67,12 +69,14 @@ type lossWatch struct {
 	h      *Hub
 	away   absences
 	failed map[store.ReplicaID]attempt // sessions of nodes that are away
+	there  map[string]time.Time        // nodes that were online at the last look, since when; bounded as nodes are
 }
 
 // attempt is one to move a session, that failed.
 type attempt struct {
 	at    awake.Moment
 	pause time.Duration // until the next one
+	place bool          // there was none to go to: another node may be one
 }
 
 // look moves the sessions of nodes that are away for long.
@@ -81,6 +85,7 @@ func (w *lossWatch) look(ctx context.Context) {
 	if !ok {
 		return
 	}
+	w.noteJoined()
 	for _, n := range lost {
 		rule, ok := w.h.onLoss(n)
 		if !ok {
@@ -99,6 +104,20 @@ func (w *lossWatch) look(ctx context.Context) {
 		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+lossRetry {
 			delete(w.failed, id)
 		}
+	}
+}
+
+// noteJoined forgets in vain attempts that had no place to go to, when a node has joined since the last look.
+func (w *lossWatch) noteJoined() {
+	there, joined := map[string]time.Time{}, false
+	for _, n := range w.h.o.Store.Nodes() {
+		if w.h.online(n) {
+			there[n.Name] = n.Since
+			joined = joined || !w.there[n.Name].Equal(n.Since)
+		}
+	}
+	if w.there = there; joined {
+		maps.DeleteFunc(w.failed, func(_ store.ReplicaID, last attempt) bool { return last.place })
 	}
 }
 
@@ -149,15 +168,20 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	if err == nil || ctx.Err() != nil {
 		return err == nil
 	}
-	pause := lossRetry
-	switch problem.From(err).Kind {
+	pause, kind := lossRetry, problem.From(err).Kind
+	place := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent
+	switch kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
 		if !w.somewhere(rule) {
 			return false
 		}
 		// It is this one that cannot go, or the node that it was to go to is gone by now.
-		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), lossRetry)
+		longest := lossRetry
+		if place || kind == problem.TooManyRequests {
+			longest = lossSoon
+		}
+		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), longest)
 	case problem.Conflict:
 		// Another hub does it, which may end, or has ended since that was found: the next look decides.
 		if o := w.h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Moving != nil && (o.Moving.Hub != w.h.o.Store.Hub() || w.h.underWay(o.Moving)) {
@@ -166,12 +190,16 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause}
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place}
 	return true
 }
 
-// somewhere reports whether there is a node to which sessions can go, and a store that takes note of that.
+// somewhere reports whether there is a node to which sessions can go, a store that takes note of that, and a move left of
+// those that this hub does at one time.
 func (w *lossWatch) somewhere(rule OnLoss) bool {
+	if w.h.busyMoving() {
+		return false
+	}
 	_, placed, err := w.h.relay.Place(itself, "", rule.Labels, "", nil)
 	if err == nil {
 		placed()

@@ -106,6 +106,13 @@ func (h *Hub) beginMove(id string) bool {
 	return true
 }
 
+// busyMoving reports whether the hub does as many moves as it does at one time.
+func (h *Hub) busyMoving() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.moving.ids) >= maxMoves
+}
+
 func (h *Hub) endMove(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -167,6 +167,9 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	if text := model.unsent(); text != "" {
 		fmt.Fprintf(std.err, "not sent:\n%s\n", text)
 	}
+	if text := model.doubtful(); text != "" {
+		fmt.Fprintf(std.err, "sent, and perhaps lost with the connection:\n%s\n", text)
+	}
 	if err != nil {
 		return fmt.Errorf("show the chat: %w", err)
 	}
@@ -251,9 +254,10 @@ type (
 		id     string // of the session that it was about
 		result json.RawMessage
 		err    error
-		choice int      // which choice it was
-		own    *chatOwn // of a prompt: which it was,
-		text   string   // and what it said
+		choice int      // which choice it was,
+		of     string   // and of what
+		own    *chatOwn // of a prompt: which it was
+		text   string   // what was sent, or chosen
 	}
 )
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -384,12 +385,17 @@ func (m *chatModel) farewell() string {
 	case n > 1:
 		lost = append(lost, fmt.Sprintf("%d prompts that wait", n))
 	}
+	if len(m.kept) > 0 {
+		lost = append(lost, "what waits for other sessions")
+	}
 	if strings.TrimSpace(m.input.Value()) != "" {
 		lost = append(lost, "the text you write")
 	}
 	switch works := m.own != nil && m.lost.IsZero() && m.gone == nil; {
 	case len(lost) > 0:
 		return "Ctrl-C again leaves, without sending " + strings.Join(lost, " and ")
+	case m.doubtful() != "":
+		return "Ctrl-C again leaves, and what you sent last may not have arrived"
 	case works:
 		return "Ctrl-C again leaves, and the agent goes on; Escape cancels"
 	}
@@ -401,8 +407,23 @@ func (m *chatModel) unsent() string {
 	if m.knows {
 		return ""
 	}
-	m.takeBack()
+	m.takeBack(slices.Collect(maps.Values(m.kept))...)
 	return m.input.Value()
+}
+
+// doubtful is what was sent of which nobody has heard, and will not before there is a connection again, unless who has
+// left has given it up.
+func (m *chatModel) doubtful() string {
+	if m.knows || m.lost.IsZero() {
+		return ""
+	}
+	var texts []string
+	for _, own := range append(slices.Collect(maps.Values(m.away)), m.own) {
+		if own != nil && !own.begun {
+			texts = append(texts, own.text)
+		}
+	}
+	return strings.Join(texts, "\n")
 }
 
 // submit sends what was written, or lets it wait for the agent.

@@ -90,12 +90,16 @@ func TestChat_LeavingLosesNothingInSilence(t *testing.T) {
 		prepare func(*chatModel)
 		says    string
 	}{
-		"nothing":            {func(*chatModel) {}, ""},
-		"a text":             {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
-		"a prompt":           {func(m *chatModel) { m.queue = []string{"one"}; m.own = &chatOwn{} }, "without sending a prompt that waits"},
-		"prompts, a text":    {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
-		"a turn":             {func(m *chatModel) { m.own = &chatOwn{} }, "the agent goes on"},
-		"a turn far away":    {func(m *chatModel) { m.own, m.lost = &chatOwn{}, time.Now() }, ""},
+		"nothing":         {func(*chatModel) {}, ""},
+		"a text":          {func(m *chatModel) { m.input.SetValue("draft") }, "without sending the text you write"},
+		"a prompt":        {func(m *chatModel) { m.queue = []string{"one"}; m.own = &chatOwn{} }, "without sending a prompt that waits"},
+		"prompts, a text": {func(m *chatModel) { m.queue = []string{"one", "two"}; m.input.SetValue("x") }, "without sending 2 prompts that wait and the text you write"},
+		"a turn":          {func(m *chatModel) { m.own = &chatOwn{} }, "the agent goes on"},
+		"a turn far away": {func(m *chatModel) { m.own, m.lost = &chatOwn{begun: true}, time.Now() }, ""},
+		"a prompt far away": {func(m *chatModel) {
+			m.own, m.lost = &chatOwn{chatEntry: &chatEntry{text: "sent"}}, time.Now()
+		}, "may not have arrived"},
+		"of another session": {func(m *chatModel) { m.kept["a"] = "came back" }, "without sending what waits for other sessions"},
 		"blanks are no text": {func(m *chatModel) { m.input.SetValue(" \n") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -379,6 +383,39 @@ func TestChat_AReplayIsNoTurn(t *testing.T) {
 				t.Errorf("%s: it has ended", turn)
 			}
 		}
+	}
+}
+
+// A mode or model that was refused is not shown as the one that is used: what is, or what was chosen since.
+func TestChat_AChoiceThatIsRefused(t *testing.T) {
+	for _, what := range []string{"mode", "model"} {
+		m := chatAt(1)
+		m.readConfigs([]byte(`{"modes":{"currentModeId":"one","availableModes":[{"id":"one"},{"id":"two"},{"id":"three"}]},"models":{"currentModelId":"one","availableModels":[{"modelId":"one"},{"modelId":"two"},{"modelId":"three"}]}}`))
+		choose := func(value string) int {
+			m.choose(m.config(what), value)
+			return m.choices
+		}
+		ends := func(choice int, value string, err error) {
+			m.Update(chatDone{what: "choose", id: "s", choice: choice, of: what, text: value, result: []byte(`{}`), err: err})
+		}
+		shows := func(want string) {
+			t.Helper()
+			if got := m.config(what).current; got != want || !strings.Contains(m.statusLine(), " "+want+" ") {
+				t.Errorf("%s %s is shown, not %s: %q", what, got, want, m.statusLine())
+			}
+		}
+		ends(choose("two"), "two", io.EOF)
+		shows("one")
+		second, third := choose("two"), choose("three")
+		ends(second, "two", io.EOF)
+		shows("three")
+		ends(third, "three", io.EOF)
+		shows("one")
+		second, third = choose("two"), choose("three")
+		ends(second, "two", nil)
+		shows("three")
+		ends(third, "three", io.EOF)
+		shows("two")
 	}
 }
 

@@ -46,6 +46,7 @@ type chatModel struct {
 	queue   []string              // prompts that wait for it
 	own     *chatOwn              // the prompt of this chat that is under way; nil when none is
 	away    map[string]*chatOwn   // those in sessions that were left, by session
+	kept    map[string]string     // by session that was left: what came back of it, and is written there when it is gone to
 	apart   bool                  // a turn has ended: what comes is no part of the last entry
 	turnAt  turnAt                // in version 1: of the session that is open
 	words   uint64                // in version 1: the event of the newest piece of a prompt
@@ -82,6 +83,7 @@ type chatModel struct {
 // chatConfig is something that can be chosen for a session: its mode or model.
 type chatConfig struct {
 	what, id, current string // id is of the config option, "" for the protocol's own methods
+	sure              string // what it was before choices that are not answered
 	values            []runtime.Choice
 }
 
@@ -99,7 +101,7 @@ func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg) *chatMod
 	in.KeyMap.InsertNewline.SetKeys("alt+enter", "shift+enter", "ctrl+j")
 	in.Focus()
 	m := &chatModel{session: s, o: o, events: events, tools: map[string]*chatEntry{}, second: newChatSecond(), input: in}
-	m.opening, m.late, m.away = &chatOpening{id: o.session}, map[string]bool{}, map[string]*chatOwn{}
+	m.opening, m.late, m.away, m.kept = &chatOpening{id: o.session}, map[string]bool{}, map[string]*chatOwn{}, map[string]string{}
 	m.paint(darkBackground(os.Getenv("COLORFGBG")))
 	return m
 }
@@ -215,6 +217,9 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 		if msg.id != m.session.id {
 			return nil // of a session that was left
 		}
+		if msg.what == "choose" {
+			m.chosen(msg)
+		}
 		if msg.err != nil {
 			m.note(msg.what + ": " + msg.err.Error())
 		} else if msg.what == "choose" && msg.choice == m.choices { // an older one does not know of the newest
@@ -227,9 +232,8 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 		return nil
 	}
 	m.leaving = false
-	reason := rawjson.MemberString(msg.result, "stopReason")
-	if m.waits() && m.busy && (msg.err != nil || reason == "cancelled") {
-		m.unbegun(msg, m.own.cancelled)
+	if m.never(msg) {
+		m.unbegun(msg)
 		return nil
 	}
 	m.began()
@@ -241,14 +245,15 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 			m.takeBack(msg.text)
 		}
 	}
-	m.noteEnd(reason, msg.err)
+	m.noteEnd(rawjson.MemberString(msg.result, "stopReason"), msg.err)
 	return nil
 }
 
 // next sends what waits, when the agent is free: also of another client's turn, which takes what
-// waits behind it along when it is cancelled.
+// waits behind it along when it is cancelled. While there is no connection it goes on to wait, where who leaves is
+// told of it.
 func (m *chatModel) next() tea.Cmd {
-	if m.opening != nil || m.own != nil || m.busy || m.over || m.gone != nil || len(m.queue) == 0 {
+	if m.opening != nil || m.own != nil || m.busy || m.over || m.gone != nil || !m.lost.IsZero() || len(m.queue) == 0 {
 		return nil
 	}
 	if m.closed {
@@ -340,8 +345,12 @@ func (m *chatModel) take(f acp.Message) {
 	}
 	if f.IsResponse() {
 		// Here, and not where the request ends: what was replayed stands before it, and what goes on behind it.
-		if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && m.opening != nil && m.opening.request == f.ID() && !m.turnAt.newer(f.Result()) {
-			m.busy = turn == "running"
+		if o := m.opening; o != nil && o.request == f.ID() {
+			if turn := rawjson.MemberString(f.Result(), "_meta", acp.MetaKey, "turn"); turn != "" && !m.turnAt.newer(f.Result()) {
+				m.busy = turn == "running" && !m.newest(o.ended)
+			}
+			m.recognize()
+			o.answered = true
 		}
 		m.promptAnswered(f.ID(), f.Result())
 		return
@@ -428,7 +437,7 @@ func (m *chatModel) show(u json.RawMessage) {
 	case "user_message_chunk":
 		// The own prompt is told to others only; but agents show words of people, too.
 		others := rawjson.MemberBool(u, "_meta", acp.MetaKey, "prompt")
-		if m.waits() && m.own.text == text && (m.own.lost || !others && !m.busy) {
+		if m.waits() && !m.replays() && m.own.text == text && (m.own.lost || !others && !m.busy) {
 			m.began()
 			break
 		}
@@ -451,6 +460,7 @@ func (m *chatModel) show(u json.RawMessage) {
 		for i := range m.configs {
 			if m.configs[i].what == "mode" {
 				m.configs[i].current = rawjson.MemberString(u, "currentModeId")
+				m.configs[i].sure = m.configs[i].current
 			}
 		}
 	case "config_option_update":
@@ -540,6 +550,7 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 			if c.what == "" {
 				c.what = c.id
 			}
+			c.sure = c.current
 			m.configs = append(m.configs, c)
 		}
 		return
@@ -555,6 +566,7 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 		for _, v := range rawjson.Elements(values) {
 			c.values = append(c.values, runtime.Choice{ID: rawjson.MemberString(v, idName), Name: rawjson.MemberString(v, "name")})
 		}
+		c.sure = c.current
 		m.configs = append(m.configs, c)
 	}
 }
@@ -581,10 +593,22 @@ func (m *chatModel) choose(c *chatConfig, value string) tea.Cmd {
 	case c.what == "mode":
 		method, params = acp.MethodSessionSetMode, object{"modeId": value}
 	}
-	request, choice := m.session.request("choose", method, params), m.choices
+	request, choice, what := m.session.request("choose", method, params), m.choices, c.what
 	return func() tea.Msg {
 		done, _ := request().(chatDone)
-		done.choice = choice
+		done.choice, done.of, done.text = choice, what, value
 		return done
+	}
+}
+
+// chosen takes the answer to a choice. One that was refused is not shown any more, unless there is a newer one.
+func (m *chatModel) chosen(msg chatDone) {
+	c := m.config(msg.of)
+	switch {
+	case c == nil:
+	case msg.err == nil:
+		c.sure = msg.text
+	case c.current == msg.text:
+		c.current = c.sure
 	}
 }

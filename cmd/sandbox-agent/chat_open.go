@@ -26,6 +26,8 @@ type chatOpening struct {
 	former   string        // the session that was left for it, and to which the chat goes back; "" for none
 	refusals []string      // why other sessions could not be opened before
 	request  acp.ID        // that opens it; "" before it is sent
+	answered bool          // its answer has come, behind the conversation until then
+	ended    *chatOwn      // whose turn ended before that: the answer may not know of it
 	early    []acp.Message // of a new session: what came before its id
 }
 
@@ -122,8 +124,8 @@ func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	for _, f := range o.early {
 		m.take(f)
 	}
-	if m.own != nil && !m.busy { // its turn ended while the chat was in another session
-		m.own.drop()
+	if m.own != nil && m.own.begun && !m.busy { // its turn ended where nobody told how
+		m.own.forget()
 		m.own = nil
 	}
 	m.readConfigs(msg.result)
@@ -177,6 +179,7 @@ func (m *chatModel) notOpened(o *chatOpening, err error) tea.Cmd {
 		m.note(refusal)
 		return nil
 	case o.former != "" && o.former != o.id:
+		m.takeBack() // nobody goes there again
 		return m.goTo(&chatOpening{id: o.former, refusals: append(o.refusals, refusal)})
 	}
 	m.entries = m.notes() // the conversation has not all come
@@ -236,16 +239,21 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 // goTo leaves the session for another, which is awaited from now on.
 func (m *chatModel) goTo(o *chatOpening) tea.Cmd {
 	old := m.session.id
-	if len(m.queue) > 0 { // what waits was for that session: it is not sent to another, and not lost
-		m.takeBack()
-	}
 	if m.own != nil {
 		m.away[old] = m.own
 	}
 	m.clear()
+	if waits := m.queue; len(waits) > 0 { // for that session: it is not sent to another, and not lost
+		m.queue = nil
+		m.keep(old, "what waits", waits...)
+	}
 	m.session.id, m.begun = o.id, true // what comes from now on is of that one
 	m.own = m.away[o.id]
 	delete(m.away, o.id)
+	if text := m.kept[o.id]; text != "" {
+		delete(m.kept, o.id)
+		m.takeBack(text)
+	}
 	if m.own != nil {
 		m.own.lost, m.own.shown = true, false // it may be shown as one of the conversation
 	}

@@ -270,20 +270,6 @@ func TestChat_ComesBackToItsPrompt(t *testing.T) {
 	}
 }
 
-// A prompt that is dropped before it began, in a session that was left, is where it was written.
-func TestChat_DroppedInASessionThatWasLeft(t *testing.T) {
-	for _, speaks := range []int{1, acpversion.Two} {
-		m := chatAt(speaks)
-		m.sends("first")
-		own := m.own
-		m.Update(m.opens(m.choosesSession("a"), "a", 100))
-		m.Update(chatBatch{chatDone{what: "prompt", id: "s", own: own, text: "first", result: []byte(`{"stopReason":"cancelled","_meta":{"sandboxagent.dev":{"began":false}}}`)}})
-		if m.input.Value() != "first" {
-			t.Errorf("version %d: %q is written", speaks, m.input.Value())
-		}
-	}
-}
-
 // A closed session is opened before what waits is sent, each time until that succeeds.
 func TestChat_OpensAClosedSessionAgain(t *testing.T) {
 	m := chatAt(1)

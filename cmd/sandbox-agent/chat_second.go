@@ -86,7 +86,7 @@ func (m *chatModel) saidTwo(kind, sub string, u json.RawMessage, blocks []json.R
 		}
 		text.WriteString(cmdline.Printable(rawjson.MemberString(b, "text")))
 	}
-	if kind == "user_message" && sub == "" && m.waits() && text.String() == m.own.text {
+	if kind == "user_message" && sub == "" && m.waits() && !m.replays() && text.String() == m.own.text {
 		m.own.shown = true // or somebody else has said the same: the answer tells, or the end of this turn
 	}
 	key := messageKey(u, sub, kind)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,6 +11,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 )
+
+// A prompt of the chat waits to be sent, was sent, has begun, or has ended. One that waits is a text of the queue, and is
+// of the session that is open: it is kept for that when it is left. One that was sent is a chatOwn, in the
+// session that is open or in one that was left, until its end comes. never says whether there was a turn; when
+// there was none, the text is in the queue again, in the input, or kept for the session.
 
 // chatOwn is a prompt of this chat that was sent and has not ended. Until its turn begins, as far as is known, others
 // may be before it: it is shown below the conversation, and while another's turn runs as one that waits.
@@ -29,22 +35,36 @@ type chatSent struct {
 	id  acp.ID
 }
 
-// drop ends to wait for a turn that has ended where nobody told how. One that has not begun is waited for: it is not lost.
-func (o *chatOwn) drop() {
-	if o.begun {
-		o.forget()
-	}
-}
-
 // waits reports whether the own prompt was sent, and its turn has not begun.
 func (m *chatModel) waits() bool { return m.own != nil && !m.own.begun }
 
-// began puts the own prompt into the conversation.
+// replays reports whether what comes is the conversation until now of the session that is awaited.
+func (m *chatModel) replays() bool { return m.opening != nil && !m.opening.answered }
+
+// recognize looks for the own prompt in the conversation that has come, in version 1: its turn is the newest one. Older
+// prompts with these words are others. In version 2 the answer to it tells.
+func (m *chatModel) recognize() {
+	if m.waits() && m.o.acp != acpversion.Two {
+		m.own.begun = m.newest(m.own)
+	}
+}
+
+// newest reports whether the newest prompt of the conversation has the words of one of this chat.
+func (m *chatModel) newest(own *chatOwn) bool {
+	for _, e := range slices.Backward(m.entries) {
+		if e.kind == "user" {
+			return own != nil && e.text == own.text
+		}
+	}
+	return false
+}
+
+// began puts the own prompt into the conversation. One that is told from its beginning has it.
 func (m *chatModel) began() {
 	if !m.waits() {
 		return
 	}
-	if !m.own.shown {
+	if !m.own.shown && !m.replays() {
 		m.entries = append(m.entries, m.own.chatEntry)
 	}
 	m.own.begun = true
@@ -53,7 +73,7 @@ func (m *chatModel) began() {
 // works is called for what an agent does in a turn: in version 1 this is the first that is told of
 // the own turn.
 func (m *chatModel) works() {
-	if m.o.acp != acpversion.Two && !m.busy {
+	if m.o.acp != acpversion.Two && !m.busy && !m.replays() {
 		m.began()
 	}
 }
@@ -77,7 +97,9 @@ func (m *chatModel) promptAnswered(id acp.ID, res json.RawMessage) {
 	default:
 		m.began()
 		m.turnOver()
-		m.busy = false
+		if m.busy = false; m.replays() {
+			m.opening.ended = m.own
+		}
 	}
 }
 
@@ -93,35 +115,59 @@ func (m *chatModel) notePrompt(f acp.Message) {
 	m.words = seq
 }
 
-// unbegun takes the end of a prompt that was behind another's turn. One that was cancelled with that
-// waits again, unless the cancel was meant for it, too.
-func (m *chatModel) unbegun(msg chatDone, cancelled bool) {
-	m.own = nil
+// never reports whether a prompt has ended whose turn never began. What the end says counts more than what was seen: in
+// version 1 another client's prompt may have had the same words.
+func (m *chatModel) never(msg chatDone) bool {
+	here := msg.own == m.own
+	cancelled := rawjson.MemberString(msg.result, "stopReason") == "cancelled"
 	switch {
 	case msg.err != nil:
-		m.takeBack(msg.text)
-		m.noteEnd("", msg.err)
-	case cancelled:
-		m.takeBack(msg.text)
-	default:
-		m.queue = append([]string{msg.text}, m.queue...)
+		return !msg.own.begun && (m.busy || !here) // else it was the first in line, and is shown
+	case m.o.acp == acpversion.Two:
+		return cancelled && !msg.own.begun
 	}
+	return !acp.TurnBegan(msg.result) || cancelled && here && m.waits() && m.busy
+}
+
+// unbegun takes the end of a prompt whose turn never began. One that was cancelled with another's turn waits again,
+// unless the cancel was meant for it, too.
+func (m *chatModel) unbegun(msg chatDone) {
+	cancelled := m.own.cancelled
+	m.own = nil
+	if msg.err == nil && !cancelled && !m.over && m.gone == nil {
+		m.queue = append([]string{msg.text}, m.queue...)
+		return
+	}
+	m.takeBack(msg.text)
+	m.noteEnd("", msg.err)
 }
 
 // doneAway takes the end of a prompt in a session that was left. How its turn ended is seen there; what was written is
-// not lost when there was none.
+// not lost when there was none, and not put into what is being written for another session.
 func (m *chatModel) doneAway(msg chatDone) {
-	delete(m.away, msg.id)
-	dropped := rawjson.MemberString(msg.result, "stopReason") == "cancelled"
-	if m.o.acp == acpversion.Two {
-		dropped = dropped && !msg.own.begun
-	} else {
-		dropped = dropped && !acp.TurnBegan(msg.result)
+	if m.away[msg.id] == msg.own {
+		delete(m.away, msg.id)
 	}
-	if dropped {
+	if !m.never(msg) {
+		return
+	}
+	m.noteEnd("", msg.err)
+	if msg.id == m.session.id {
 		m.takeBack(msg.text)
-		m.note("a prompt was dropped before it began, in session " + msg.id + ": it is where you write")
+		return
 	}
+	m.keep(msg.id, "a prompt that did not begin", msg.text)
+}
+
+// keep has texts that were for a session where they are written when that is gone to.
+func (m *chatModel) keep(session, what string, texts ...string) {
+	if session == "" { // nobody can go there
+		m.takeBack(texts...)
+		return
+	}
+	text := strings.Join(texts, "\n")
+	m.kept[session] = strings.TrimSpace(m.kept[session] + "\n" + text)
+	m.note(what + " in session " + session + " is where you write when you go there: " + text)
 }
 
 // turnOver keeps what follows apart from what was before.

@@ -157,11 +157,68 @@ func TestChat_ComesBackToItsTurn(t *testing.T) {
 				}
 				k.types("echo it goes on\r")
 				k.sees(`(?m)^it goes on`)
-				k.types("\x03")
-				k.sees("chat --session " + first)
-				k.ends()
+				k.leaves()
+				if !strings.Contains(k.seen.String(), "chat --session "+first) {
+					t.Error("it is not in the session that was chosen last")
+				}
 				if prompted(g, second, "goes on") {
 					t.Error("a prompt went to the other session")
+				}
+			})
+		}
+	}
+}
+
+// A prompt that waits behind another client's turn, with words that were said before, waits still when the chat has been in
+// another session. Cancelled with that turn it waits again; while the chat is away it is not put into what is written
+// there, and is where its session is.
+func TestChat_ComesBackBehindAnothersTurn(t *testing.T) {
+	t.Parallel()
+	for _, speaks := range []string{"1", "2"} {
+		for _, cancelled := range []string{"here", "meanwhile"} {
+			t.Run("version "+speaks+", "+cancelled, func(t *testing.T) {
+				t.Parallel()
+				g := startGateway(t, "--default-agent", "mock")
+				first, second := sessionOf(t, g, "mock", "echo number1"), sessionOf(t, g, "mock", "echo number2")
+				other := connect(t, g, wsocket, options{agent: "mock"})
+				other.attach("session/load", first, nil)
+				way := newCutter(t, g.url)
+				k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 120}, "--endpoint", way.url(), "--acp", speaks, "--session", first)
+				k.sees(`ready · mock`)
+				letGo := way.delays(t) // it is sent before the chat knows of the other's turn
+				other.forget()
+				turn := other.start("session/prompt", promptParams(first, "slow"))
+				other.find(0, "the turn", func(m *message) bool { return strings.Contains(string(m.raw), "agent_message_chunk") })
+				k.types("echo number1\r")
+				k.sees(`❯ echo number1`, `working, Escape cancels`)
+				letGo()
+				k.sees(`waits: echo number1`, `tick 3`)
+				k.chooses("number2")
+				k.sees(`(?m)^number2`, `ready · mock`)
+				k.types("half")
+				k.sees(`❯ half`)
+				if cancelled == "here" {
+					k.chooses("number1")
+					k.sees(`waits: echo number1`, `working, Escape cancels`)
+				}
+				other.forget()
+				other.notify("session/cancel", map[string]any{"sessionId": first})
+				if res, err := other.wait(turn); err != nil || stopReason(t, res) != "cancelled" {
+					t.Fatalf("%s, %v", res, err)
+				}
+				if cancelled == "meanwhile" {
+					k.sees(`a prompt that did not begin in session ` + first)
+					k.types(" of it\r")
+					k.sees(`(?m)^half of it`)
+					k.chooses("number1")
+					k.sees(`(?m)^❯ echo number1 *$`)
+					k.types("\r")
+				}
+				other.find(0, "the answer to what waited", func(m *message) bool {
+					return strings.Contains(string(m.raw), "agent_message_chunk") && strings.Contains(string(m.raw), "number1")
+				})
+				if prompted(g, second, "number1") || !prompted(g, second, "half of it") == (cancelled == "meanwhile") {
+					t.Error("to the other session went what was not for it, or nothing")
 				}
 			})
 		}

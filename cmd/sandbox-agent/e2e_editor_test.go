@@ -232,6 +232,7 @@ func TestEditor_EndsWithSignalsAndBrokenPipes(t *testing.T) {
 type cutter struct {
 	ln   net.Listener
 	to   string
+	late sync.RWMutex // locked while clients hear nothing
 	mu   sync.Mutex
 	open map[net.Conn]bool
 	down bool
@@ -272,13 +273,33 @@ func newCutter(t *testing.T, to string) *cutter {
 				_ = src.Close()
 			}
 			go pipe(out, in)
-			go pipe(in, out)
+			go pipe(hearing{in, &p.late}, out)
 		}
 	}()
 	return p
 }
 
 func (p *cutter) url() string { return "http://" + p.ln.Addr().String() }
+
+// hearing is a connection to a client that may hear something later.
+type hearing struct {
+	net.Conn
+	late *sync.RWMutex
+}
+
+func (h hearing) Write(b []byte) (int, error) {
+	h.late.RLock()
+	defer h.late.RUnlock()
+	return h.Conn.Write(b)
+}
+
+// delays keeps what is for clients until it is let go; what they send arrives.
+func (p *cutter) delays(t *testing.T) (letGo func()) {
+	p.late.Lock()
+	letGo = sync.OnceFunc(p.late.Unlock)
+	t.Cleanup(letGo)
+	return letGo
+}
 
 // cut breaks all connections, also in the middle of what they carry.
 func (p *cutter) cut() {

@@ -138,16 +138,29 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 			Opts: &jetstream.ObjectMetaOptions{ChunkSize: bundleChunk},
 		},
 	}
-	if err := s.putChunks(ctx, id, chunksOf(info.NUID), &info, from); err != nil {
-		if failed := s.dropChunks(ctx, info.NUID); failed != nil {
-			s.log.Warn("what was written of a bundle that failed is left until the next one is stored", "err", failed)
-		}
-		return Bundle{}, err
+	err = s.putChunks(ctx, id, chunksOf(info.NUID), &info, from)
+	unsure := false
+	if err == nil {
+		unsure, err = s.putInfo(ctx, id, &info)
 	}
-	if before != nil {
-		if err := s.dropChunks(ctx, before.NUID); err != nil {
-			s.log.Warn("a bundle that has been replaced is left until the next one is", "err", err)
+	var left []leftChunks
+	switch {
+	case unsure:
+		at := time.Now()
+		left = append(left, leftChunks{nuid: info.NUID, of: id, unsure: at})
+		if before != nil {
+			left = append(left, leftChunks{nuid: before.NUID, of: id, unsure: at})
 		}
+	case err != nil:
+		left = append(left, leftChunks{nuid: info.NUID})
+	case before != nil:
+		left = append(left, leftChunks{nuid: before.NUID})
+	}
+	if failed := s.dropChunks(ctx, left); failed != nil {
+		s.log.Warn("parts of a bundle that nobody needs are left until the next one is stored", "err", failed)
+	}
+	if err != nil {
+		return Bundle{}, err
 	}
 	return Bundle{LastSeq: lastSeq, Size: info.Size, At: time.Now().UTC()}, nil
 }
@@ -155,43 +168,64 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 // chunksOf is the subject of the parts of a bundle.
 func chunksOf(nuid string) string { return bundleSubjects + "C." + nuid }
 
-// dropChunks removes the parts of a bundle, and those that it could not remove before: a store that has just not taken a
+// dropChunks removes the parts of bundles, and those that it could not remove before: a store that has just not taken a
 // part does not take their removal either.
-func (s *Store) dropChunks(ctx context.Context, nuid string) (err error) {
+func (s *Store) dropChunks(ctx context.Context, more []leftChunks) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
-	all := append(s.leftChunks.take(), nuid)
-	for len(all) > 0 && err == nil {
-		if err = s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(all[0]))); err == nil {
-			all = all[1:]
+	var left []leftChunks
+	for _, one := range append(s.leftChunks.take(), more...) {
+		needed, unsure := false, !one.unsure.IsZero()
+		if unsure && time.Since(one.unsure) < bundleBound {
+			left = append(left, one)
+			continue
+		}
+		if err == nil && unsure {
+			var info *jetstream.ObjectInfo
+			info, err = s.bundleInfo(ctx, one.of)
+			needed = info != nil && info.NUID == one.nuid
+		}
+		if err == nil && !needed {
+			err = s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(one.nuid)))
+		}
+		if err != nil {
+			left = append(left, one)
 		}
 	}
-	s.leftChunks.put(all)
+	s.leftChunks.put(left)
 	return err
 }
 
-// leftChunks are bundles of which parts are left that nobody needs. The zero value has none.
+// leftChunks are the parts of a bundle that nobody needs. Of one of which nobody has heard whether it was stored, this is
+// not known: what is known of the replica tells it later, when nothing that was sent is still on its way.
 type leftChunks struct {
-	mu    sync.Mutex
-	nuids []string
+	nuid   string
+	of     ReplicaID
+	unsure time.Time // since when; zero when nobody needs them
+}
+
+// allLeftChunks are those of a store. The zero value has none.
+type allLeftChunks struct {
+	mu  sync.Mutex
+	all []leftChunks
 }
 
 // mostLeftChunks bounds them. The oldest goes: a store of this hub's own looks for it with the next start.
 const mostLeftChunks = 256
 
-func (l *leftChunks) take() []string {
+func (l *allLeftChunks) take() []leftChunks {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.nuids
-	l.nuids = nil
+	all := l.all
+	l.all = nil
 	return all
 }
 
-func (l *leftChunks) put(nuids []string) {
+func (l *allLeftChunks) put(left []leftChunks) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nuids = append(l.nuids, nuids...)
-	l.nuids = l.nuids[max(0, len(l.nuids)-mostLeftChunks):]
+	l.all = append(l.all, left...)
+	l.all = l.all[max(0, len(l.all)-mostLeftChunks):]
 }
 
 // bundleInfo returns what the store has of a bundle, nil when there is none.
@@ -205,7 +239,7 @@ func (s *Store) bundleInfo(ctx context.Context, id ReplicaID) (*jetstream.Object
 	return info, err
 }
 
-// putChunks writes what is read in parts, and behind them what is known of all of it.
+// putChunks writes what is read in parts, and notes what is known of all of it.
 func (s *Store) putChunks(ctx context.Context, id ReplicaID, subject string, info *jetstream.ObjectInfo, from io.Reader) error {
 	most, beyond := s.bundleRoom(id)
 	sum, buf := sha256.New(), make([]byte, bundleChunk)
@@ -227,14 +261,27 @@ func (s *Store) putChunks(ctx context.Context, id ReplicaID, subject string, inf
 		}
 	}
 	info.Digest = jetstream.GetObjectDigestValue(sum)
+	return nil
+}
+
+// putInfo writes what is known of a bundle whose parts are stored: this puts it in the place of the one before. unsure says
+// of an error that it may be there all the same, now or soon: the store may have taken it, and its answer was lost.
+func (s *Store) putInfo(ctx context.Context, id ReplicaID, info *jetstream.ObjectInfo) (unsure bool, err error) {
 	text, err := json.Marshal(info)
 	if err != nil {
-		return fmt.Errorf("encode what is known of a bundle: %w", err)
+		return false, fmt.Errorf("encode what is known of a bundle: %w", err)
 	}
 	m := nats.NewMsg(bundleSubjects + "M." + base64.URLEncoding.EncodeToString([]byte(info.Name)))
 	m.Data = text
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	return s.publishBundle(ctx, m)
+	err = s.publishBundle(ctx, m)
+	if err == nil || errors.Is(err, ErrNoRoomForBundle) || errors.Is(err, ErrDiskFull) {
+		return false, err
+	}
+	if now, failed := s.bundleInfo(ctx, id); failed == nil && now != nil && now.NUID == info.NUID {
+		return false, nil
+	}
+	return true, err
 }
 
 func (s *Store) publishBundle(ctx context.Context, m *nats.Msg) error {
