@@ -402,12 +402,14 @@ func (m *chatModel) farewell() string {
 	return ""
 }
 
-// unsent is what was written, and neither sent nor given up by who has left.
+// unsent is what was written, and neither sent nor given up by who has left, and what is kept for other sessions, which
+// is not seen here.
 func (m *chatModel) unsent() string {
+	kept := slices.Collect(maps.Values(m.kept))
 	if m.knows {
-		return ""
+		return strings.Join(kept, "\n")
 	}
-	m.takeBack(slices.Collect(maps.Values(m.kept))...)
+	m.takeBack(kept...)
 	return m.input.Value()
 }
 

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 const (
@@ -60,8 +61,17 @@ func TestChat_DroppedInASessionThatWasLeft(t *testing.T) {
 			if m.input.Value() != "for a" {
 				t.Errorf("version %d, %v: %q is written", speaks, failure, m.input.Value())
 			}
-			if got := strings.Join(m.shown(), "\n"); !strings.Contains(got, "in session s") || failure != nil && !strings.Contains(got, "✗ ") {
-				t.Errorf("version %d, %v: shown is %q", speaks, failure, got)
+			want := []string{"a prompt that did not begin in session s"}
+			if failure != nil {
+				want = append(want, "session s: ✗ ")
+				if speaks == 1 { // nobody has told whether it began
+					want[0] = "a prompt that failed, and may have begun, in session s"
+				}
+			}
+			for _, text := range want {
+				if got := strings.Join(m.shown(), "\n"); !strings.Contains(got, text) {
+					t.Errorf("version %d, %v: shown is %q, without %q", speaks, failure, got, text)
+				}
 			}
 			m.input.Reset()
 			if !strings.Contains(m.farewell(), "other sessions") {
@@ -96,6 +106,50 @@ func TestChat_WaitsInASessionThatIsLeft(t *testing.T) {
 	m.Update(chatBatch{chatOpened{of: o, id: "a", err: io.EOF}}) // it leads back to s
 	if got := m.input.Value(); got != "one\ntwo\ndraft" || len(m.kept) > 0 {
 		t.Errorf("back there %q is written, %q is kept", got, m.kept)
+	}
+}
+
+// What is kept for a session is not lost when nobody can go there any more, nor when who leaves has said so.
+func TestChat_KeptForASessionThatEnds(t *testing.T) {
+	waits := func() *chatModel {
+		m := chatAt(1)
+		m.Update(chatBatch{prompted("from A")})
+		m.sends("one")
+		m.sends("two")
+		m.Update(m.opens(m.choosesSession("a"), "a", 100))
+		return m
+	}
+	m := waits()
+	m.knows = true
+	if got := m.unsent(); got != "one\ntwo" {
+		t.Errorf("of what was kept %q is printed", got)
+	}
+	for name, list := range map[string]chatSessions{
+		"it has ended": {list: []runtime.SessionInfo{{ID: "a"}, {ID: "s", State: runtime.StateEnded}}},
+		"it is gone":   {list: []runtime.SessionInfo{{ID: "a"}}},
+	} {
+		m := waits()
+		m.offerSessions(list)
+		if m.input.Value() != "one\ntwo" || len(m.kept) > 0 {
+			t.Errorf("%s: %q is written, and %q kept", name, m.input.Value(), m.kept)
+		}
+	}
+	m = waits()
+	m.offerSessions(chatSessions{list: []runtime.SessionInfo{{ID: "a"}}, more: true})
+	if m.input.Value() != "" || len(m.kept) != 1 {
+		t.Errorf("it may be one of those that are not listed: %q is written, and %q kept", m.input.Value(), m.kept)
+	}
+}
+
+// What was written for a session that cannot be opened is written still, also where there is none to go back to.
+func TestChat_WrittenForASessionThatCannotBeOpened(t *testing.T) {
+	m := chatAt(1)
+	m.over = true
+	o := m.choosesSession("b")
+	m.sends("do X")
+	m.Update(chatBatch{chatOpened{of: o, id: "b", err: io.EOF}})
+	if m.input.Value() != "do X" || len(m.queue) > 0 {
+		t.Errorf("%q is written, and %q waits", m.input.Value(), m.queue)
 	}
 }
 

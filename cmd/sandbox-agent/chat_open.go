@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -164,8 +164,8 @@ func (m *chatModel) openedLate(msg chatOpened) tea.Cmd {
 
 // notOpened is the end of an opening that failed: the chat goes back to the session that it was in, if that lives.
 func (m *chatModel) notOpened(o *chatOpening, err error) tea.Cmd {
-	r := describe(err)
-	refusal := "✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": ")
+	refusal := wentWrong(err)
+	m.takeBack() // nobody goes there again, or the next prompt tries it anew
 	switch {
 	case m.gone != nil: // that was said
 		m.over = true
@@ -174,12 +174,10 @@ func (m *chatModel) notOpened(o *chatOpening, err error) tea.Cmd {
 		m.failed, m.over = err, true
 		return tea.Quit
 	case o.again:
-		m.closed = true // the next prompt tries it anew
-		m.takeBack()
+		m.closed = true
 		m.note(refusal)
 		return nil
 	case o.former != "" && o.former != o.id:
-		m.takeBack() // nobody goes there again
 		return m.goTo(&chatOpening{id: o.former, refusals: append(o.refusals, refusal)})
 	}
 	m.entries = m.notes() // the conversation has not all come
@@ -208,13 +206,22 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 	if msg.more {
 		p.title = "The newest sessions"
 	}
+	lives := map[string]bool{}
 	for _, s := range msg.list {
+		lives[s.ID] = s.State != runtime.StateEnded
 		name := cmp.Or(s.Title, s.Gist, s.ID)
 		item := chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.Clock(s.UpdatedAt), cmdline.OneLine(s.Cwd)), ""}
 		if s.State == runtime.StateEnded {
 			item.no = "it has ended, and takes no more prompts"
 		}
 		p.items = append(p.items, item)
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.kept)) {
+		if there, known := lives[id]; known && !there || !known && !msg.more {
+			m.takeBack(m.kept[id])
+			delete(m.kept, id)
+			m.note("nobody can go to session " + id + " any more: what was kept for it is where you write")
+		}
 	}
 	p.take = func(id string) tea.Cmd {
 		if id == m.session.id && !m.over {

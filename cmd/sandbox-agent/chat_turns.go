@@ -151,12 +151,18 @@ func (m *chatModel) doneAway(msg chatDone) {
 	if !m.never(msg) {
 		return
 	}
-	m.noteEnd("", msg.err)
+	what := "a prompt that did not begin"
+	if msg.err != nil {
+		m.note("session " + msg.id + ": " + wentWrong(msg.err))
+		if m.o.acp != acpversion.Two { // there a turn is told to who is in its session
+			what = "a prompt that failed, and may have begun,"
+		}
+	}
 	if msg.id == m.session.id {
 		m.takeBack(msg.text)
 		return
 	}
-	m.keep(msg.id, "a prompt that did not begin", msg.text)
+	m.keep(msg.id, what, msg.text)
 }
 
 // keep has texts that were for a session where they are written when that is gone to.
@@ -193,9 +199,14 @@ func (m *chatModel) othersEnd(of json.RawMessage) {
 func (m *chatModel) noteEnd(reason string, err error) {
 	switch {
 	case err != nil:
-		r := describe(err)
-		m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
+		m.note(wentWrong(err))
 	case reason != "end_turn" && reason != "":
 		m.note("the turn ended: " + strings.ReplaceAll(reason, "_", " "))
 	}
+}
+
+// wentWrong is what is said of an error.
+func wentWrong(err error) string {
+	r := describe(err)
+	return "✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": ")
 }
