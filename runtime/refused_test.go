@@ -234,3 +234,84 @@ func TestLoad_WhileTheAgentIsStarted(t *testing.T) {
 	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
 	a.nextOf(t, "session/prompt")
 }
+
+// A load that wants a session to read only counts for more than a mode that somebody chose before, or that it names, too.
+func TestLoad_ReadonlyAfterAnotherMode(t *testing.T) {
+	for name, dormant := range map[string]bool{"idle": false, "without a process": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, s := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, "")
+			id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"write"}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			tc.until(id)
+			if dormant {
+				tc.ends(a)
+			}
+			id = tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly","mode":"write"`)))
+			if dormant {
+				tc.until(id)
+				id = tc.request("session/prompt", prompt(s, "x"))
+			} else {
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+			}
+			a.answer(a.nextOf(t, "session/resume"), in("plan", `{`+offersOf+`}`))
+			if !dormant {
+				tc.until(id)
+				id = tc.request("session/prompt", prompt(s, "x"))
+			}
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.ends(a)
+			_, opened := tc.begins(t, a, s)
+			a.answer(opened, in("plan", `{`+offersOf+`}`))
+			a.nextOf(t, "session/prompt")
+		})
+	}
+}
+
+// What a session was made with, sent again, does not have it do more than read.
+func TestLoad_ReadonlyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	wish := own(`"permissionMode":"readonly","mode":"write"`)
+	a, tc, id := offering(t, adapters.Info{}, own(`"permissionMode":"readonly"`))
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	_, res := tc.until(acp.ID(id))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	reads := func() {
+		t.Helper()
+		if res := tc.call("session/load", loadOf(s, "/tmp", wish)); rawjson.MemberString([]byte(res), "modes", "currentModeId") != "plan" {
+			t.Error(res)
+		}
+	}
+	reads()
+	tc.ends(a)
+
+	// The agent refuses to be held to it, which changes nothing of what is asked for.
+	for range 2 {
+		turn, opened := tc.begins(t, a, s)
+		a.answer(opened, in("write", `{`+offersOf+`}`))
+		set := a.nextOf(t, "session/set_mode")
+		if got := given(set, "modeId"); got != `"plan"` {
+			t.Errorf("set to %s", got)
+		}
+		a.refuse(set, "not now")
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		_, res := tc.until(turn)
+		notHeld(t, &res, "not now")
+		tc.call("session/load", loadOf(s, "/tmp", wish))
+	}
+}
+
+// One that was made with a mode which its agent refused then does not get it by asking again.
+func TestLoad_ReadonlyWithAModeThatWasRefused(t *testing.T) {
+	t.Parallel()
+	wish := own(`"permissionMode":"readonly","mode":"other"`)
+	a, tc, id := offering(t, adapters.Info{}, wish)
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	_, res := tc.until(acp.ID(id))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	if res := tc.call("session/load", loadOf(s, "/tmp", wish)); rawjson.MemberString([]byte(res), "modes", "currentModeId") != "plan" {
+		t.Error(res)
+	}
+}
