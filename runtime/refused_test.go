@@ -315,3 +315,43 @@ func TestLoad_ReadonlyWithAModeThatWasRefused(t *testing.T) {
 		t.Error(res)
 	}
 }
+
+// It is as well where an adapter that takes it says of the agent that it does not keep it. No prompt gets there.
+func TestLoad_ReadonlyThatTheAdapterCannotKeep(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, "")
+	load := loadOf(s, "/tmp", own(`"permissionMode":"readonly"`))
+	refused := func(id acp.ID) {
+		t.Helper()
+		a.answer(a.nextOf(t, "session/resume"), `{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"too old for it"}]}}}`)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		_, res := tc.until(id)
+		notHeld(t, &res, "too old for it")
+	}
+	id := tc.request("session/load", load)
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	refused(id)
+	tc.call("session/load", load) // has its effect when the agent is started
+	refused(tc.request("session/prompt", prompt(s, "x")))
+	tc.call("session/load", load)
+	refused(tc.request("session/prompt", prompt(s, "x")))
+}
+
+// A permissionMode whose mode the agent refuses as it is started is no setting of the session.
+func TestLoad_PermissionModeThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{PermissionModes: map[string]string{"write": "write"}}, "")
+	load := loadOf(s, "/tmp", own(`"permissionMode":"write"`))
+	tc.ends(a)
+	tc.call("session/load", load)
+	turn, opened := tc.begins(t, a, s)
+	a.answer(opened, in("plan", `{`+offersOf+`}`))
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	id := tc.request("session/load", load)
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "not now") {
+		t.Errorf("%s", res.Frame())
+	}
+}

@@ -282,6 +282,11 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
 	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
+	for _, r := range l.refused { // an adapter that takes it says so
+		if err := unheld(wish, r.Reason); r.Field == permissionMode && err != nil {
+			return err
+		}
+	}
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
 	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
 	for _, o := range rawjson.Elements(options) {
@@ -321,9 +326,13 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 				broken = unheld(wish, reason) // and goes on asking for the same
 				return false
 			}
+			of := fields[field]
+			if of == "mode" && !slices.Contains(info.Takes, permissionMode) && wish != "readonly" && value == info.ModeFor(wish, offered) {
+				field, of = permissionMode, permissionMode // what the mode came from
+			}
 			missing = append(missing, Unsupported{field, reason})
-			if f := fields[field]; f != "" {
-				s.unset(f)
+			if of != "" {
+				s.unset(of)
 			}
 			return false
 		}
