@@ -234,3 +234,124 @@ func TestLoad_WhileTheAgentIsStarted(t *testing.T) {
 	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
 	a.nextOf(t, "session/prompt")
 }
+
+// A load that wants a session to read only counts for more than a mode that somebody chose before, or that it names, too.
+func TestLoad_ReadonlyAfterAnotherMode(t *testing.T) {
+	for name, dormant := range map[string]bool{"idle": false, "without a process": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, s := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, "")
+			id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"write"}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			tc.until(id)
+			if dormant {
+				tc.ends(a)
+			}
+			id = tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly","mode":"write"`)))
+			if dormant {
+				tc.until(id)
+				id = tc.request("session/prompt", prompt(s, "x"))
+			} else {
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+			}
+			a.answer(a.nextOf(t, "session/resume"), in("plan", `{`+offersOf+`}`))
+			if !dormant {
+				tc.until(id)
+				id = tc.request("session/prompt", prompt(s, "x"))
+			}
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.ends(a)
+			_, opened := tc.begins(t, a, s)
+			a.answer(opened, in("plan", `{`+offersOf+`}`))
+			a.nextOf(t, "session/prompt")
+		})
+	}
+}
+
+// What a session was made with, sent again, does not have it do more than read.
+func TestLoad_ReadonlyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	wish := own(`"permissionMode":"readonly","mode":"write"`)
+	a, tc, id := offering(t, adapters.Info{}, own(`"permissionMode":"readonly"`))
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	_, res := tc.until(acp.ID(id))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	reads := func() {
+		t.Helper()
+		if res := tc.call("session/load", loadOf(s, "/tmp", wish)); rawjson.MemberString([]byte(res), "modes", "currentModeId") != "plan" {
+			t.Error(res)
+		}
+	}
+	reads()
+	tc.ends(a)
+
+	// The agent refuses to be held to it, which changes nothing of what is asked for.
+	for range 2 {
+		turn, opened := tc.begins(t, a, s)
+		a.answer(opened, in("write", `{`+offersOf+`}`))
+		set := a.nextOf(t, "session/set_mode")
+		if got := given(set, "modeId"); got != `"plan"` {
+			t.Errorf("set to %s", got)
+		}
+		a.refuse(set, "not now")
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		_, res := tc.until(turn)
+		notHeld(t, &res, "not now")
+		tc.call("session/load", loadOf(s, "/tmp", wish))
+	}
+}
+
+// One that was made with a mode which its agent refused then does not get it by asking again.
+func TestLoad_ReadonlyWithAModeThatWasRefused(t *testing.T) {
+	t.Parallel()
+	wish := own(`"permissionMode":"readonly","mode":"other"`)
+	a, tc, id := offering(t, adapters.Info{}, wish)
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	_, res := tc.until(acp.ID(id))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	if res := tc.call("session/load", loadOf(s, "/tmp", wish)); rawjson.MemberString([]byte(res), "modes", "currentModeId") != "plan" {
+		t.Error(res)
+	}
+}
+
+// It is as well where an adapter that takes it says of the agent that it does not keep it. No prompt gets there.
+func TestLoad_ReadonlyThatTheAdapterCannotKeep(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, "")
+	load := loadOf(s, "/tmp", own(`"permissionMode":"readonly"`))
+	refused := func(id acp.ID) {
+		t.Helper()
+		a.answer(a.nextOf(t, "session/resume"), `{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"too old for it"}]}}}`)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		_, res := tc.until(id)
+		notHeld(t, &res, "too old for it")
+	}
+	id := tc.request("session/load", load)
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	refused(id)
+	tc.call("session/load", load) // has its effect when the agent is started
+	refused(tc.request("session/prompt", prompt(s, "x")))
+	tc.call("session/load", load)
+	refused(tc.request("session/prompt", prompt(s, "x")))
+}
+
+// A permissionMode whose mode the agent refuses as it is started is no setting of the session.
+func TestLoad_PermissionModeThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{PermissionModes: map[string]string{"write": "write"}}, "")
+	load := loadOf(s, "/tmp", own(`"permissionMode":"write"`))
+	tc.ends(a)
+	tc.call("session/load", load)
+	turn, opened := tc.begins(t, a, s)
+	a.answer(opened, in("plan", `{`+offersOf+`}`))
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	id := tc.request("session/load", load)
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "not now") {
+		t.Errorf("%s", res.Frame())
+	}
+}

@@ -31,6 +31,7 @@ type Change struct {
 	fields      []string    // that differ from the session's, and have it opened anew
 	credentials *adapters.Credentials
 	title       string
+	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
 	options     map[string]string // model, variant and mode, which are the agent's own options
 	missing     []Unsupported
 }
@@ -124,6 +125,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		switch name {
+		case permissionMode:
+			if is := textOf(v); is != "default" {
+				c.permits = is
+			}
 		case "after":
 			continue
 		case beginAnew:
@@ -240,7 +245,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 				c.drop(f)
 			}
 		}
-		if slices.Contains(c.fields, permissionMode) && !slices.Contains(takes, permissionMode) {
+		permits := slices.Contains(c.fields, permissionMode)
+		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
+			delete(c.options, "mode") // the permissionMode counts, also one that the session has
+		}
+		if permits && !slices.Contains(takes, permissionMode) {
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
 			wish := textOf(own[permissionMode])

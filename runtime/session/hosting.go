@@ -412,13 +412,14 @@ func (s *Session) closeUnwanted(l *link) {
 func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
 	_, l.modes = rawjson.Member(res, "modes")
 	_, l.options = rawjson.Member(res, "configOptions")
+	l.refused = UnsupportedIn(res)
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that
 		}
 		rec.Continuity, rec.Imported = continuity, false
 		rec.read(res)
-		s.refused = UnsupportedIn(res)
+		s.refused = l.refused
 	})
 }
 

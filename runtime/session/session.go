@@ -282,6 +282,7 @@ type link struct {
 	unwanted  bool                // nobody needs it any more; likewise
 	modes     bool                // the agent has said in which mode it has opened it; for who has it opened
 	options   bool                // and with which options; likewise
+	refused   []Unsupported       // and what of the setup it said has no effect; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 

@@ -274,11 +274,19 @@ func (rec *record) setChosen(option string, value json.RawMessage) {
 // has it, and clients are told. The error is that a session which must only read
 // cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
+	info := l.p.Agent().Info()
 	s.mu.Lock()
+	if slices.Contains(info.Takes, permissionMode) {
+		s.rec.forgetMode()
+	}
 	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
 	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
-	info := l.p.Agent().Info()
+	for _, r := range l.refused { // an adapter that takes it says so
+		if err := unheld(wish, r.Reason); r.Field == permissionMode && err != nil {
+			return err
+		}
+	}
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
 	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
 	for _, o := range rawjson.Elements(options) {
@@ -313,13 +321,18 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 				return false
 			}
 			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
-			missing = append(missing, Unsupported{field, reason})
-			if f := fields[field]; f != "" {
-				s.unset(f)
-			}
 			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
 			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
-				broken = unheld(wish, reason)
+				broken = unheld(wish, reason) // and goes on asking for the same
+				return false
+			}
+			of := fields[field]
+			if of == "mode" && !slices.Contains(info.Takes, permissionMode) && wish != "readonly" && value == info.ModeFor(wish, offered) {
+				field, of = permissionMode, permissionMode // what the mode came from
+			}
+			missing = append(missing, Unsupported{field, reason})
+			if of != "" {
+				s.unset(of)
 			}
 			return false
 		}
@@ -356,6 +369,26 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		s.tellUnsupported(missing)
 	}
 	return broken
+}
+
+// forgetMode forgets the mode that was chosen when a load has changed the permissionMode since, with which the agent has opened the
+// session by now. A mode that was asked for since then as well goes on top of it, unless the session must only read.
+func (rec *record) forgetMode() {
+	if rec.Before == nil {
+		return
+	}
+	before, wish := record{Setup: rec.Before}, rec.permissionMode()
+	mode := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "mode")
+	newer := mode != "" && mode != rawjson.MemberString(rec.Before, "_meta", acp.MetaKey, "mode")
+	if before.permissionMode() == wish || newer && wish != "readonly" {
+		return
+	}
+	rec.ChosenMode = ""
+	for _, o := range rawjson.Elements(rec.ConfigOptions) {
+		if rawjson.MemberString(o, "category") == "mode" {
+			rec.setChosen(rawjson.MemberString(o, "id"), nil)
+		}
+	}
 }
 
 // followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an
