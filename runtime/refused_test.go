@@ -269,6 +269,20 @@ func TestLoad_ReadonlyAfterAnotherMode(t *testing.T) {
 	}
 }
 
+// A session that is made to read only is in no other mode that is asked for with it, whoever sees to that.
+func TestNew_ReadonlyWithAMode(t *testing.T) {
+	t.Parallel()
+	wish := own(`"permissionMode":"readonly","mode":"write"`)
+	_, tc, id := offering(t, adapters.Info{Takes: []string{"permissionMode"}}, wish) // the agent is not asked for more
+	_, res := tc.until(acp.ID(id))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	for what, got := range map[string]string{"made": string(res.Result()), "loaded": tc.call("session/load", loadOf(s, "/tmp", wish))} {
+		if told := member(got, "unsupported"); !strings.Contains(told, `"field":"mode"`) {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+}
+
 // What a session was made with, sent again, does not have it do more than read.
 func TestLoad_ReadonlyIsAskedForAgain(t *testing.T) {
 	t.Parallel()

@@ -247,7 +247,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 		permits := slices.Contains(c.fields, permissionMode)
 		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
-			delete(c.options, "mode") // the permissionMode counts, also one that the session has
+			if c.options["mode"] != "" { // the permissionMode counts, also one that the session has
+				missing = append(missing, Unsupported{"mode", outranked})
+			}
+			delete(c.options, "mode")
+			c.drop("mode")
 		}
 		if permits && !slices.Contains(takes, permissionMode) {
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.

@@ -95,6 +95,9 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
+// outranked is why a mode is not set that is asked for beside a permissionMode.
+const outranked = "the permissionMode counts for more"
+
 // configure sets what session/new asked for by the agent's own config
 // options, and returns what nobody acted on. Nothing is dropped in silence. The error
 // is why the session must not be used. l is nil when the process has ended meanwhile.
@@ -110,6 +113,12 @@ func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, me
 	for _, c := range configFields {
 		wish := rawjson.MemberString(own, c.field)
 		if wish == "" || slices.Contains(takes, c.field) {
+			continue
+		}
+		// Where the adapter takes permissionMode nothing sets the mode of that behind this one.
+		if c.field == "mode" && rawjson.MemberString(own, permissionMode) == "readonly" && slices.Contains(takes, permissionMode) {
+			out = append(out, Unsupported{c.field, outranked})
+			s.unset(c.field)
 			continue
 		}
 		if reason := s.setOption(ctx, l, c.category, wish); reason != "" {
