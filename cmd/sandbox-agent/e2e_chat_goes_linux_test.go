@@ -103,7 +103,7 @@ func TestChat_ANewSessionComesTooLate(t *testing.T) {
 			here := sessionOf(t, g, "mock", "echo here")
 			c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
 			watch := c.follow("sessions", "watch")
-			k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 120}, "--agent", "late1", "--cwd", t.TempDir())
+			k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 300}, "--agent", "late1", "--cwd", t.TempDir())
 			k.sees(`opening the session`)
 			k.chooses("here")
 			k.sees(`(?m)^here`, `ready · mock`)
