@@ -216,6 +216,18 @@ func TestRetention_BehindAKill(t *testing.T) {
 	})
 }
 
+// says has the agent answer a prompt with as many pieces, of which none can be compressed.
+func (tc *testClient) says(a *fakeAgent, s string, pieces int) {
+	tc.t.Helper()
+	id := tc.request("session/prompt", prompt(s, "something"))
+	m := a.nextOf(tc.t, "session/prompt")
+	for i := range pieces {
+		m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
+	}
+	a.answer(m, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+}
+
 // Behind a kill, too, the events go first of the session that has been silent longest. Only the log knows that of one that
 // was in use: its record says when it was made.
 func TestRetention_BehindAKillTheSilentFirst(t *testing.T) {
@@ -227,21 +239,12 @@ func TestRetention_BehindAKillTheSilentFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		tc := connect(t, r, "")
-		say := func(s string, chunks int) {
-			id := tc.request("session/prompt", prompt(s, "something"))
-			m := a.nextOf(t, "session/prompt")
-			for i := range chunks {
-				m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
-			}
-			a.answer(m, `{"stopReason":"end_turn"}`)
-			tc.until(id)
-		}
 		tc.newWith(`{"requestedSessionId":"working"}`)
 		time.Sleep(24 * time.Hour)
 		tc.newWith(`{"requestedSessionId":"silent"}`)
-		say("silent", 100)
+		tc.says(a, "silent", 100)
 		time.Sleep(24 * time.Hour) // its log is at rest
-		say("working", 50)
+		tc.says(a, "working", 50)
 		synctest.Wait()
 		copyDir(t, after, dir)
 		tc.close()
@@ -403,17 +406,8 @@ func TestRetention_ReaderOfALargeSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		tc := connect(t, r, "")
-		say := func(s string, chunks int) {
-			id := tc.request("session/prompt", prompt(s, "something"))
-			m := a.nextOf(t, "session/prompt")
-			for i := range chunks {
-				m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), incompressible(i))
-			}
-			a.answer(m, `{"stopReason":"end_turn"}`)
-			tc.until(id)
-		}
 		small, large := tc.newWith(`{"requestedSessionId":"small"}`), tc.newWith(`{"requestedSessionId":"large"}`)
-		say(small, 20)
+		tc.says(a, small, 20)
 		oldest := func(s string) uint64 {
 			i, err := r.Session(s)
 			if err != nil {
@@ -421,7 +415,7 @@ func TestRetention_ReaderOfALargeSession(t *testing.T) {
 			}
 			return i.OldestSeq
 		}
-		say(large, 200)
+		tc.says(a, large, 200)
 		err = r.ExportSession(t.Context(), large, &Departure{Open: true, Put: func(string, io.Reader) error { return nil }, Begin: func(Manifest) error {
 			time.Sleep(5 * time.Minute)
 			return nil

@@ -218,16 +218,14 @@ func (r reading) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A bundle that is not what was stored is not taken for that.
-func TestBundles_Changed(t *testing.T) {
-	url := natsServer(t)
-	s := open(t, "hub", store.Options{URL: url}, nil)
-	defer s.Close()
+// bundleStream is where the bundles of a store are.
+func bundleStream(t *testing.T, url string) (jetstream.JetStream, jetstream.Stream) {
+	t.Helper()
 	conn, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -236,6 +234,15 @@ func TestBundles_Changed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return js, stream
+}
+
+// A bundle that is not what was stored is not taken for that.
+func TestBundles_Changed(t *testing.T) {
+	url := natsServer(t)
+	s := open(t, "hub", store.Options{URL: url}, nil)
+	defer s.Close()
+	js, stream := bundleStream(t, url)
 	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
 	for what, change := range map[string]func(last *jetstream.RawStreamMsg) error{
 		"a part is missing": func(last *jetstream.RawStreamMsg) error { return stream.DeleteMsg(t.Context(), last.Sequence) },

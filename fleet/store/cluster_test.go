@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -90,19 +89,7 @@ func TestBundles_ServersGoAway(t *testing.T) {
 			return err == nil
 		})
 	}
-	conn, err := nats.Connect(c.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "OBJ_sa_bundles")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, stream := bundleStream(t, c.URL())
 	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("$O.sa_bundles.C.>"))
 	if err != nil {
 		t.Fatal(err)
