@@ -117,9 +117,7 @@ func TestChat_ANewSessionComesTooLate(t *testing.T) {
 			if !prompted(g, here, "it stays") {
 				t.Error("the prompt went to another session")
 			}
-			k.types("\x03")
-			k.sees("chat --session " + here)
-			k.ends()
+			k.interrupts("chat --session " + here)
 			watch.interrupt()
 		})
 	}
