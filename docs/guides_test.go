@@ -34,9 +34,9 @@ var guides = []guide{
 	{page: "login.mdx", does: "logging in inside a sandbox", steps: 8},
 	{page: "chat-page.mdx", does: "a chat page in 60 lines", steps: 4, prepare: prepareChatPage},
 	{page: "ci.mdx", does: "CI that fixes a test", steps: 6},
-	{page: "team.mdx", does: "a team behind TLS", steps: 9},
+	{page: "team.mdx", does: "a team behind TLS", steps: 10},
 	{page: "editors.mdx", does: "Zed, JetBrains, acpx", steps: 10, prepare: prepareEditors},
-	{page: "fleet.mdx", does: "many sandboxes", steps: 10},
+	{page: "fleet.mdx", does: "many sandboxes", steps: 11},
 }
 
 func guideOf(p page) (guide, bool) {

@@ -27,7 +27,7 @@ func TestReal_Quickstart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(page), "\n## 3. A real agent\n")
-	block := regexp.MustCompile("(?s)\n```sh\n(.*?)```\n").FindStringSubmatch(section)
+	block := regexp.MustCompile("\n```sh\n([^`]*--agent claude[^`]*)```\n").FindStringSubmatch(section)
 	question := regexp.MustCompile(`--agent claude .*"(.+)"`).FindStringSubmatch(section)
 	if block == nil || question == nil {
 		t.Fatal("the page has no block with a prompt to claude")

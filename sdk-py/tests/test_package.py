@@ -28,7 +28,7 @@ def test_the_examples_run(gateway: Gateway, tmp_path: pathlib.Path) -> None:
     assert len(blocks) >= 5
     running = []
     for page, block in blocks:  # beside each other: most of their time is Python's start
-        program = block.replace("http://127.0.0.1:2468", gateway.url).replace('"/workspace', f'"{tmp_path}')
+        program = block.replace("http://127.0.0.1:2468", gateway.url).replace('"/tmp', f'"{tmp_path}')
         process = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         running.append((page, block, process))
     for page, block, process in running:

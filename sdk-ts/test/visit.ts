@@ -32,7 +32,7 @@ try {
   const errors: unknown[] = [];
   page.on("pageerror", (error) => errors.push(error));
   await page.goto(address);
-  await page.waitForFunction(() => localStorage.getItem("session") !== null);
+  await page.waitForFunction(() => localStorage.getItem("session of mock") !== null);
   await send(page, "echo to my own page");
   await lines(page, "^echo to my own page\\|to my own page$");
 
@@ -49,6 +49,13 @@ try {
   const other = await context.newPage();
   await other.goto(address);
   await lines(other, "^echo to my own page\\|to my own page\\|.*tick 6");
+
+  // A session that is gone is no reason for a page that does nothing.
+  await other.evaluate(() => localStorage.setItem("session of mock", "no-such-session"));
+  await other.reload();
+  await other.waitForFunction(() => localStorage.getItem("session of mock") !== "no-such-session");
+  await send(other, "echo begun anew");
+  await lines(other, "^echo begun anew\\|begun anew$");
   assert.deepEqual(errors, []);
   console.log("the page works");
 } finally {

@@ -1,7 +1,7 @@
 """Client of the Sandbox Agent gateway: coding agents in a sandbox, driven from outside.
 
     async with SandboxAgent("http://127.0.0.1:2468", agent="claude") as client:
-        session = await client.new_session(cwd="/workspace")
+        session = await client.new_session(cwd="/tmp")
         print((await session.prompt("hello")).text)
 
 `sandbox_agent.sync` has the same without `async` and `await`.

@@ -43,7 +43,7 @@ class SandboxAgent:
     """A client of one gateway: its agents by ACP, its machine by HTTP.
 
     >>> async with SandboxAgent("http://127.0.0.1:2468", agent="claude") as client:
-    ...     session = await client.new_session(cwd="/workspace")
+    ...     session = await client.new_session(cwd="/tmp")
     ...     print((await session.prompt("hello")).text)
 
     One client has one ACP connection, which is opened when it is needed. A connection

@@ -1,7 +1,7 @@
 """The client without async: the same names, each call waits for its end.
 
     with SandboxAgent("http://127.0.0.1:2468", agent="claude") as client:
-        session = client.new_session(cwd="/workspace")
+        session = client.new_session(cwd="/tmp")
         print(session.prompt("hello").result().text)
 
 Handlers of requests run in threads of their own and may use the client. Listeners
