@@ -27,6 +27,7 @@ type slowTravel struct {
 	Travel
 	dir  string
 	took time.Duration
+	left []string // what it leaves out
 }
 
 func (s slowTravel) TravelFolder() (string, func(), error) { return s.dir, func() {}, nil }
@@ -34,7 +35,7 @@ func (s slowTravel) TravelFolder() (string, func(), error) { return s.dir, func(
 func (s slowTravel) KeptOf(string, string) ([]byte, bool, error) { return nil, false, nil }
 
 func (s slowTravel) ImportSession(ctx context.Context, _ runtime.Manifest, _ string, _ runtime.ImportOptions) (runtime.Imported, error) {
-	return runtime.Imported{}, s.pause(ctx)
+	return runtime.Imported{LeftOut: s.left}, s.pause(ctx)
 }
 
 func (s slowTravel) ExportSession(ctx context.Context, id string, d *runtime.Departure) error {
@@ -239,6 +240,59 @@ func TestBody_Stalls(t *testing.T) {
 				_ = resp.Body.Close()
 				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(b), "nothing was received") || time.Since(began) != stall {
 					t.Errorf("%s %s after %v", resp.Status, b, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+// Who reads nothing of an answer keeps nobody else waiting for a search, and is cut off.
+func TestSearches_AnswersThatNobodyReads(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	put(t, dir+"/f", "one\n")
+	inGit(t, dir, "init", "-q")
+	inGit(t, dir, "add", "-A")
+	put(t, dir+"/f", strings.Repeat("two\n", pieceBytes))
+	o.Travel = slowTravel{dir: t.TempDir(), left: []string{strings.Repeat("x", 100<<10)}}
+	file := sessionFile(t)
+	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
+	for name, request := range map[string]string{
+		"diff":   get("/v2/fs/git/diff?path=."),
+		"search": get("/v2/fs/search?content=two&path=."),
+		"import": fmt.Sprintf("POST /v2/sessions/import HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(file), file),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := piped(t, newServer(t, o))
+				ask := func(request string) net.Conn {
+					conn := p.dial()
+					t.Cleanup(func() { _ = conn.Close() })
+					_ = conn.SetDeadline(time.Now().Add(10 * writeTimeout))
+					if _, err := io.WriteString(conn, request); err != nil {
+						t.Fatal(err)
+					}
+					return conn
+				}
+				var conns [maxSearches]net.Conn
+				for i := range conns {
+					conns[i] = ask(request)
+				}
+				synctest.Wait() // their answers are being written
+				began := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(ask(get("/v2/fs/git/status?path=."))), nil)
+				if err != nil {
+					t.Fatalf("the next one got no answer: %v", err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || time.Since(began) != 0 {
+					t.Errorf("the next one: %s after %v", resp.Status, time.Since(began))
+				}
+				for _, conn := range conns {
+					// The server takes a byte of a next request meanwhile, and no second one until it is done with this one.
+					_, err := io.WriteString(conn, "GET")
+					if !errors.Is(err, io.ErrClosedPipe) || time.Since(began) != writeTimeout {
+						t.Errorf("cut off with %v after %v", err, time.Since(began))
+					}
 				}
 			})
 		})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -28,7 +27,7 @@ func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write fun
 	share, ctx, end := s.share(c)
 	defer end()
 	if share.Take(ctx, bytes) != nil {
-		return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
+		return errMemory()
 	}
 	return s.sendMade(r, heldBack, share, func(w *bufio.Writer, _ *outgoing) error { return write(w) }, "what", what, "session", id)
 }
