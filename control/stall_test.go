@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/process"
@@ -297,6 +299,40 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A viewer of a terminal that takes nothing for most of a minute misses nothing, whoever asks meanwhile whether the other is there.
+func TestTerminal_TakesNothingForAWhile(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	const size = 500_000
+	program, err := o.Processes.Start(t.Context(), process.Spec{Command: "sh", Args: []string{"-c", "stty -opost; head -c 500000 /dev/zero | tr '\\0' x"}, Dir: "/", TTY: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-program.Done()
+	synctest.Test(t, func(t *testing.T) {
+		_, client := piped(t, newServer(t, o))
+		ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: client(false)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.CloseNow()
+		pinged := make(chan error, 1)
+		go func() { pinged <- ws.Ping(t.Context()) }()
+		time.Sleep(writeTimeout * 3 / 4)
+		got, ended := 0, false
+		for !ended {
+			b, f := next(t, ws)
+			got += len(b)
+			ended = f.Type == frameExit
+		}
+		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure || got != size {
+			t.Errorf("it got %d bytes, and ended with %v", got, err)
+		}
+		if err := <-pinged; err != nil {
+			t.Errorf("its ping: %v", err)
+		}
+	})
 }
 
 // What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.
