@@ -301,22 +301,38 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
-// A viewer of a terminal that takes nothing for most of a minute misses nothing, whoever asks meanwhile whether the other is there.
-func TestTerminal_TakesNothingForAWhile(t *testing.T) {
-	o, _ := withProcesses(t, Options{})
-	const size = 500_000
-	program, err := o.Processes.Start(t.Context(), process.Spec{Command: "sh", Args: []string{"-c", "stty -opost; head -c 500000 /dev/zero | tr '\\0' x"}, Dir: "/", TTY: true})
+// written is how much wrote returns the output of.
+const written = 500_000
+
+// wrote returns a program that has written more than a viewer takes at one time, and has ended.
+func wrote(t *testing.T, all *process.Service) *process.Process {
+	t.Helper()
+	program, err := all.Start(t.Context(), process.Spec{Command: "sh", Args: []string{"-c", fmt.Sprintf("stty -opost; head -c %d /dev/zero | tr '\\0' x", written)}, Dir: "/", TTY: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-program.Done()
+	return program
+}
+
+// viewing opens a program's terminal, and reads nothing.
+func viewing(t *testing.T, s *Server, program *process.Process) *websocket.Conn {
+	t.Helper()
+	_, client := piped(t, s)
+	ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: client(false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	return ws
+}
+
+// A viewer of a terminal that takes nothing for most of a minute misses nothing, whoever asks meanwhile whether the other is there.
+func TestTerminal_TakesNothingForAWhile(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	program := wrote(t, o.Processes)
 	synctest.Test(t, func(t *testing.T) {
-		_, client := piped(t, newServer(t, o))
-		ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: client(false)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ws.CloseNow()
+		ws := viewing(t, newServer(t, o), program)
 		pinged := make(chan error, 1)
 		go func() { pinged <- ws.Ping(t.Context()) }()
 		time.Sleep(writeTimeout * 3 / 4)
@@ -326,11 +342,27 @@ func TestTerminal_TakesNothingForAWhile(t *testing.T) {
 			got += len(b)
 			ended = f.Type == frameExit
 		}
-		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure || got != size {
+		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure || got != written {
 			t.Errorf("it got %d bytes, and ended with %v", got, err)
 		}
 		if err := <-pinged; err != nil {
 			t.Errorf("its ping: %v", err)
+		}
+	})
+}
+
+// The gateway ends also when a viewer of a terminal takes nothing.
+func TestTerminal_ShutdownWhileOneTakesNothing(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	program := wrote(t, o.Processes)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, o)
+		viewing(t, s, program)
+		synctest.Wait() // it is being sent what there is
+		began := time.Now()
+		s.Shutdown()
+		if took := time.Since(began); took > farewell {
+			t.Errorf("it took %v", took)
 		}
 	})
 }
