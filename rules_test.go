@@ -68,6 +68,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./fleet/store/storetest", deep: true}:                      "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/freeport", deep: true}:                          "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/pipes", deep: true}:                             "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/load/...", deep: true}:                          "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/reliability/...", deep: true}:                   "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",

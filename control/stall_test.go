@@ -21,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/internal/pipes"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -83,49 +84,6 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pipes is a listener whose connections are in this program, so that their time is the test's.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	c, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return c, nil
-}
-
-func (p pipes) Close() error   { return nil }
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
-
-func (p pipes) dial() net.Conn {
-	near, far := net.Pipe()
-	p <- far
-	return near
-}
-
-// piped serves h on such connections.
-func piped(t *testing.T, h http.Handler) (p pipes, client func(two bool) *http.Client) {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	p = make(pipes)
-	srv := &http.Server{Handler: h, Protocols: protocols}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = srv.Serve(p) }()
-	t.Cleanup(func() { close(p); _ = srv.Close(); <-served })
-	return p, func(two bool) *http.Client {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(!two)
-		protocols.SetUnencryptedHTTP2(two)
-		transport := &http.Transport{
-			Protocols:   protocols,
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
-		}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
-}
-
 func sessionFile(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -146,8 +104,8 @@ func TestTransfers_GatewayIsSlow(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, Options{Travel: slowTravel{dir: dir, took: 3 * stall}})
-				_, client := piped(t, s)
-				c := client(two)
+				l := pipes.Serve(t, s)
+				c := &http.Client{Transport: l.Transport(t, two)}
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/sessions/import", bytes.NewReader(sessionFile(t)))
 				if err != nil {
 					t.Fatal(err)
@@ -184,7 +142,7 @@ func TestIncoming_TakenSlowly(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const size = 4 << 20 // more than is on its way at one time
 				read := make(chan error, 1)
-				_, client := piped(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				l := pipes.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					in := newIncoming(fileRequest{Context: newServer(t, Options{}).echo.NewContext(r, w)})
 					defer in.done()
 					for {
@@ -199,7 +157,7 @@ func TestIncoming_TakenSlowly(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				resp, err := client(two).Do(r)
+				resp, err := l.Transport(t, two).RoundTrip(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -226,8 +184,8 @@ func TestBody_Stalls(t *testing.T) {
 		t.Run(request, func(t *testing.T) {
 			o.Travel = slowTravel{dir: t.TempDir()}
 			synctest.Test(t, func(t *testing.T) {
-				p, _ := piped(t, newServer(t, o))
-				conn := p.dial()
+				p := pipes.Serve(t, newServer(t, o))
+				conn := p.Dial()
 				defer conn.Close()
 				if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
 					t.Fatal(err)
@@ -265,9 +223,9 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, _ := piped(t, newServer(t, o))
+				p := pipes.Serve(t, newServer(t, o))
 				ask := func(request string) net.Conn {
-					conn := p.dial()
+					conn := p.Dial()
 					t.Cleanup(func() { _ = conn.Close() })
 					_ = conn.SetDeadline(time.Now().Add(10 * writeTimeout))
 					if _, err := io.WriteString(conn, request); err != nil {
@@ -318,8 +276,8 @@ func wrote(t *testing.T, all *process.Service) *process.Process {
 // viewing opens a program's terminal, and reads nothing.
 func viewing(t *testing.T, s *Server, program *process.Process) *websocket.Conn {
 	t.Helper()
-	_, client := piped(t, s)
-	ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: client(false)})
+	l := pipes.Serve(t, s)
+	ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: &http.Client{Transport: l.Transport(t, false)}})
 	if err != nil {
 		t.Fatal(err)
 	}

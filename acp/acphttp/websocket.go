@@ -79,6 +79,7 @@ func (s *socket) run(ctx context.Context) {
 		_ = s.ws.CloseNow()
 		s.conn.Wait()
 	}()
+	defer context.AfterFunc(s.h.cut, func() { _ = s.conn.Close() })()
 	drop := func() { s.conn.Drop(int(websocket.StatusTryAgainLater), memoryFull) }
 	s.in, s.out = s.h.memory.Open(drop), s.h.memory.Open(drop)
 	defer s.in.Close()
