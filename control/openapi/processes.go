@@ -69,7 +69,7 @@ func processOperations() []operation {
 			description: "Positions count the bytes of all streams. The log keeps the end of the output.",
 			params: []*openapi3.Parameter{
 				id, query("stream", "Only one of the streams.", openapi3.NewStringSchema().WithEnum("combined", string(process.Stdout), string(process.Stderr), string(process.PTY)).WithDefault("combined")),
-				after, query("tail", "Only the last lines.", openapi3.NewInt64Schema().WithMin(0)), query("since", "Only what was written at or after this time.", openapi3.NewDateTimeSchema()),
+				after, query("tail", "Only the last lines.", openapi3.NewInt64Schema().WithMin(0)), query("since", "Only what was written at or after this time. What was written within the 50 milliseconds before may be there, too.", openapi3.NewDateTimeSchema()),
 				header("Last-Event-ID", "The same as after, for event streams; it wins."),
 			},
 			responses: one(200, logs), problems: with(problem.InvalidRequest),

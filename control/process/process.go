@@ -239,7 +239,8 @@ func (p *Process) Output(after uint64, most int) Part {
 // are all.
 func (p *Process) Tail(lines int, of ...Stream) uint64 { return p.output.tail(lines, of) }
 
-// Since returns the position of the first output at or after t.
+// Since returns the position of the first output at or after t, or a moment before: output of 50 milliseconds may be kept
+// together.
 func (p *Process) Since(t time.Time) uint64 { return p.output.since(t) }
 
 // inputPatience is how long a process may leave its input unread.

@@ -4780,7 +4780,7 @@ export interface operations {
                 after?: number;
                 /** @description Only the last lines. */
                 tail?: number;
-                /** @description Only what was written at or after this time. */
+                /** @description Only what was written at or after this time. What was written within the 50 milliseconds before may be there, too. */
                 since?: string;
             };
             header?: {
