@@ -23,6 +23,7 @@ type Process struct {
 	output  *log
 	taken   *capture      // takes the output of a run; nil for others
 	pty     *os.File      // the gateway's end of the terminal; nil without one
+	tty     *os.File      // the program's end, open until that has ended: a program that lets go of it may open it again
 	stdin   chan struct{} // holds one while input is written
 	done    chan struct{} // closed when it has ended and its output is in the log
 	expiry  *time.Timer   // guarded by s.mu; nil before it has ended
@@ -113,12 +114,13 @@ func (p *Process) begin(ctx context.Context, ready prepared) error {
 		if p.pty, o.TTY, err = openTerminal(p.cols, p.rows); err != nil {
 			return err
 		}
-		defer o.TTY.Close()
+		p.tty = o.TTY
 	}
 	var err error
 	if p.proc, err = process.Start(ctx, o); err != nil {
 		if p.pty != nil {
 			_ = p.pty.Close()
+			_ = p.tty.Close()
 		}
 		return startProblem(err)
 	}
@@ -187,6 +189,8 @@ func (p *Process) read(s Stream, f *os.File) {
 	go func() {
 		defer close(woken)
 		<-p.proc.Done()
+		if p.tty != nil {
+		}
 		_ = f.SetReadDeadline(time.Now())
 	}()
 	defer func() { <-woken }() // before the file is closed

@@ -174,3 +174,13 @@ func TestTerminal_NothingOfTheEndIsLost(t *testing.T) {
 		}
 	}
 }
+
+// A program that has let go of its terminal, and opens it again, is heard on.
+func TestTerminal_LetGoOf(t *testing.T) {
+	p := start(t, service(t), terminal("sh", "-c", "exec <&- >&- 2>&-; sleep 0.2; exec </dev/tty >/dev/tty 2>&1; echo back; read line; echo $line"))
+	await(t, p, "back")
+	send(t, p, "word\n")
+	if got := await(t, p, ""); !strings.HasSuffix(got, "word\r\n") {
+		t.Errorf("%q", got)
+	}
+}
