@@ -21,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/internal/pipes"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -257,6 +258,77 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the other side has is read of no more clients than there are places, and takes memory as answers do.
+func TestExport_WhatTheOtherSideHas(t *testing.T) {
+	dir := t.TempDir()
+	var sums strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&sums, "%064x  %d\x00", i, i)
+	}
+	post := func(t *testing.T, conn net.Conn, body string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len(), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(t *testing.T, conn net.Conn) string {
+		t.Helper()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.Status + " " + string(b[:min(len(b), 300)])
+	}
+	t.Run("places", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Transfers: 1}))
+			slow, other := l.Dial(), l.Dial()
+			defer slow.Close()
+			defer other.Close()
+			post(t, slow, sums.String()[:100])
+			synctest.Wait() // its place is taken
+			post(t, other, "")
+			_ = other.SetReadDeadline(time.Now().Add(stall / 2))
+			if got := answer(t, other); !strings.HasPrefix(got, "429 ") {
+				t.Errorf("the second one: %s", got)
+			}
+			if _, err := io.WriteString(slow, sums.String()[100:]); err != nil {
+				t.Fatal(err)
+			}
+			if got := answer(t, slow); !strings.HasPrefix(got, "200 ") {
+				t.Errorf("the first one: %s", got)
+			}
+		})
+	})
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			const most = 16 << 20
+			bound := memory.NewBound(most)
+			others := bound.Open(nil)
+			defer others.Close()
+			others.Count(most - parcel.WriterBytes - 1<<20)
+			l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Memory: bound}))
+			conn := l.Dial()
+			defer conn.Close()
+			go func() {
+				_, _ = fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len(), sums.String())
+			}()
+			if got := answer(t, conn); !strings.HasPrefix(got, "429 ") || !strings.Contains(got, "--max-memory") {
+				t.Errorf("it got %s", got)
+			}
+			synctest.Wait()
+			if left := bound.Used(); left != most-parcel.WriterBytes-1<<20 {
+				t.Errorf("%d bytes are taken behind it", left)
+			}
+		})
+	})
 }
 
 // written is how much wrote returns the output of.

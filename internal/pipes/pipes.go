@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 )
 
@@ -15,10 +16,23 @@ type Listener chan net.Conn
 func Serve(t testing.TB, h http.Handler) Listener {
 	t.Helper()
 	l := make(Listener)
-	srv := &http.Server{Handler: h, Protocols: protocols(true, true)}
+	var serving sync.WaitGroup
+	srv := &http.Server{Handler: h, Protocols: protocols(true, true), ConnState: func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			serving.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			serving.Done()
+		}
+	}}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
-	t.Cleanup(func() { close(l); _ = srv.Close(); <-served })
+	t.Cleanup(func() {
+		close(l)
+		_ = srv.Close()
+		<-served
+		serving.Wait()
+	})
 	return l
 }
 
