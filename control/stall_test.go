@@ -318,7 +318,7 @@ func TestExport_WhatTheOtherSideHas(t *testing.T) {
 			conn := l.Dial()
 			defer conn.Close()
 			go func() {
-				_, _ = fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len(), sums.String())
+				_, _ = fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len()+1, sums.String()) // and no more
 			}()
 			if got := answer(t, conn); !strings.HasPrefix(got, "429 ") || !strings.Contains(got, "--max-memory") {
 				t.Errorf("it got %s", got)

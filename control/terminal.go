@@ -166,11 +166,12 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 			return 0, ""
 		}
 		for _, c := range part.Chunks {
-			undo := v.p.Show(c.End()) // first: who has it and comes back is told so
+			seen, undo := v.p.Show(c.End()) // first: who has it and comes back is told so
 			if v.send(frames.Binary, c.Data) != nil {
 				undo()
 				return 0, ""
 			}
+			seen()
 		}
 		after = part.Next
 		if part.Ended {

@@ -32,8 +32,8 @@ type Process struct {
 	cols, rows int
 	closedIn   bool
 	viewers    int
-	shown      uint64    // what some viewer has been shown ends here
-	showing    int       // viewers that were shown it up to just there
+	shown      uint64    // what some viewer has ends here
+	showing    []uint64  // where that ends which is on its way to viewers, one for each at most
 	ended      time.Time // set before done is closed
 }
 
