@@ -10,6 +10,7 @@ package frames
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"net"
 	"net/http"
@@ -72,7 +73,8 @@ type Conn struct {
 	within time.Duration // for the client to take a piece
 
 	heard   atomic.Bool // something was read since the last ping
-	unheard int         // pings since that was so, of who pings
+	listens atomic.Bool // the library is reading
+	unheard int         // pings since something was heard
 	early   []byte      // read before the connection was taken over
 
 	turn chan struct{} // holds one while somebody writes
@@ -89,7 +91,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.early = c.early[n:]
 		return n, nil
 	}
+	c.listens.Store(true)
 	n, err := c.Conn.Read(p)
+	c.listens.Store(false)
 	if n > 0 {
 		c.heard.Store(true)
 	}
@@ -156,9 +160,10 @@ func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
 }
 
 // Ping asks the client for a sign of life. It returns false for one that is gone: it takes nothing, or has left some pings
-// without one. They are counted, not timed: a machine that was suspended has not listened. One goroutine may call it.
+// without one. They are counted, not timed: a machine that was suspended has not listened. Nor does anybody listen while what
+// was read before waits. One goroutine may call it.
 func (c *Conn) Ping() bool {
-	if c.unheard++; c.heard.Swap(false) {
+	if c.unheard++; c.heard.Swap(false) || !c.listens.Load() {
 		c.unheard = 0
 	}
 	return c.unheard <= unheardOf && c.Send(nil, []byte{ping, 0}) == nil
@@ -186,4 +191,17 @@ func AppendHeader(b []byte, kind byte, n int) []byte {
 		return append(b, kind, 126, byte(n>>8), byte(n))
 	}
 	return binary.BigEndian.AppendUint64(append(b, kind, 127), uint64(n))
+}
+
+// Client is about the frames of a client, which the library writes. An answer to a ping would end the connection when it has to wait
+// behind a long message, as on a slow line. That message is a sign of life, too. The zero value is one that sends nothing.
+type Client struct{ sending atomic.Int32 }
+
+// Answers reports whether a ping is answered. It is the library's OnPingReceived.
+func (c *Client) Answers(context.Context, []byte) bool { return c.sending.Load() == 0 }
+
+// Sending is called before the client sends something, and sent behind it.
+func (c *Client) Sending() (sent func()) {
+	c.sending.Add(1)
+	return func() { c.sending.Add(-1) }
 }

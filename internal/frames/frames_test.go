@@ -98,6 +98,22 @@ func TestConn_PingsBehindALongFrame(t *testing.T) {
 	}
 }
 
+// A client is not held to be gone while what it has sent waits to be taken.
+func TestConn_PingUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		conn := &Conn{Conn: far, within: time.Minute, turn: make(chan struct{}, 1)}
+		go func() { _, _ = io.Copy(io.Discard, near) }()
+		for range 3 * unheardOf {
+			if !conn.Ping() {
+				t.Fatal("it is gone")
+			}
+		}
+	})
+}
+
 // Whoever gives no sign of life to some pings is gone. Whatever it sends is one.
 func TestConn_Ping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
