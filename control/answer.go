@@ -28,9 +28,9 @@ func (s *Server) share(c echo.Context) (share *memory.Share, ctx context.Context
 	return share, ctx, share.Close
 }
 
-// errMemory says that there is no room for what is to be answered.
+// errMemory says that there is no room for what is to be read or answered.
 func errMemory() error {
-	return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
+	return problem.New(problem.TooManyRequests, "requests of clients and answers to them take all the memory that they may have: try again, or raise it with --max-memory")
 }
 
 // writePieces writes b, each piece in its time: a client that reads nothing is dropped.

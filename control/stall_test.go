@@ -260,16 +260,22 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
-// What the other side has is read of no more clients than there are places, and takes memory as answers do.
-func TestExport_WhatTheOtherSideHas(t *testing.T) {
-	dir := t.TempDir()
+// checksums are those of many files, as the other side of an export says that it has them.
+func checksums() string {
 	var sums strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&sums, "%064x  %d\x00", i, i)
 	}
+	return sums.String()
+}
+
+// What the other side has is read of no more clients than there are places.
+func TestExport_WhatTheOtherSideHas(t *testing.T) {
+	dir := t.TempDir()
+	sums := checksums()
 	post := func(t *testing.T, conn net.Conn, body string) {
 		t.Helper()
-		if _, err := fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len(), body); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(sums), body); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,49 +292,74 @@ func TestExport_WhatTheOtherSideHas(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.Status + " " + string(b[:min(len(b), 300)])
 	}
-	t.Run("places", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Transfers: 1}))
-			slow, other := l.Dial(), l.Dial()
-			defer slow.Close()
-			defer other.Close()
-			post(t, slow, sums.String()[:100])
-			synctest.Wait() // its place is taken
-			post(t, other, "")
-			_ = other.SetReadDeadline(time.Now().Add(stall / 2))
-			if got := answer(t, other); !strings.HasPrefix(got, "429 ") {
-				t.Errorf("the second one: %s", got)
-			}
-			if _, err := io.WriteString(slow, sums.String()[100:]); err != nil {
-				t.Fatal(err)
-			}
-			if got := answer(t, slow); !strings.HasPrefix(got, "200 ") {
-				t.Errorf("the first one: %s", got)
-			}
-		})
+	synctest.Test(t, func(t *testing.T) {
+		l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Transfers: 1}))
+		slow, other := l.Dial(), l.Dial()
+		defer slow.Close()
+		defer other.Close()
+		post(t, slow, sums[:100])
+		synctest.Wait() // its place is taken
+		post(t, other, "")
+		_ = other.SetReadDeadline(time.Now().Add(stall / 2))
+		if got := answer(t, other); !strings.HasPrefix(got, "429 ") {
+			t.Errorf("the second one: %s", got)
+		}
+		if _, err := io.WriteString(slow, sums[100:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(t, slow); !strings.HasPrefix(got, "200 ") {
+			t.Errorf("the first one: %s", got)
+		}
 	})
-	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			const most = 16 << 20
-			bound := memory.NewBound(most)
-			others := bound.Open(nil)
-			defer others.Close()
-			others.Count(most - parcel.WriterBytes - 1<<20)
-			l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Memory: bound}))
-			conn := l.Dial()
-			defer conn.Close()
-			go func() {
-				_, _ = fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", sums.Len()+1, sums.String()) // and no more
-			}()
-			if got := answer(t, conn); !strings.HasPrefix(got, "429 ") || !strings.Contains(got, "--max-memory") {
-				t.Errorf("it got %s", got)
-			}
-			synctest.Wait()
-			if left := bound.Used(); left != most-parcel.WriterBytes-1<<20 {
-				t.Errorf("%d bytes are taken behind it", left)
-			}
+}
+
+// A body that is held in memory takes that of what all clients have together, as it comes.
+func TestBody_WithoutRoom(t *testing.T) {
+	o, _ := withProcesses(t, Options{Travel: slowTravel{dir: t.TempDir()}})
+	cat, err := o.Processes.Start(t.Context(), process.Spec{Command: "cat", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := checksums()
+	text := `{"command":"` + strings.Repeat("x", 2<<20)
+	for path, row := range map[string]struct {
+		body  string
+		taken int // of memory, before the body is read
+	}{
+		"sessions/s1/export":               {sums, parcel.WriterBytes},
+		"processes":                        {text, 0},
+		"processes/run":                    {text, 0},
+		"processes/" + cat.ID() + "/stdin": {text, 0},
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const most = 64 << 20
+				o.Memory = memory.NewBound(most)
+				others := o.Memory.Open(nil)
+				defer others.Close()
+				others.Count(most*3/4 - row.taken - 1<<20)
+				before := o.Memory.Used()
+				conn := pipes.Serve(t, newServer(t, o)).Dial()
+				defer conn.Close()
+				go func() { // all but the last byte
+					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(row.body)+1, row.body)
+				}()
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(b), "--max-memory") {
+					t.Errorf("it got %s %s", resp.Status, b)
+				}
+				synctest.Wait()
+				if left := o.Memory.Used(); left != before {
+					t.Errorf("%d bytes are taken behind it, and %d were before", left, before)
+				}
+			})
 		})
-	})
+	}
 }
 
 // written is how much wrote returns the output of.

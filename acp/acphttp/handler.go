@@ -361,28 +361,11 @@ var errMemory = problem.New(problem.TooManyRequests, "the messages of clients ta
 // is one of the connection's messages.
 func (h *Handler) gather(ctx context.Context, share *memory.Share, src io.Reader, first int64) ([]byte, error) {
 	defer share.GiveAll()
-	var b []byte
-	for {
-		if len(b) == cap(b) {
-			more := min(max(2*cap(b), int(first)), int(h.o.MaxBody)+512)
-			if !h.memory.Fits(more) {
-				return b, errMemory
-			}
-			if err := share.Take(ctx, more-cap(b)); err != nil {
-				return b, errMemory
-			}
-			b = append(make([]byte, 0, more), b...)
-		}
-		n, err := src.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		share.Moved(n)
-		if err == io.EOF {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
-		}
+	b, err := share.Gather(ctx, src, int(first), int(h.o.MaxBody)+512)
+	if errors.Is(err, memory.ErrFull) {
+		err = errMemory
 	}
+	return b, err
 }
 
 // accepts reports whether the Accept header is absent or names one of the types.

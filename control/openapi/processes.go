@@ -78,7 +78,7 @@ func processOperations() []operation {
 			method: post, path: "/v2/processes/{id}/stdin", id: "writeProcess", summary: "Give a process input",
 			description: "Answers when the process, or the system in its place, has taken all of it. The member written of a problem says how much was taken.",
 			params:      []*openapi3.Parameter{id, query("close", "Then end the input; on a terminal, by Ctrl-D.", openapi3.NewBoolSchema().WithDefault(false))},
-			body:        input, responses: one(200, jsonResponse("All was taken.", "ProcessWritten")), problems: with(problem.InvalidRequest, problem.Conflict, problem.PayloadTooLarge, problem.Timeout),
+			body:        input, responses: one(200, jsonResponse("All was taken.", "ProcessWritten")), problems: with(problem.InvalidRequest, problem.Conflict, problem.PayloadTooLarge, problem.Timeout, problem.TooManyRequests),
 		},
 		{
 			method: post, path: "/v2/processes/{id}/signal", id: "signalProcess", summary: "Send a signal to a process and its group",
