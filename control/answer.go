@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -25,6 +26,11 @@ func (s *Server) share(c echo.Context) (share *memory.Share, ctx context.Context
 	ctx = memory.With(c.Request().Context(), share)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return share, ctx, share.Close
+}
+
+// errMemory says that there is no room for what is to be read or answered.
+func errMemory() error {
+	return problem.New(problem.TooManyRequests, "requests of clients and answers to them take all the memory that they may have: try again, or raise it with --max-memory")
 }
 
 // writePieces writes b, each piece in its time: a client that reads nothing is dropped.

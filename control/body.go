@@ -5,9 +5,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // body is that of a request whose client must not stall. Only while it is waited for the client has a deadline: HTTP/2
@@ -32,9 +36,31 @@ func (b body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadBody reads the body of a request, which has at most so many bytes.
+// fewBytes is the most of a body that nobody counts.
+const fewBytes = 64 << 10
+
+// ReadBody reads the body of a request, which has at most so many bytes. They are few: nobody counts them.
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, bodyOf(w, r), most))
+	return gather(w, r, most, nil)
+}
+
+// readBytes reads the body of a request, which has at most so many bytes. While it comes its memory is a part of what all
+// clients have together.
+func (s *Server) readBytes(c echo.Context, most int64) ([]byte, error) {
+	if most <= fewBytes { // as a signal, which is not to be refused
+		return ReadBody(c.Response(), c.Request(), most)
+	}
+	rc := http.NewResponseController(c.Response())
+	share := s.o.Memory.Open(func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) })
+	defer share.Close()
+	return gather(c.Response(), c.Request(), most, share)
+}
+
+func gather(w http.ResponseWriter, r *http.Request, most int64, share *memory.Share) ([]byte, error) {
+	b, err := share.Gather(r.Context(), http.MaxBytesReader(w, bodyOf(w, r), most), 512, int(most)+512)
+	if errors.Is(err, memory.ErrFull) {
+		return nil, errMemory()
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, problem.New(problem.PayloadTooLarge, "the body has more than %d bytes", most)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // handleError is the only place where the API's errors become answers.
@@ -49,17 +50,16 @@ func internal() *problem.Error {
 	return problem.New(problem.Internal, "the gateway could not handle the request; its log says why")
 }
 
-// serializer writes JSON without HTML escaping.
+// serializer writes JSON without HTML escaping, to a client that is not waited for if it reads nothing.
 type serializer struct{}
 
 // Serialize implements echo.JSONSerializer.
 func (serializer) Serialize(c echo.Context, v any, _ string) error {
-	enc := json.NewEncoder(c.Response())
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("write response: %w", err)
+	b, err := encoded(v)
+	if err == nil {
+		writePieces(c.Response(), memory.From(c.Request().Context()), b)
 	}
-	return nil
+	return err
 }
 
 // Deserialize implements echo.JSONSerializer. No route reads a JSON body.
@@ -70,11 +70,20 @@ func (serializer) Deserialize(echo.Context, any) error {
 // writeJSON answers with a JSON document of the state at this moment.
 func writeJSON(c echo.Context, v any) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
+	b, err := encoded(v)
+	if err != nil {
+		return err
+	}
+	return writeDocument(c, b)
+}
+
+// encoded returns v as a line of JSON.
+func encoded(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	return writeDocument(c, b.Bytes())
+	return b.Bytes(), nil
 }

@@ -14,15 +14,17 @@ import (
 // long as their clients do.
 const maxSearches = 8
 
-// search takes one of the places for searches and runs of git.
-func (s *Server) search(ctx context.Context) (release func(), err error) {
+// holding does work while it holds one of places, which is free again before the answer is sent: a client that reads
+// slowly, or not at all, keeps no other one waiting.
+func (s *Server) holding(ctx context.Context, places chan struct{}, work func() error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	select {
-	case s.searches <- struct{}{}:
-		return func() { <-s.searches }, nil
+	case places <- struct{}{}:
+		defer func() { <-places }()
+		return work()
 	case <-ctx.Done():
-		return nil, errStopping()
+		return errStopping()
 	}
 }
 
@@ -39,12 +41,12 @@ func (s *Server) searchFiles(r fileRequest) error {
 	if err := flags(r, map[string]*bool{"regexp": &o.Regexp, "ignoreCase": &o.IgnoreCase, "hidden": &o.Hidden, "ignored": &o.Ignored}); err != nil {
 		return err
 	}
-	release, err := s.search(r.Request().Context())
-	if err != nil {
+	var found fs.Found
+	ctx := r.Request().Context()
+	err = s.holding(ctx, s.searches, func() (err error) {
+		found, err = r.fs.Search(ctx, path, o)
 		return err
-	}
-	defer release()
-	found, err := r.fs.Search(r.Request().Context(), path, o)
+	})
 	if err != nil {
 		return err
 	}
@@ -138,19 +140,18 @@ func (s *Server) gitStatus(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.search(r.Request().Context())
-	if err != nil {
-		return err
-	}
-	defer release()
 	recent := false
 	if err := flags(r, map[string]*bool{"recent": &recent}); err != nil {
 		return err
 	}
-	st, err := r.fs.GitStatus(r.Request().Context(), path)
-	if err == nil && recent {
-		st.Recent, err = r.fs.GitRecent(r.Request().Context(), path, st.Commit)
-	}
+	var st fs.GitStatus
+	ctx := r.Request().Context()
+	err = s.holding(ctx, s.searches, func() (err error) {
+		if st, err = r.fs.GitStatus(ctx, path); err == nil && recent {
+			st.Recent, err = r.fs.GitRecent(ctx, path, st.Commit)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -167,19 +168,25 @@ func (s *Server) gitDiff(r fileRequest) error {
 	if err := flags(r, map[string]*bool{"staged": &o.Staged, "binary": &o.Binary}); err != nil {
 		return err
 	}
-	release, err := s.search(r.Request().Context())
-	if err != nil {
+	share, ctx, end := s.share(r)
+	defer end()
+	var patch []byte
+	cut := false
+	err = s.holding(ctx, s.searches, func() (err error) {
+		if patch, cut, err = r.fs.GitDiff(ctx, path, o); err == nil && share.Take(ctx, len(patch)) != nil {
+			err = errMemory()
+		}
 		return err
-	}
-	defer release()
-	patch, cut, err := r.fs.GitDiff(r.Request().Context(), path, o)
+	})
 	if err != nil {
 		return err
 	}
 	h := r.Response().Header()
+	h.Set("Content-Type", "text/x-diff")
 	h.Set("Cache-Control", "no-store")
 	if cut {
 		h.Set(truncatedHeader, "true")
 	}
-	return r.Blob(http.StatusOK, "text/x-diff", patch)
+	writeAll(r.Response(), share, patch)
+	return nil
 }

@@ -603,20 +603,25 @@ func TestFiles_Watch(t *testing.T) {
 	}
 }
 
-func TestFiles_Git(t *testing.T) {
+// inGit runs git in a folder.
+func inGit(t *testing.T, dir string, args ...string) {
+	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestFiles_Git(t *testing.T) {
 	files, dir := fileService(t, fs.Options{})
 	a := newAPI(t, Options{Files: files})
 	put(t, dir+"/f", "one\n")
-	for _, args := range [][]string{{"init", "-q", "-b", "trunk"}, {"add", "-A"}} {
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+	inGit(t, dir, "init", "-q", "-b", "trunk")
+	inGit(t, dir, "add", "-A")
 	put(t, dir+"/f", "two\n")
 	if w := a.get("/v2/fs/git/status?path=."); w.Code != 200 || !strings.Contains(w.Body.String(), `"branch":"trunk","ahead":0,"behind":0,"files":[{"path":"`+dir+`/f","index":"A","workTree":"M"}],"truncated":false`) {
 		t.Errorf("%d: %s", w.Code, w.Body)

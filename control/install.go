@@ -189,13 +189,11 @@ func (s *Server) getDoctor(c echo.Context) error {
 	}
 	ctx, cancel := s.bounded(c.Request().Context())
 	defer cancel()
-	select {
-	case s.examining <- struct{}{}:
-		defer func() { <-s.examining }()
-	case <-ctx.Done():
-		return errStopping()
-	}
-	report, err := in.Doctor(ctx, c.QueryParams()["agent"])
+	var report install.Report
+	err = s.holding(ctx, s.examining, func() (err error) {
+		report, err = in.Doctor(ctx, c.QueryParams()["agent"])
+		return err
+	})
 	if err != nil {
 		return err
 	}

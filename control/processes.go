@@ -83,8 +83,8 @@ func processProblem(err error) error {
 }
 
 // readBody reads a JSON object into v, which keeps what the body does not name.
-func readBody(r echo.Context, v any, most int64, members string) error {
-	b, err := ReadBody(r.Response(), r.Request(), most)
+func (s *Server) readBody(r echo.Context, v any, most int64, members string) error {
+	b, err := s.readBytes(r, most)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ const bodyRoom = 4 << 20
 func (s *Server) runProcess(r processRequest) error {
 	var b runBody
 	limits := r.all.Limits()
-	if err := readBody(r, &b, 2*limits.InputBytes+bodyRoom, "command and any of args, cwd, sessionId, env, stdin, timeoutMs, maxOutputBytes, combined and encoding"); err != nil {
+	if err := s.readBody(r, &b, 2*limits.InputBytes+bodyRoom, "command and any of args, cwd, sessionId, env, stdin, timeoutMs, maxOutputBytes, combined and encoding"); err != nil {
 		return err
 	}
 	o := process.RunOptions{Combined: b.Combined, Stdin: []byte(b.Stdin)}
@@ -270,7 +270,7 @@ func startsIn(files *fs.Service, dir string) error {
 
 func (s *Server) startProcess(r processRequest) error {
 	var b startBody
-	if err := readBody(r, &b, bodyRoom, "command and any of args, cwd, sessionId, env, tty, cols and rows"); err != nil {
+	if err := s.readBody(r, &b, bodyRoom, "command and any of args, cwd, sessionId, env, tty, cols and rows"); err != nil {
 		return err
 	}
 	if !b.TTY && (b.Cols != 0 || b.Rows != 0) {
@@ -314,7 +314,7 @@ func (s *Server) getProcessLimits(r processRequest) error { return writeJSON(r, 
 
 // putProcessLimits replaces the limits that the body names.
 func (s *Server) putProcessLimits(r processRequest) error {
-	b, err := ReadBody(r.Response(), r.Request(), 64<<10) // first: another request may change others meanwhile
+	b, err := ReadBody(r.Response(), r.Request(), fewBytes) // first: another request may change others meanwhile
 	if err == nil {
 		err = r.all.ChangeLimits(func(l *process.Limits) error {
 			return decodeBody(r.Request(), b, l, "any of the limits that GET shows, which are whole numbers")
@@ -337,7 +337,7 @@ func (s *Server) writeProcess(r processRequest) error {
 		return err
 	}
 	most := r.all.Limits().InputBytes
-	b, err := ReadBody(r.Response(), r.Request(), most)
+	b, err := s.readBytes(r, most)
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.PayloadTooLarge {
 		return problem.New(problem.PayloadTooLarge, "the input has more than %d bytes: send it in parts", most)
 	}
@@ -359,7 +359,7 @@ type signalBody struct {
 
 func (s *Server) signalProcess(r processRequest) error {
 	var b signalBody
-	if err := readBody(r, &b, 64<<10, "signal, such as SIGINT"); err != nil {
+	if err := s.readBody(r, &b, fewBytes, "signal, such as SIGINT"); err != nil {
 		return err
 	}
 	if err := r.p.Signal(b.Signal); err != nil {

@@ -16,9 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/internal/pipes"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -27,6 +31,7 @@ type slowTravel struct {
 	Travel
 	dir  string
 	took time.Duration
+	left []string // what it leaves out
 }
 
 func (s slowTravel) TravelFolder() (string, func(), error) { return s.dir, func() {}, nil }
@@ -34,7 +39,7 @@ func (s slowTravel) TravelFolder() (string, func(), error) { return s.dir, func(
 func (s slowTravel) KeptOf(string, string) ([]byte, bool, error) { return nil, false, nil }
 
 func (s slowTravel) ImportSession(ctx context.Context, _ runtime.Manifest, _ string, _ runtime.ImportOptions) (runtime.Imported, error) {
-	return runtime.Imported{}, s.pause(ctx)
+	return runtime.Imported{LeftOut: s.left}, s.pause(ctx)
 }
 
 func (s slowTravel) ExportSession(ctx context.Context, id string, d *runtime.Departure) error {
@@ -80,49 +85,6 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pipes is a listener whose connections are in this program, so that their time is the test's.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	c, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return c, nil
-}
-
-func (p pipes) Close() error   { return nil }
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
-
-func (p pipes) dial() net.Conn {
-	near, far := net.Pipe()
-	p <- far
-	return near
-}
-
-// piped serves h on such connections.
-func piped(t *testing.T, h http.Handler) (p pipes, client func(two bool) *http.Client) {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	p = make(pipes)
-	srv := &http.Server{Handler: h, Protocols: protocols}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = srv.Serve(p) }()
-	t.Cleanup(func() { close(p); _ = srv.Close(); <-served })
-	return p, func(two bool) *http.Client {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(!two)
-		protocols.SetUnencryptedHTTP2(two)
-		transport := &http.Transport{
-			Protocols:   protocols,
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
-		}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
-}
-
 func sessionFile(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -143,8 +105,8 @@ func TestTransfers_GatewayIsSlow(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, Options{Travel: slowTravel{dir: dir, took: 3 * stall}})
-				_, client := piped(t, s)
-				c := client(two)
+				l := pipes.Serve(t, s)
+				c := &http.Client{Transport: l.Transport(t, two)}
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/sessions/import", bytes.NewReader(sessionFile(t)))
 				if err != nil {
 					t.Fatal(err)
@@ -181,7 +143,7 @@ func TestIncoming_TakenSlowly(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const size = 4 << 20 // more than is on its way at one time
 				read := make(chan error, 1)
-				_, client := piped(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				l := pipes.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					in := newIncoming(fileRequest{Context: newServer(t, Options{}).echo.NewContext(r, w)})
 					defer in.done()
 					for {
@@ -196,7 +158,7 @@ func TestIncoming_TakenSlowly(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				resp, err := client(two).Do(r)
+				resp, err := l.Transport(t, two).RoundTrip(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -223,8 +185,8 @@ func TestBody_Stalls(t *testing.T) {
 		t.Run(request, func(t *testing.T) {
 			o.Travel = slowTravel{dir: t.TempDir()}
 			synctest.Test(t, func(t *testing.T) {
-				p, _ := piped(t, newServer(t, o))
-				conn := p.dial()
+				p := pipes.Serve(t, newServer(t, o))
+				conn := p.Dial()
 				defer conn.Close()
 				if _, err := io.WriteString(conn, request+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
 					t.Fatal(err)
@@ -243,6 +205,227 @@ func TestBody_Stalls(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who reads nothing of an answer keeps nobody else waiting for a search, and is cut off.
+func TestSearches_AnswersThatNobodyReads(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	put(t, dir+"/f", "one\n")
+	inGit(t, dir, "init", "-q")
+	inGit(t, dir, "add", "-A")
+	put(t, dir+"/f", strings.Repeat("two\n", pieceBytes))
+	o.Travel = slowTravel{dir: t.TempDir(), left: []string{strings.Repeat("x", 100<<10)}}
+	file := sessionFile(t)
+	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
+	for name, request := range map[string]string{
+		"diff":   get("/v2/fs/git/diff?path=."),
+		"search": get("/v2/fs/search?content=two&path=."),
+		"import": fmt.Sprintf("POST /v2/sessions/import HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(file), file),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pipes.Serve(t, newServer(t, o))
+				ask := func(request string) net.Conn {
+					conn := p.Dial()
+					t.Cleanup(func() { _ = conn.Close() })
+					_ = conn.SetDeadline(time.Now().Add(10 * writeTimeout))
+					if _, err := io.WriteString(conn, request); err != nil {
+						t.Fatal(err)
+					}
+					return conn
+				}
+				var conns [maxSearches]net.Conn
+				for i := range conns {
+					conns[i] = ask(request)
+				}
+				synctest.Wait() // their answers are being written
+				began := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(ask(get("/v2/fs/git/status?path=."))), nil)
+				if err != nil {
+					t.Fatalf("the next one got no answer: %v", err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || time.Since(began) != 0 {
+					t.Errorf("the next one: %s after %v", resp.Status, time.Since(began))
+				}
+				for _, conn := range conns {
+					// The server takes a byte of a next request meanwhile, and no second one until it is done with this one.
+					_, err := io.WriteString(conn, "GET")
+					if !errors.Is(err, io.ErrClosedPipe) || time.Since(began) != writeTimeout {
+						t.Errorf("cut off with %v after %v", err, time.Since(began))
+					}
+				}
+			})
+		})
+	}
+}
+
+// checksums are those of many files, as the other side of an export says that it has them.
+func checksums() string {
+	var sums strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&sums, "%064x  %d\x00", i, i)
+	}
+	return sums.String()
+}
+
+// What the other side has is read of no more clients than there are places.
+func TestExport_WhatTheOtherSideHas(t *testing.T) {
+	dir := t.TempDir()
+	sums := checksums()
+	post := func(t *testing.T, conn net.Conn, body string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(conn, "POST /v2/sessions/s1/export HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(sums), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(t *testing.T, conn net.Conn) string {
+		t.Helper()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.Status + " " + string(b[:min(len(b), 300)])
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := pipes.Serve(t, newServer(t, Options{Travel: slowTravel{dir: dir}, Transfers: 1}))
+		slow, other := l.Dial(), l.Dial()
+		defer slow.Close()
+		defer other.Close()
+		post(t, slow, sums[:100])
+		synctest.Wait() // its place is taken
+		post(t, other, "")
+		_ = other.SetReadDeadline(time.Now().Add(stall / 2))
+		if got := answer(t, other); !strings.HasPrefix(got, "429 ") {
+			t.Errorf("the second one: %s", got)
+		}
+		if _, err := io.WriteString(slow, sums[100:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(t, slow); !strings.HasPrefix(got, "200 ") {
+			t.Errorf("the first one: %s", got)
+		}
+	})
+}
+
+// A body that is held in memory takes that of what all clients have together, as it comes.
+func TestBody_WithoutRoom(t *testing.T) {
+	o, _ := withProcesses(t, Options{Travel: slowTravel{dir: t.TempDir()}})
+	cat, err := o.Processes.Start(t.Context(), process.Spec{Command: "cat", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := checksums()
+	text := `{"command":"` + strings.Repeat("x", 2<<20)
+	for path, row := range map[string]struct {
+		body  string
+		taken int // of memory, before the body is read
+	}{
+		"sessions/s1/export":               {sums, parcel.WriterBytes},
+		"processes":                        {text, 0},
+		"processes/run":                    {text, 0},
+		"processes/" + cat.ID() + "/stdin": {text, 0},
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const most = 64 << 20
+				o.Memory = memory.NewBound(most)
+				others := o.Memory.Open(nil)
+				defer others.Close()
+				others.Count(most*3/4 - row.taken - 1<<20)
+				before := o.Memory.Used()
+				conn := pipes.Serve(t, newServer(t, o)).Dial()
+				defer conn.Close()
+				go func() { // all but the last byte
+					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(row.body)+1, row.body)
+				}()
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(b), "--max-memory") {
+					t.Errorf("it got %s %s", resp.Status, b)
+				}
+				synctest.Wait()
+				if left := o.Memory.Used(); left != before {
+					t.Errorf("%d bytes are taken behind it, and %d were before", left, before)
+				}
+			})
+		})
+	}
+}
+
+// written is how much wrote returns the output of.
+const written = 500_000
+
+// wrote returns a program that has written more than a viewer takes at one time, and has ended.
+func wrote(t *testing.T, all *process.Service) *process.Process {
+	t.Helper()
+	program, err := all.Start(t.Context(), process.Spec{Command: "sh", Args: []string{"-c", fmt.Sprintf("stty -opost; head -c %d /dev/zero | tr '\\0' x", written)}, Dir: "/", TTY: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-program.Done()
+	return program
+}
+
+// viewing opens a program's terminal, and reads nothing.
+func viewing(t *testing.T, s *Server, program *process.Process) *websocket.Conn {
+	t.Helper()
+	l := pipes.Serve(t, s)
+	ws, _, err := websocket.Dial(t.Context(), "http://localhost/v2/processes/"+program.ID()+"/terminal", &websocket.DialOptions{HTTPClient: &http.Client{Transport: l.Transport(t, false)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	return ws
+}
+
+// A viewer of a terminal that takes nothing for most of a minute misses nothing, whoever asks meanwhile whether the other is there.
+func TestTerminal_TakesNothingForAWhile(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	program := wrote(t, o.Processes)
+	synctest.Test(t, func(t *testing.T) {
+		ws := viewing(t, newServer(t, o), program)
+		pinged := make(chan error, 1)
+		go func() { pinged <- ws.Ping(t.Context()) }()
+		time.Sleep(writeTimeout * 3 / 4)
+		got, ended := 0, false
+		for !ended {
+			b, f := next(t, ws)
+			got += len(b)
+			ended = f.Type == frameExit
+		}
+		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure || got != written {
+			t.Errorf("it got %d bytes, and ended with %v", got, err)
+		}
+		if err := <-pinged; err != nil {
+			t.Errorf("its ping: %v", err)
+		}
+	})
+}
+
+// The gateway ends also when a viewer of a terminal takes nothing.
+func TestTerminal_ShutdownWhileOneTakesNothing(t *testing.T) {
+	o, _ := withProcesses(t, Options{})
+	program := wrote(t, o.Processes)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, o)
+		viewing(t, s, program)
+		synctest.Wait() // it is being sent what there is
+		began := time.Now()
+		s.Shutdown()
+		if took := time.Since(began); took > farewell {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.

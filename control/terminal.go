@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/internal/frames"
 )
 
 // TerminalSubprotocol is what the server selects when a browser offers it beside
@@ -21,7 +22,7 @@ const TerminalSubprotocol = "terminal.sandboxagent.dev"
 const (
 	terminalPart  = 256 << 10        // the most output between two looks at the log
 	terminalFrame = 1 << 20          // the largest frame of a viewer
-	terminalPing  = 30 * time.Second // a viewer that does not answer within it is dropped
+	terminalPing  = 30 * time.Second // between two pings
 )
 
 // The kinds of control frames, which are JSON texts. Output is binary.
@@ -81,7 +82,8 @@ func (s *Server) viewTerminal(r processRequest) error {
 		return err
 	}
 	defer gone()
-	ws, err := websocket.Accept(r.Response(), r.Request(), &websocket.AcceptOptions{
+	taking := &frames.Hijacker{ResponseWriter: r.Response(), Within: writeTimeout}
+	ws, err := websocket.Accept(taking, r.Request(), &websocket.AcceptOptions{
 		// Hosts and origins were checked before this handler.
 		InsecureSkipVerify: true,
 		Subprotocols:       []string{TerminalSubprotocol},
@@ -92,14 +94,15 @@ func (s *Server) viewTerminal(r processRequest) error {
 		return nil // answered by Accept
 	}
 	ws.SetReadLimit(terminalFrame)
-	v := &viewer{ws: ws, p: r.p}
+	v := &viewer{ws: ws, conn: taking.Conn, p: r.p}
 	v.serve(s.stop, after)
 	return nil
 }
 
-// viewer is one viewer of a terminal.
+// viewer is one viewer of a terminal. The library does the handshake, reads, and answers pings and closes.
 type viewer struct {
 	ws    *websocket.Conn
+	conn  *frames.Conn
 	p     *process.Process
 	input typed
 }
@@ -107,6 +110,8 @@ type viewer struct {
 // serve returns when the viewer has left, the process has ended, or stop is done.
 func (v *viewer) serve(stop context.Context, after uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
+	defer context.AfterFunc(ctx, func() { _ = v.conn.Close() })()                // which ends what waits for the viewer
+	defer context.AfterFunc(stop, func() { time.AfterFunc(farewell, cancel) })() // Shutdown waits for the viewer
 	typing, over := context.WithCancel(stop)
 	defer over()
 	var own sync.WaitGroup
@@ -135,10 +140,14 @@ func (v *viewer) serve(stop context.Context, after uint64) {
 	_ = v.ws.CloseNow()
 	defer time.AfterFunc(leftBehind, over).Stop()
 	own.Wait()
+	v.conn.Wait()
 }
 
 // leftBehind is how long what a viewer has typed is still given to the program when the viewer has left.
 const leftBehind = 30 * time.Second
+
+// farewell is how long a viewer may take to hear that the gateway stops.
+const farewell = 2 * time.Second
 
 // write shows the output and returns how to close, 0 for a viewer that is gone.
 func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.StatusCode, string) {
@@ -149,24 +158,25 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 			if len(part.Chunks) > 0 {
 				at = part.Chunks[0].Position
 			}
-			if v.control(ctx, TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows, Shown: &shown}) != nil {
+			if v.control(TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows, Shown: &shown}) != nil {
 				return 0, ""
 			}
 		}
-		if part.Missed > 0 && v.control(ctx, TerminalFrame{Type: frameMissed, Bytes: part.Missed}) != nil {
+		if part.Missed > 0 && v.control(TerminalFrame{Type: frameMissed, Bytes: part.Missed}) != nil {
 			return 0, ""
 		}
 		for _, c := range part.Chunks {
-			undo := v.p.Show(c.End()) // first: who has it and comes back is told so
-			if v.send(ctx, websocket.MessageBinary, c.Data) != nil {
+			seen, undo := v.p.Show(c.End()) // first: who has it and comes back is told so
+			if v.send(frames.Binary, c.Data) != nil {
 				undo()
 				return 0, ""
 			}
+			seen()
 		}
 		after = part.Next
 		if part.Ended {
 			i := v.p.Info()
-			if v.control(ctx, TerminalFrame{Type: frameExit, ExitCode: i.ExitCode, Signal: i.Signal}) != nil {
+			if v.control(TerminalFrame{Type: frameExit, ExitCode: i.ExitCode, Signal: i.Signal}) != nil {
 				return 0, ""
 			}
 			return websocket.StatusNormalClosure, "the process has ended"
@@ -184,18 +194,17 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 	}
 }
 
-func (v *viewer) send(ctx context.Context, kind websocket.MessageType, b []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	return v.ws.Write(ctx, kind, b)
+func (v *viewer) send(kind byte, b []byte) error {
+	frame := frames.AppendHeader(make([]byte, 0, len(b)+10), kind, len(b))
+	return v.conn.Send(nil, append(frame, b...))
 }
 
-func (v *viewer) control(ctx context.Context, f TerminalFrame) error {
+func (v *viewer) control(f TerminalFrame) error {
 	b, err := schema.Encode(f)
 	if err != nil {
 		return err
 	}
-	return v.send(ctx, websocket.MessageText, b)
+	return v.send(frames.Text, b)
 }
 
 // ping ends the connection of a viewer that is not there any more.
@@ -205,10 +214,7 @@ func (v *viewer) ping(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			within, cancel := context.WithTimeout(ctx, writeTimeout)
-			err := v.ws.Ping(within)
-			cancel()
-			if err != nil {
+			if !v.conn.Ping() {
 				return
 			}
 		case <-ctx.Done():
@@ -239,7 +245,7 @@ func (v *viewer) read(ctx context.Context) {
 // refuse tells the viewer why a frame could not be obeyed, unless err is nil.
 func (v *viewer) refuse(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		_ = v.control(ctx, TerminalFrame{Type: frameError, Problem: problem.From(processProblem(err))}) // a dead socket shows at the next read
+		_ = v.control(TerminalFrame{Type: frameError, Problem: problem.From(processProblem(err))}) // a dead socket shows at the next read
 	}
 }
 

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,6 +20,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/fs"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -74,15 +76,17 @@ func (s *Server) exportSession(c echo.Context) error {
 	if len(has.Have) > maxHave {
 		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(has.Have), maxHave).With("parameter", "have")
 	}
-	bytes := parcel.WriterBytes
+	share, end, err := s.transferring(c, parcel.WriterBytes) // before the body is read
+	if err != nil {
+		return err
+	}
+	defer end()
 	if c.Request().Method == http.MethodPost {
-		n := 0
-		if has.Files, n, err = readChecksums(c); err != nil {
+		if has.Files, err = readChecksums(c, share); err != nil {
 			return err
 		}
-		bytes += n
 	}
-	return s.sendWhole(c, "export", id, bytes, func(out io.Writer) error {
+	return s.sendMade(fileRequest{Context: c}, heldBack, share, func(out *bufio.Writer, _ *outgoing) error {
 		var w *parcel.Writer
 		d.Begin = func(m runtime.Manifest) (err error) {
 			h := c.Response().Header()
@@ -118,41 +122,51 @@ func (s *Server) exportSession(c echo.Context) error {
 			w.Abandon()
 		}
 		return err
-	})
+	}, "what", "export", "session", id)
 }
 
 const (
-	maxChecksums = 64 << 20 // bytes
-	// checksumBytes is about what one takes of memory.
+	maxChecksums = 64 << 20  // bytes
+	maxChecksum  = 128 << 10 // of one with its path, which no system has that long
+	// checksumBytes is about what one takes of memory, and checksumRoom what is taken for many at one time.
 	checksumBytes = 128
+	checksumRoom  = 1 << 20
 )
 
-// readChecksums reads files by their checksums, as "sha256sum -z" writes them. bytes is about
-// the memory that they take.
-func readChecksums(c echo.Context) (files map[[sha256.Size]byte]string, bytes int, err error) {
+// readChecksums reads files by their checksums, as "sha256sum -z" writes them. The memory that they take is the share's.
+func readChecksums(c echo.Context, share *memory.Share) (map[[sha256.Size]byte]string, error) {
 	in := newIncoming(fileRequest{Context: c})
 	defer in.done()
-	files = map[[sha256.Size]byte]string{}
-	r := bufio.NewReader(io.LimitReader(in, maxChecksums+1))
+	files := map[[sha256.Size]byte]string{}
+	r := bufio.NewReaderSize(io.LimitReader(in, maxChecksums+1), maxChecksum)
+	room := 0 // that was taken, and is not used
 	for read := 0; ; {
-		line, err := r.ReadString(0)
+		line, err := r.ReadSlice(0)
+		share.Moved(len(line))
 		if read += len(line); read > maxChecksums {
-			return nil, 0, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
+			return nil, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
 		}
-		if err == io.EOF && line == "" {
-			return files, bytes, nil
+		if err == io.EOF && len(line) == 0 {
+			return files, nil
 		}
-		if err != nil && err != io.EOF {
-			return nil, 0, err
+		if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
 		}
 		var sum [sha256.Size]byte
-		hash, path, ok := strings.Cut(strings.TrimSuffix(line, "\x00"), "  ")
-		if n, bad := hex.Decode(sum[:], []byte(hash)[:min(len(hash), 2*len(sum))]); !ok || err == io.EOF || bad != nil || n != len(sum) || len(hash) != 2*len(sum) || path == "" {
-			return nil, 0, problem.New(problem.InvalidRequest, "the body must be checksums as `sha256sum -z` writes them, and has the line %.200q", line)
+		hash, path, ok := bytes.Cut(bytes.TrimSuffix(line, []byte{0}), []byte("  "))
+		if n, bad := hex.Decode(sum[:], hash[:min(len(hash), 2*len(sum))]); !ok || err != nil || bad != nil || n != len(sum) || len(hash) != 2*len(sum) || len(path) == 0 {
+			return nil, problem.New(problem.InvalidRequest, "the body must be checksums as `sha256sum -z` writes them, and has the line %.200q", line)
 		}
-		if _, known := files[sum]; !known {
-			files[sum], bytes = path, bytes+len(path)+checksumBytes
+		if _, known := files[sum]; known {
+			continue
 		}
+		if room -= len(path) + checksumBytes; room < 0 {
+			if share.Take(c.Request().Context(), checksumRoom) != nil {
+				return nil, errMemory()
+			}
+			room += checksumRoom
+		}
+		files[sum] = string(path)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -19,18 +18,30 @@ const heldBack = 64 << 10
 // that is deleted meanwhile, is answered with why; later the connection is cut. bytes is
 // the memory that making it takes.
 func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write func(w io.Writer) error) error {
-	r := fileRequest{Context: c}
-	release, err := s.transfer(r)
+	share, end, err := s.transferring(c, bytes)
 	if err != nil {
 		return err
 	}
-	defer release()
-	share, ctx, end := s.share(c)
 	defer end()
-	if share.Take(ctx, bytes) != nil {
-		return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
+	return s.sendMade(fileRequest{Context: c}, heldBack, share, func(w *bufio.Writer, _ *outgoing) error { return write(w) }, "what", what, "session", id)
+}
+
+// transferring takes one of the places for uploads and downloads, and memory, until end is called.
+func (s *Server) transferring(c echo.Context, bytes int) (share *memory.Share, end func(), err error) {
+	release, err := s.transfer(fileRequest{Context: c})
+	if err != nil {
+		return nil, nil, err
 	}
-	return s.sendMade(r, heldBack, share, func(w *bufio.Writer, _ *outgoing) error { return write(w) }, "what", what, "session", id)
+	share, ctx, close := s.share(c)
+	end = func() {
+		close()
+		release()
+	}
+	if share.Take(ctx, bytes) != nil {
+		end()
+		return nil, nil, errMemory()
+	}
+	return share, end, nil
 }
 
 // sendMade answers with a body that is made while it is sent. What goes wrong before the

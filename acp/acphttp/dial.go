@@ -21,6 +21,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/frames"
 	sockets "sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
@@ -73,7 +74,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols, DialContext: sockets.Dialer(sockets.Silence).DialContext}
 		transport, release = own, own.CloseIdleConnections
 	}
-	below := &watched{}
+	below, own := &watched{}, &frames.Client{}
 	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport: &refusals{transport, below},
@@ -83,6 +84,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		HTTPHeader:      h,
 		Subprotocols:    []string{dialSubprotocol},
 		CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived:  own.Answers,
 	})
 	if err != nil {
 		if resp != nil && resp.Body != nil {
@@ -91,7 +93,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))
-	return &dialed{ws: ws, below: below, release: release}, nil
+	return &dialed{ws: ws, frames: own, below: below, release: release}, nil
 }
 
 // dialURL returns the WebSocket's address.
@@ -214,6 +216,7 @@ func DecodeProblem(b []byte) *problem.Error {
 // dialed is the client's end of a connection.
 type dialed struct {
 	ws      *websocket.Conn
+	frames  *frames.Client
 	below   *watched
 	release func() // of what made the connection
 	buf     []byte // of the message that was read last
@@ -263,7 +266,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read implements acp.Conn. Pings are answered meanwhile.
+// Read implements acp.Conn. Pings are answered meanwhile, but for those that come while something is written.
 func (c *dialed) Read(ctx context.Context) (acp.Message, error) {
 	c.below.during(ctx)
 	defer c.below.done()
@@ -325,6 +328,7 @@ func readAll(r io.Reader, b []byte) ([]byte, error) {
 
 // Write implements acp.Conn.
 func (c *dialed) Write(ctx context.Context, m acp.Message) error {
+	defer c.frames.Sending()()
 	if err := c.ws.Write(ctx, websocket.MessageText, m.Frame()); err != nil {
 		return fmt.Errorf("write message: %w", err)
 	}

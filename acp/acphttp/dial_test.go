@@ -1,6 +1,7 @@
 package acphttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,11 +9,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/coder/websocket"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/pipes"
 )
 
 // dialServer accepts WebSockets and hands each to serve. Its end waits for all.
@@ -239,4 +242,58 @@ func TestDial_ServerVanishes(t *testing.T) {
 	if _, err := c.Read(t.Context()); err == nil || err == io.EOF {
 		t.Errorf("read error %v, want one that is no clean end", err)
 	}
+}
+
+// A long message on a slow line, or to somebody who takes it late, is not cut short by a ping.
+func TestDial_PingsBehindALongMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := acp.NewNotification("session/update", []byte(`["`+strings.Repeat("x", 1<<20)+`"]`))
+		small := acp.NewNotification("session/cancel", []byte("{}"))
+		fail := func(what string, err error) {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		served := make(chan struct{})
+		l := pipes.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(served)
+			ws, err := websocket.Accept(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer ws.CloseNow()
+			ws.SetReadLimit(-1)
+			_, message, err := ws.Reader(t.Context()) // it has begun
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			within, cancel := context.WithTimeout(t.Context(), wait/4)
+			_ = ws.Ping(within) // which need not be answered
+			cancel()
+			b, err := io.ReadAll(message)
+			fail("the long message", err)
+			if !bytes.Equal(b, large.Frame()) {
+				t.Errorf("%d bytes came", len(b))
+			}
+			fail("an answer", ws.Write(t.Context(), websocket.MessageText, small.Frame()))
+			ctx := ws.CloseRead(t.Context())
+			fail("the next ping", ws.Ping(ctx))
+		}))
+		conn, err := Dial(t.Context(), "http://localhost", DialOptions{Transport: l.Transport(t, false)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- conn.Write(t.Context(), large) }()
+		m, err := conn.Read(t.Context())
+		if err != nil || m.Method() != small.Method() {
+			t.Errorf("%s, %v", m.Method(), err)
+		}
+		fail("it writes", <-sent)
+		_, _ = conn.Read(t.Context()) // until it is over
+		_ = conn.Close()
+		<-served
+	})
 }

@@ -68,7 +68,9 @@ type Handler struct {
 	o   Options
 	log *slog.Logger
 
-	closing chan struct{} // closed by Shutdown
+	closing chan struct{}   // closed by Shutdown
+	cut     context.Context // done a moment later: clients that take nothing are not waited for
+	cutOff  context.CancelFunc
 	once    sync.Once
 	open    gauge // requests in progress
 	memory  *memory.Bound
@@ -113,13 +115,21 @@ func New(gw acp.Gateway, o Options) *Handler {
 	if o.Memory == nil {
 		o.Memory = memory.NewBound(0)
 	}
-	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: o.Memory, conns: map[string]*conn{}}
+	h := &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: o.Memory, conns: map[string]*conn{}}
+	h.cut, h.cutOff = context.WithCancel(context.Background())
+	return h
 }
 
+// farewell is how long a client may take nothing when the handler shuts down.
+const farewell = 2 * time.Second
+
 // Shutdown ends every stream and waits until all requests were answered, or ctx
-// ends.
+// ends. Clients that take nothing are cut off before that.
 func (h *Handler) Shutdown(ctx context.Context) error {
-	h.once.Do(func() { close(h.closing) })
+	h.once.Do(func() {
+		close(h.closing)
+		time.AfterFunc(farewell, h.cutOff)
+	})
 	select {
 	case <-h.open.empty():
 		return nil
@@ -351,28 +361,11 @@ var errMemory = problem.New(problem.TooManyRequests, "the messages of clients ta
 // is one of the connection's messages.
 func (h *Handler) gather(ctx context.Context, share *memory.Share, src io.Reader, first int64) ([]byte, error) {
 	defer share.GiveAll()
-	var b []byte
-	for {
-		if len(b) == cap(b) {
-			more := min(max(2*cap(b), int(first)), int(h.o.MaxBody)+512)
-			if !h.memory.Fits(more) {
-				return b, errMemory
-			}
-			if err := share.Take(ctx, more-cap(b)); err != nil {
-				return b, errMemory
-			}
-			b = append(make([]byte, 0, more), b...)
-		}
-		n, err := src.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		share.Moved(n)
-		if err == io.EOF {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
-		}
+	b, err := share.Gather(ctx, src, int(first), int(h.o.MaxBody)+512)
+	if errors.Is(err, memory.ErrFull) {
+		err = errMemory
 	}
+	return b, err
 }
 
 // accepts reports whether the Accept header is absent or names one of the types.

@@ -24,6 +24,7 @@ type outgoing struct {
 	share *memory.Share
 
 	deadline time.Time
+	uncut    func() bool // the handler's end is of no matter any more
 }
 
 // bounding is a connection, or the controller of an answer on it.
@@ -35,13 +36,15 @@ func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
 
 func (h *Handler) writing(w io.Writer, bound bounding) *outgoing {
 	o := &outgoing{h: h, w: w, bound: bound}
-	o.share = h.memory.Open(func() { _ = bound.SetWriteDeadline(passed) })
+	cut := func() { _ = bound.SetWriteDeadline(passed) }
+	o.share, o.uncut = h.memory.Open(cut), context.AfterFunc(h.cut, cut)
 	return o
 }
 
 // close gives the memory back. The connection may serve other requests.
 func (o *outgoing) close() {
 	o.share.Close()
+	o.uncut()
 	if !o.deadline.IsZero() {
 		_ = o.bound.SetWriteDeadline(time.Time{})
 	}
@@ -59,6 +62,9 @@ func (o *outgoing) extend() {
 	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {
 		o.deadline = now.Add(o.h.o.WriteTimeout)
 		_ = o.bound.SetWriteDeadline(o.deadline)
+		if o.h.cut.Err() != nil {
+			_ = o.bound.SetWriteDeadline(passed)
+		}
 	}
 }
 

@@ -1,19 +1,14 @@
 package acphttp
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -22,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/frames"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -29,14 +25,7 @@ import (
 // one that carries its token.
 const Subprotocol = "acp.sandboxagent.dev"
 
-const (
-	opText  = 0x81 // final fragment, text
-	opPing  = 0x89
-	opClose = 0x88
-
-	dropTime   = 10 * time.Millisecond // for a connection that is dropped to be told
-	memoryFull = "the messages of clients take all the memory that they may have"
-)
+const memoryFull = "the messages of clients take all the memory that they may have"
 
 // websocket serves a connection over WebSocket: one ordered stream both ways. It returns when the
 // connection is taken over: the stack and the buffers of a request would be kept for as long as
@@ -45,7 +34,7 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get(HeaderConnection) != "" || r.Header.Get(HeaderInlineConnection) != "" {
 		return problem.New(problem.InvalidRequest, "a WebSocket is a connection of its own: open it without a connection id")
 	}
-	hj := &hijack{ResponseWriter: w}
+	hj := &frames.Hijacker{ResponseWriter: w, Within: h.o.WriteTimeout}
 	id := uuid.NewString()
 	w.Header().Set(HeaderConnection, id)
 	ws, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
@@ -59,7 +48,7 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 		return nil // answered by Accept
 	}
 	ws.SetReadLimit(drainFactor * h.o.MaxBody)
-	s := &socket{h: h, ws: ws, conn: hj.conn, id: id, agent: r.URL.Query().Get("agent")}
+	s := &socket{h: h, ws: ws, conn: hj.Conn, id: id, agent: r.URL.Query().Get("agent")}
 	s.over = h.o.Over(r.Context())
 	ctx := context.WithoutCancel(r.Context())
 	h.open.add(1)
@@ -72,7 +61,7 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 type socket struct {
 	h     *Handler
 	ws    *websocket.Conn
-	conn  *sharedConn
+	conn  *frames.Conn
 	id    string          // of the connection
 	agent string          // that the address names
 	over  context.Context // see Options.Over
@@ -86,8 +75,13 @@ type socket struct {
 func (s *socket) run(ctx context.Context) {
 	defer s.h.open.add(-1)
 	defer s.h.survive(s.conn)
-	defer func() { _ = s.ws.CloseNow() }()
-	s.in, s.out = s.h.memory.Open(s.conn.drop), s.h.memory.Open(s.conn.drop)
+	defer func() {
+		_ = s.ws.CloseNow()
+		s.conn.Wait()
+	}()
+	defer context.AfterFunc(s.h.cut, func() { _ = s.conn.Close() })()
+	drop := func() { s.conn.Drop(int(websocket.StatusTryAgainLater), memoryFull) }
+	s.in, s.out = s.h.memory.Open(drop), s.h.memory.Open(drop)
 	defer s.in.Close()
 	defer s.out.Close()
 	s.serve(ctx)
@@ -277,7 +271,6 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 	st.Room(roomIn(ctx, s.out))
 	p := own(st, s.conn.Conn, s.events)
 	defer p.end()
-	unheard := 0 // pings since the client was heard
 	for {
 		select {
 		case <-st.Wake():
@@ -304,11 +297,7 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 			}
 			s.out.GiveAll()
 		case <-ping.C:
-			// Counted, not timed: a machine that was suspended has not listened.
-			if unheard++; s.conn.heard.Swap(false) {
-				unheard = 0
-			}
-			if unheard > 3 || s.conn.writeAll(s.h.o.WriteTimeout, nil, []byte{opPing, 0}) != nil {
+			if !s.conn.Ping() {
 				_ = s.ws.CloseNow()
 				return
 			}
@@ -335,8 +324,8 @@ func (s *socket) sayOver() {
 
 // send writes one text frame.
 func (s *socket) send(frame []byte) error {
-	b := appendTextHeader(make([]byte, 0, len(frame)+10), len(frame))
-	return s.conn.writeAll(s.h.o.WriteTimeout, nil, append(b, frame...))
+	b := frames.AppendHeader(make([]byte, 0, len(frame)+10), frames.Text, len(frame))
+	return s.conn.Send(nil, append(b, frame...))
 }
 
 // events writes a batch of events.
@@ -344,113 +333,15 @@ func (s *socket) events(events []acp.Event) error {
 	buf := buffers.Get().(*[]byte)
 	defer giveBack(buf)
 	for _, e := range events {
-		*buf = appendTextHeader(*buf, len(e.Frame))
+		*buf = frames.AppendHeader(*buf, frames.Text, len(e.Frame))
 		if len(e.Frame) <= largeFrame {
 			*buf = append(*buf, e.Frame...)
 			continue
 		}
-		if err := s.conn.writeAll(s.h.o.WriteTimeout, s.out, *buf, e.Frame); err != nil {
+		if err := s.conn.Send(s.out, *buf, e.Frame); err != nil {
 			return err
 		}
 		*buf = (*buf)[:0]
 	}
-	return s.conn.writeAll(s.h.o.WriteTimeout, s.out, *buf)
-}
-
-// appendTextHeader appends the header of an unmasked, unfragmented text frame.
-func appendTextHeader(b []byte, n int) []byte {
-	switch {
-	case n < 126:
-		return append(b, opText, byte(n))
-	case n < 1<<16:
-		return append(b, opText, 126, byte(n>>8), byte(n))
-	}
-	return binary.BigEndian.AppendUint64(append(b, opText, 127), uint64(n))
-}
-
-// hijack hands the library a connection whose writes can be shared.
-type hijack struct {
-	http.ResponseWriter
-	conn *sharedConn
-}
-
-// Hijack implements http.Hijacker. The library flushes each control frame in one
-// piece, as long as it fits the writer's buffer, which the largest does.
-func (h *hijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	early := make([]byte, rw.Reader.Buffered())
-	if len(early) > 0 {
-		if _, err := rw.Reader.Read(early); err != nil {
-			return nil, nil, err
-		}
-	}
-	_ = conn.SetDeadline(time.Time{})
-	h.conn = &sharedConn{Conn: conn, early: early}
-	h.conn.heard.Store(true)
-	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, 2<<10), bufio.NewWriterSize(h.conn, 512)), nil
-}
-
-// Unwrap lets http.ResponseController reach the original writer.
-func (h *hijack) Unwrap() http.ResponseWriter { return h.ResponseWriter }
-
-// sharedConn is a connection on which whole frames are written by two parties.
-type sharedConn struct {
-	net.Conn
-	heard atomic.Bool // something was read since the last ping
-	early []byte      // read before the connection was taken over
-	mu    sync.Mutex  // one write at a time
-}
-
-func (c *sharedConn) Read(p []byte) (int, error) {
-	if len(c.early) > 0 {
-		n := copy(p, c.early)
-		c.early = c.early[n:]
-		return n, nil
-	}
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.heard.Store(true)
-	}
-	return n, err
-}
-
-// Write writes a frame of the library's.
-func (c *sharedConn) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.Conn.Write(p)
-}
-
-// writeAll writes whole frames in pieces, each within the time given, and tells the share.
-func (c *sharedConn) writeAll(within time.Duration, share *memory.Share, parts ...[]byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range parts {
-		for len(p) > 0 {
-			_ = c.SetWriteDeadline(time.Now().Add(within))
-			n, err := c.Conn.Write(p[:min(len(p), pieceBytes)])
-			share.Moved(n)
-			if err != nil {
-				return err
-			}
-			p = p[n:]
-		}
-	}
-	return nil
-}
-
-// drop ends a connection whose client stands still, for the memory that it has. A client
-// that reads is told.
-func (c *sharedConn) drop() {
-	if c.mu.TryLock() {
-		defer c.mu.Unlock()
-		b := []byte{opClose, byte(2 + len(memoryFull))}
-		b = binary.BigEndian.AppendUint16(b, uint16(websocket.StatusTryAgainLater))
-		_ = c.SetWriteDeadline(time.Now().Add(dropTime))
-		_, _ = c.Conn.Write(append(b, memoryFull...)) // if it can be told
-	}
-	_ = c.Close()
+	return s.conn.Send(s.out, *buf)
 }

@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/frames"
 )
 
 // terminalFrame bounds a message of a terminal.
@@ -24,6 +25,7 @@ const terminalFrame = 8 << 20
 // others call the other methods.
 type Terminal struct {
 	ws        *websocket.Conn
+	frames    *frames.Client
 	transport *http.Transport
 }
 
@@ -60,6 +62,7 @@ func (c *Client) Terminal(ctx context.Context, id string, after uint64) (*Termin
 	}
 	transport = transport.Clone()
 	transport.Protocols = protocols
+	own := &frames.Client{}
 	ws, resp, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport: upgrades{transport},
@@ -68,6 +71,7 @@ func (c *Client) Terminal(ctx context.Context, id string, after uint64) (*Termin
 		},
 		HTTPHeader:      h,
 		CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived:  own.Answers,
 	})
 	if err != nil {
 		if resp != nil && resp.Body != nil {
@@ -77,7 +81,7 @@ func (c *Client) Terminal(ctx context.Context, id string, after uint64) (*Termin
 		return nil, fmt.Errorf("reach the gateway: %w", err)
 	}
 	ws.SetReadLimit(terminalFrame)
-	return &Terminal{ws, transport}, nil
+	return &Terminal{ws, own, transport}, nil
 }
 
 // upgrades makes every answer but 101 an error that says what the server said.
@@ -122,6 +126,7 @@ func (t *Terminal) Read(ctx context.Context) (TerminalEvent, error) {
 
 // Input gives the program input.
 func (t *Terminal) Input(ctx context.Context, b []byte) error {
+	defer t.frames.Sending()()
 	return t.ws.Write(ctx, websocket.MessageBinary, b)
 }
 
@@ -140,6 +145,7 @@ func (t *Terminal) send(ctx context.Context, frame map[string]any) error {
 	if err != nil {
 		return err
 	}
+	defer t.frames.Sending()()
 	return t.ws.Write(ctx, websocket.MessageText, b)
 }
 

@@ -156,7 +156,7 @@ func findOperations(path, session *openapi3.Parameter) []operation {
 		{
 			method: http.MethodGet, path: "/v2/fs/git/diff", id: "getGitDiff", summary: "What differs, as a patch", description: "Of a folder or a file, against the index. Files that git does not know and does not ignore are in it, as new ones.",
 			params:    params(path, flag("staged", "What is in the index, against the last commit."), word("base", "A commit to compare with instead."), flag("binary", "The content of files that are no text, too, as git apply takes it. Without it they are only named.")),
-			responses: one(200, patch), problems: with(problem.NotARepository, problem.Timeout),
+			responses: one(200, patch), problems: with(problem.NotARepository, problem.Timeout, problem.TooManyRequests),
 		},
 	}
 }

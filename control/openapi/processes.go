@@ -69,7 +69,7 @@ func processOperations() []operation {
 			description: "Positions count the bytes of all streams. The log keeps the end of the output.",
 			params: []*openapi3.Parameter{
 				id, query("stream", "Only one of the streams.", openapi3.NewStringSchema().WithEnum("combined", string(process.Stdout), string(process.Stderr), string(process.PTY)).WithDefault("combined")),
-				after, query("tail", "Only the last lines.", openapi3.NewInt64Schema().WithMin(0)), query("since", "Only what was written at or after this time.", openapi3.NewDateTimeSchema()),
+				after, query("tail", "Only the last lines.", openapi3.NewInt64Schema().WithMin(0)), query("since", "Only what was written at or after this time. What was written within the 50 milliseconds before may be there, too.", openapi3.NewDateTimeSchema()),
 				header("Last-Event-ID", "The same as after, for event streams; it wins."),
 			},
 			responses: one(200, logs), problems: with(problem.InvalidRequest),
@@ -78,7 +78,7 @@ func processOperations() []operation {
 			method: post, path: "/v2/processes/{id}/stdin", id: "writeProcess", summary: "Give a process input",
 			description: "Answers when the process, or the system in its place, has taken all of it. The member written of a problem says how much was taken.",
 			params:      []*openapi3.Parameter{id, query("close", "Then end the input; on a terminal, by Ctrl-D.", openapi3.NewBoolSchema().WithDefault(false))},
-			body:        input, responses: one(200, jsonResponse("All was taken.", "ProcessWritten")), problems: with(problem.InvalidRequest, problem.Conflict, problem.PayloadTooLarge, problem.Timeout),
+			body:        input, responses: one(200, jsonResponse("All was taken.", "ProcessWritten")), problems: with(problem.InvalidRequest, problem.Conflict, problem.PayloadTooLarge, problem.Timeout, problem.TooManyRequests),
 		},
 		{
 			method: post, path: "/v2/processes/{id}/signal", id: "signalProcess", summary: "Send a signal to a process and its group",

@@ -41,12 +41,18 @@ func (c Chunk) End() uint64 { return c.Position + uint64(len(c.Data)) }
 // in which it was read. Writing never waits for readers; they have no queue.
 type log struct {
 	mu     sync.Mutex
-	chunks []Chunk
+	chunks []piece
 	cost   int64         // of chunks
 	limit  int64         // of cost
 	next   uint64        // the position of the next byte
 	ended  bool          // nothing will be written any more
 	more   chan struct{} // closed at the next write; nil when nobody waits
+}
+
+// piece is a chunk of the log.
+type piece struct {
+	Chunk
+	last time.Time // when something was written to it last
 }
 
 func newLog(limit int64) *log { return &log{limit: limit} }
@@ -62,6 +68,9 @@ func (l *log) write(s Stream, p []byte) {
 			// Readers of the chunk have what is there only, not what is added.
 			k := min(chunkBytes-len(last.Data), len(p))
 			last.Data = append(last.Data, p[:k]...)
+			if k > 0 {
+				last.last = now
+			}
 			l.cost += int64(k)
 			l.next += uint64(k)
 			p = p[k:]
@@ -69,7 +78,7 @@ func (l *log) write(s Stream, p []byte) {
 	}
 	for len(p) > 0 {
 		k := min(chunkBytes, len(p))
-		l.chunks = append(l.chunks, Chunk{l.next, now, s, bytes.Clone(p[:k])})
+		l.chunks = append(l.chunks, piece{Chunk{l.next, now, s, bytes.Clone(p[:k])}, now})
 		l.cost += int64(k) + chunkCost
 		l.next += uint64(k)
 		p = p[k:]
@@ -77,7 +86,7 @@ func (l *log) write(s Stream, p []byte) {
 	drop := 0
 	for l.cost > l.limit && drop < len(l.chunks)-1 {
 		l.cost -= int64(len(l.chunks[drop].Data)) + chunkCost
-		l.chunks[drop] = Chunk{}
+		l.chunks[drop] = piece{}
 		drop++
 	}
 	l.chunks = l.chunks[drop:]
@@ -126,14 +135,14 @@ func (l *log) read(after uint64, most int) Part {
 	if first := l.firstLocked(); p.Next < first {
 		p.Missed, p.Next = first-p.Next, first
 	}
-	i, _ := slices.BinarySearchFunc(l.chunks, p.Next, func(c Chunk, at uint64) int {
+	i, _ := slices.BinarySearchFunc(l.chunks, p.Next, func(c piece, at uint64) int {
 		if c.End() <= at {
 			return -1
 		}
 		return 1
 	})
 	for ; i < len(l.chunks) && most > 0; i++ {
-		c := l.chunks[i]
+		c := l.chunks[i].Chunk
 		if c.Position < p.Next {
 			c.Data, c.Position = c.Data[p.Next-c.Position:], p.Next
 		}
@@ -196,12 +205,13 @@ func (l *log) tail(lines int, of []Stream) uint64 {
 	return l.firstLocked()
 }
 
-// since returns the position of the first chunk that was written at or after t.
+// since returns the position of the first chunk to which something was written at or after t. What was written before
+// that, it has for as long as output is kept together.
 func (l *log) since(t time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.chunks {
-		if !c.Time.Before(t) {
+		if !c.last.Before(t) {
 			return c.Position
 		}
 	}

@@ -23,6 +23,7 @@ type Process struct {
 	output  *log
 	taken   *capture      // takes the output of a run; nil for others
 	pty     *os.File      // the gateway's end of the terminal; nil without one
+	tty     *os.File      // the program's end, open until that has ended: a program that lets go of it may open it again
 	stdin   chan struct{} // holds one while input is written
 	done    chan struct{} // closed when it has ended and its output is in the log
 	expiry  *time.Timer   // guarded by s.mu; nil before it has ended
@@ -31,8 +32,8 @@ type Process struct {
 	cols, rows int
 	closedIn   bool
 	viewers    int
-	shown      uint64    // what some viewer has been shown ends here
-	showing    int       // viewers that were shown it up to just there
+	shown      uint64    // what some viewer has ends here
+	showing    []uint64  // where that ends which is on its way to viewers, one for each at most
 	ended      time.Time // set before done is closed
 }
 
@@ -113,12 +114,13 @@ func (p *Process) begin(ctx context.Context, ready prepared) error {
 		if p.pty, o.TTY, err = openTerminal(p.cols, p.rows); err != nil {
 			return err
 		}
-		defer o.TTY.Close()
+		p.tty = o.TTY
 	}
 	var err error
 	if p.proc, err = process.Start(ctx, o); err != nil {
 		if p.pty != nil {
 			_ = p.pty.Close()
+			_ = p.tty.Close()
 		}
 		return startProblem(err)
 	}
@@ -187,6 +189,8 @@ func (p *Process) read(s Stream, f *os.File) {
 	go func() {
 		defer close(woken)
 		<-p.proc.Done()
+		if p.tty != nil {
+		}
 		_ = f.SetReadDeadline(time.Now())
 	}()
 	defer func() { <-woken }() // before the file is closed
@@ -239,7 +243,8 @@ func (p *Process) Output(after uint64, most int) Part {
 // are all.
 func (p *Process) Tail(lines int, of ...Stream) uint64 { return p.output.tail(lines, of) }
 
-// Since returns the position of the first output at or after t.
+// Since returns the position of the first output at or after t, or a moment before: output of 50 milliseconds may be kept
+// together.
 func (p *Process) Since(t time.Time) uint64 { return p.output.since(t) }
 
 // inputPatience is how long a process may leave its input unread.

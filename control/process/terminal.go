@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -73,34 +74,26 @@ func (p *Process) View() (leave func(), err error) {
 }
 
 // Show notes that a viewer is shown the output up to a position. It is called before that one
-// has it, and undo when it does not get it.
-func (p *Process) Show(to uint64) (undo func()) {
+// has it. It is followed by one of seen, when the viewer has it, and undo, when it does not get it.
+func (p *Process) Show(to uint64) (seen, undo func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.shown
-	if to > before {
-		p.shown, p.showing = to, 0
-	}
-	if to == p.shown {
-		p.showing++
-	}
-	return func() {
+	p.showing = append(p.showing, to)
+	end := func(shown uint64) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if to != p.shown {
-			return // somebody was shown more
-		}
-		if p.showing--; p.showing == 0 {
-			p.shown = before
-		}
+		at := slices.Index(p.showing, to)
+		p.showing = slices.Delete(p.showing, at, at+1)
+		p.shown = max(p.shown, shown)
 	}
+	return func() { end(to) }, func() { end(0) }
 }
 
 // Shown is the position behind the last byte that some viewer has been shown.
 func (p *Process) Shown() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shown
+	return max(p.shown, slices.Max(append([]uint64{0}, p.showing...)))
 }
 
 // maxViewers bounds the viewers of one terminal; more are refused.

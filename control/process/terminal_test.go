@@ -60,29 +60,41 @@ func TestTerminal_Shell(t *testing.T) {
 }
 
 // What a viewer did not get another one is to answer, unless that one has been shown it, too.
-func TestShow_Undone(t *testing.T) {
-	s := service(t)
-	p := start(t, s, terminal("cat"))
-	want := func(shown uint64) {
-		t.Helper()
-		if got := p.Shown(); got != shown {
-			t.Errorf("shown up to %d, want %d", got, shown)
-		}
+func TestShow(t *testing.T) {
+	const begin, has, lost = "begin", "has", "lost"
+	type step struct {
+		viewer, what string
+		to           uint64 // of begin
+		shown        uint64 // behind it
 	}
-	p.Show(10)
-	undo := p.Show(20)
-	want(20)
-	undo()
-	want(10)
-	undo = p.Show(20)
-	p.Show(20)
-	undo()
-	want(20)
-	undo = p.Show(30)
-	p.Show(40)
-	undo()
-	p.Show(5)()
-	want(40)
+	for name, steps := range map[string][]step{
+		"one gets it":                       {{"a", begin, 20, 20}, {"a", has, 0, 20}},
+		"one does not":                      {{"a", begin, 10, 10}, {"a", has, 0, 10}, {"a", begin, 20, 20}, {"a", lost, 0, 10}},
+		"another one does":                  {{"a", begin, 20, 20}, {"b", begin, 20, 20}, {"a", lost, 0, 20}, {"b", has, 0, 20}},
+		"another one did":                   {{"a", begin, 20, 20}, {"b", begin, 20, 20}, {"b", has, 0, 20}, {"a", lost, 0, 20}},
+		"another one has more":              {{"a", begin, 20, 20}, {"b", begin, 30, 30}, {"a", lost, 0, 30}, {"b", has, 0, 30}},
+		"another one has less":              {{"a", begin, 20, 20}, {"b", begin, 10, 20}, {"b", has, 0, 20}, {"a", lost, 0, 10}},
+		"neither gets the same":             {{"a", begin, 20, 20}, {"b", begin, 20, 20}, {"a", lost, 0, 20}, {"b", lost, 0, 0}},
+		"neither gets the same, turned":     {{"a", begin, 20, 20}, {"b", begin, 20, 20}, {"b", lost, 0, 20}, {"a", lost, 0, 0}},
+		"neither gets it":                   {{"a", begin, 10, 10}, {"b", begin, 20, 20}, {"b", lost, 0, 10}, {"a", lost, 0, 0}},
+		"neither gets it, the nearer first": {{"a", begin, 10, 10}, {"b", begin, 20, 20}, {"a", lost, 0, 20}, {"b", lost, 0, 0}},
+		"one is far behind":                 {{"a", begin, 20, 20}, {"a", has, 0, 20}, {"b", begin, 5, 20}, {"b", lost, 0, 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p Process
+			ends := map[string]func(){}
+			for i, s := range steps {
+				if s.what == begin {
+					ends[s.viewer+has], ends[s.viewer+lost] = p.Show(s.to)
+				} else {
+					ends[s.viewer+s.what]()
+				}
+				if got := p.Shown(); got != s.shown {
+					t.Errorf("behind step %d, shown up to %d, want %d", i, got, s.shown)
+				}
+			}
+		})
+	}
 }
 
 // A program for screens draws, hears of a new size, and is left.
@@ -172,5 +184,15 @@ func TestTerminal_NothingOfTheEndIsLost(t *testing.T) {
 		if out := await(t, p, ""); !strings.HasSuffix(out, "3000\r\nthe last line\r\n") {
 			t.Fatalf("the output ends with %q", out[max(0, len(out)-100):])
 		}
+	}
+}
+
+// A program that has let go of its terminal, and opens it again, is heard on.
+func TestTerminal_LetGoOf(t *testing.T) {
+	p := start(t, service(t), terminal("sh", "-c", "exec <&- >&- 2>&-; sleep 0.2; exec </dev/tty >/dev/tty 2>&1; echo back; read line; echo $line"))
+	await(t, p, "back")
+	send(t, p, "word\n")
+	if got := await(t, p, ""); !strings.HasSuffix(got, "word\r\n") {
+		t.Errorf("%q", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -234,6 +235,33 @@ func (b *Bound) look() {
 		wanted -= s.held.Load()
 		s.over.Store(true)
 		s.end()
+	}
+}
+
+// Gather reads src to its end, and takes memory as it comes: first of it before anything did, and no more than most. An
+// error is in its chain ErrFull when there is no room, and what was read comes with it. With a nil share there is no bound.
+func (s *Share) Gather(ctx context.Context, src io.Reader, first, most int) ([]byte, error) {
+	var b []byte
+	for {
+		if len(b) == cap(b) {
+			more := min(max(2*cap(b), first), most)
+			if s != nil && !s.b.Fits(more) {
+				return b, ErrFull
+			}
+			if err := s.Take(ctx, more-cap(b)); err != nil {
+				return b, errors.Join(ErrFull, err)
+			}
+			b = append(make([]byte, 0, more), b...)
+		}
+		n, err := src.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		s.Moved(n)
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
 	}
 }
 

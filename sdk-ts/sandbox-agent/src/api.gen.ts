@@ -3264,6 +3264,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal` */
             500: {
                 headers: {
@@ -4780,7 +4789,7 @@ export interface operations {
                 after?: number;
                 /** @description Only the last lines. */
                 tail?: number;
-                /** @description Only what was written at or after this time. */
+                /** @description Only what was written at or after this time. What was written within the 50 milliseconds before may be there, too. */
                 since?: string;
             };
             header?: {
@@ -5043,6 +5052,15 @@ export interface operations {
             };
             /** @description `payload_too_large` */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
