@@ -190,6 +190,7 @@ func (p *Process) read(s Stream, f *os.File) {
 		defer close(woken)
 		<-p.proc.Done()
 		if p.tty != nil {
+			_ = p.tty.Close()
 		}
 		_ = f.SetReadDeadline(time.Now())
 	}()

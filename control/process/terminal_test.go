@@ -1,6 +1,8 @@
 package process
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -194,5 +196,8 @@ func TestTerminal_LetGoOf(t *testing.T) {
 	send(t, p, "word\n")
 	if got := await(t, p, ""); !strings.HasSuffix(got, "word\r\n") {
 		t.Errorf("%q", got)
+	}
+	if _, err := p.tty.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the gateway still holds the program's end of the terminal: %v", err)
 	}
 }
