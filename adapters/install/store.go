@@ -201,6 +201,7 @@ func (in *Installer) land(agent, version, stage string) error {
 // replace swaps stage with the version that is there, and removes that.
 func (in *Installer) replace(agent, version, stage string) error {
 	place, old := in.dir(agent, version), in.dir(agent, ".old-"+version)
+	_ = os.Link(filepath.Join(place, runningName), filepath.Join(stage, runningName)) // who runs it does so still; of others there is none
 	if !in.hooks.noExchange && exchange(stage, place) {
 		return os.RemoveAll(stage)
 	}
