@@ -88,6 +88,9 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		if resp != nil && resp.Body != nil {
 			_ = resp.Body.Close()
 		}
+		if shown, perr := url.Parse(endpoint); perr == nil {
+			endpoint = shown.Redacted()
+		}
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
 	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))

@@ -149,7 +149,7 @@ func (t *transfer) once(ctx context.Context) error {
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, http.NoBody)
 	if err != nil {
-		return err
+		return cause(ctx, err)
 	}
 	req.Header.Set("User-Agent", userAgent)
 	req.Header.Set("Accept-Encoding", "identity") // lengths and ranges are the file's own

@@ -91,7 +91,7 @@ func atNode(c *cli.Context, hub, node string) (string, error) {
 		return "", err
 	}
 	if strings.Contains(u.Path, "/nodes/") {
-		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", hub)
+		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", cmdline.Shown(hub))
 	}
 	return acphttp.Address(u, "nodes", node).String(), nil
 }
