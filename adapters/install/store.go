@@ -57,7 +57,7 @@ type Artifact struct {
 	Version  string `json:"version"`
 	Source   Source `json:"source"`
 	Verified bool   `json:"verified"`
-	SHA256   string `json:"sha256,omitempty"` // of the file at Path when it was installed
+	SHA256   string `json:"sha256,omitempty"` // of the file at Path when it was installed; "" when it was not
 }
 
 const (
