@@ -133,7 +133,7 @@ func TestRegistry_Packages(t *testing.T) {
 			t.Errorf("uvx was called with %q, want %q", got, want)
 		}
 		i, ok := in.Find("fast")
-		if !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) {
+		if !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) || len(i.Artifacts) != 1 || i.Artifacts[0].SHA256 != "" {
 			t.Errorf("found %+v", i)
 		}
 		// uv is not ours, and may be updated. Earlier releases noted what it was.

@@ -103,6 +103,23 @@ func (r *agentRow) found(i install.Installation, ok bool) {
 // none.
 func atGateway(c *cli.Context) bool { return c.IsSet("endpoint") && c.String("endpoint") != "" }
 
+// namedGateway returns a client of the gateway that the user named, nil when the command works on this machine: that
+// needs nothing of a gateway that runs here, such as its token.
+func namedGateway(c *cli.Context) (*client.Client, error) {
+	if !atGateway(c) && c.String("node") == "" {
+		return nil, nil
+	}
+	t, err := targetOf(c)
+	if err != nil {
+		return nil, err
+	}
+	api, err := t.client()
+	if err != nil {
+		return nil, cmdline.Usagef(c, "%s", err)
+	}
+	return api, nil
+}
+
 // localInstaller returns the installer of this machine's data directory. end
 // ends what its programs may have left.
 func localInstaller(c *cli.Context) (in *install.Installer, end func(), err error) {

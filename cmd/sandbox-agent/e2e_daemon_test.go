@@ -431,6 +431,40 @@ func TestDaemon_BesideAProxy(t *testing.T) {
 	}
 }
 
+// What works on this machine needs no token of the gateway that runs on it.
+func TestDaemon_ItsTokenIsGone(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.sell("1.0.0")
+	c, dir, end := newDaemon(t)
+	defer end()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := c.run("daemon", "start", "--port", "0", "--token-file", token, "--default-agent", "mock"); code != 0 {
+		t.Fatalf("start: exit %d, %s", code, errOut)
+	}
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		append([]string{"agents", "install", "gadget", "--json"}, s.flags()...),
+		append([]string{"doctor", "gadget", "--json"}, s.flags()...),
+		{"agents", "remove", "gadget", "--json"},
+	} {
+		if code, out, errOut := c.run(args...); code != 0 || !json.Valid([]byte(out)) || out == "" {
+			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+	if code, _, errOut := c.run("sessions", "list"); code == 0 || !strings.Contains(errOut, token) {
+		t.Errorf("what asks the gateway: exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := c.run("doctor", "--node", "one"); code != 2 || !strings.Contains(errOut, "--endpoint") {
+		t.Errorf("a node without a hub: exit %d, %s", code, errOut)
+	}
+}
+
 // ownAddress returns an address of this machine that others could reach.
 func ownAddress(t *testing.T) string {
 	t.Helper()
