@@ -55,7 +55,9 @@ func Endpoint(c *cli.Context, flag, value string) error {
 var userinfo = pattern.New(`(^|//)[^/\s]*@`)
 
 // Shown is an address, or a text with one, as it may be shown: an address may hold a password, also one that is wrong.
-func Shown(address string) string { return userinfo.ReplaceAllString(address, "${1}"+secret.Removed+"@") }
+func Shown(address string) string {
+	return userinfo.ReplaceAllString(address, "${1}"+secret.Removed+"@")
+}
 
 func isEndpoint(value string) bool {
 	u, err := url.Parse(value)
