@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 
@@ -120,6 +122,14 @@ func namedGateway(c *cli.Context) (*client.Client, error) {
 	return api, nil
 }
 
+// notesOf is where notes go of a command whose other output is JSON, perhaps: nowhere then.
+func notesOf(c *cli.Context, std stdio) io.Writer {
+	if c.Bool("json") {
+		return io.Discard
+	}
+	return std.err
+}
+
 // localInstaller returns the installer of this machine's data directory. end
 // ends what its programs may have left.
 func localInstaller(c *cli.Context) (in *install.Installer, end func(), err error) {
@@ -140,9 +150,17 @@ func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error
 	signalled, stop := cmdline.UntilSignal(c.Context, leaving...)
 	ctx, cancelTimeout := withTimeout(signalled, c.Duration("timeout"))
 	explain = func(err error) error {
+		unanswered, made := errors.AsType[*cmdline.UnansweredError](err)
+		_, left := errors.AsType[*leftError](err)
 		switch {
 		case err == nil:
 			return nil
+		case left:
+			return err
+		case made && signalled.Err() != nil && c.Context.Err() == nil:
+			return &leftError{unanswered.What, errInterrupted}
+		case made:
+			return err
 		case signalled.Err() != nil && c.Context.Err() == nil:
 			return errInterrupted
 		case ctx.Err() != nil:
