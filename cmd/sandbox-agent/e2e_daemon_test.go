@@ -431,7 +431,7 @@ func TestDaemon_BesideAProxy(t *testing.T) {
 	}
 }
 
-// What works on this machine needs no token of the gateway that runs on it.
+// What works on this machine needs no token of the gateway that runs on it, nor does the question whether that answers.
 func TestDaemon_ItsTokenIsGone(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -452,6 +452,7 @@ func TestDaemon_ItsTokenIsGone(t *testing.T) {
 		append([]string{"agents", "install", "gadget", "--json"}, s.flags()...),
 		append([]string{"doctor", "gadget", "--json"}, s.flags()...),
 		{"agents", "remove", "gadget", "--json"},
+		{"health", "--json"},
 	} {
 		if code, out, errOut := c.run(args...); code != 0 || !json.Valid([]byte(out)) || out == "" {
 			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
