@@ -80,6 +80,7 @@ type Login struct {
 
 // Program is an agent's program on this machine.
 type Program struct {
+	Dir     string   // has its files; "" when they are somebody else's
 	Path    string   // absolute
 	Args    []string // come before all other arguments
 	Env     []string // NAME=value, added to the agent's environment
@@ -109,6 +110,9 @@ type Installer interface {
 	// Install makes sure that the agent is installed. progress may be nil, is
 	// called by one goroutine at a time and must not block.
 	Install(ctx context.Context, agent, version string, progress func(InstallProgress)) (Program, error)
+	// Keep keeps a program's files until release is called, whichever versions are installed
+	// meanwhile: what runs may need more of them. ctx bounds the call only.
+	Keep(ctx context.Context, p Program) (release func())
 }
 
 // Credentials are a session's own, instead of those in the environment.

@@ -206,6 +206,8 @@ func (f *fakeInstaller) Install(ctx context.Context, agent, version string, prog
 	return adapters.Program{Path: "/" + agent, Version: version}, nil
 }
 
+func (f *fakeInstaller) Keep(context.Context, adapters.Program) func() { return func() {} }
+
 func TestInstall_OnFirstUseTellsItsProgress(t *testing.T) {
 	in := &fakeInstaller{has: map[string]bool{}, gate: make(chan struct{})}
 	plain := &fakeAgent{id: "plain"}

@@ -71,7 +71,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 	if transport == nil {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(true) // an HTTP/2 connection cannot become a WebSocket
-		own := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols, DialContext: sockets.Dialer(sockets.Silence).DialContext}
+		own := &http.Transport{Proxy: sockets.Proxy, TLSClientConfig: o.TLS, Protocols: protocols, DialContext: sockets.Dialer(sockets.Silence).DialContext}
 		transport, release = own, own.CloseIdleConnections
 	}
 	below, own := &watched{}, &frames.Client{}
@@ -89,6 +89,9 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 	if err != nil {
 		if resp != nil && resp.Body != nil {
 			_ = resp.Body.Close()
+		}
+		if shown, perr := url.Parse(endpoint); perr == nil {
+			endpoint = shown.Redacted()
 		}
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}

@@ -23,12 +23,13 @@
 //
 //	<data dir>/agents/<agent>/<version>/              one installation
 //	<data dir>/agents/<agent>/<version>/install.json  where it came from
+//	<data dir>/agents/<agent>/<version>/running       held by those that run it
 //	<data dir>/agents/<agent>/current                 link to the version in use
 //	<data dir>/agents/.<agent>.lock                   held while one is changed
 //	<data dir>/agents/.registry.json                  last good copy of the ACP registry
 //
-// The current version and the one before it are kept, and those that callers have
-// named last for themselves; older ones are removed.
+// The current version and the one before it are kept, those that callers have
+// named last for themselves, and those that run; older ones are removed.
 // Paths in install.json are relative to its directory, so a data directory may
 // be moved or copied into an image.
 package install

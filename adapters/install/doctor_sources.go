@@ -104,7 +104,7 @@ func vendorHost(p patient) string {
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return address
+		return redacted(address)
 	}
 	return u.Host
 }

@@ -39,6 +39,7 @@ type transfer struct {
 	have  int64
 	total int64  // -1 when unknown
 	tag   string // a validator of the file on the server, "" if it gave none
+	known bool   // its digest is: parts that do not belong together are found out
 	say   *reporter
 }
 
@@ -60,7 +61,7 @@ func (in *Installer) download(ctx context.Context, address, dest, want string, s
 			err = writeError{fmt.Errorf("store the download: %w", cerr)}
 		}
 	}()
-	t := &transfer{in: in, url: address, file: f, to: f, sum: sha256.New(), total: -1, say: say}
+	t := &transfer{in: in, url: address, file: f, to: f, sum: sha256.New(), total: -1, known: want != "", say: say}
 	if in.hooks.writer != nil {
 		t.to = in.hooks.writer(f)
 	}
@@ -149,11 +150,11 @@ func (t *transfer) once(ctx context.Context) error {
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, http.NoBody)
 	if err != nil {
-		return err
+		return cause(ctx, err)
 	}
 	req.Header.Set("User-Agent", userAgent)
 	req.Header.Set("Accept-Encoding", "identity") // lengths and ranges are the file's own
-	if t.have > 0 {
+	if t.have > 0 && (t.tag != "" || t.known) {
 		req.Header.Set("Range", "bytes="+strconv.FormatInt(t.have, 10)+"-")
 		if t.tag != "" {
 			req.Header.Set("If-Range", t.tag)
@@ -165,7 +166,7 @@ func (t *transfer) once(ctx context.Context) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch {
-	case resp.StatusCode == http.StatusPartialContent && t.have > 0 && t.continues(resp.Header.Get("Content-Range")):
+	case resp.StatusCode == http.StatusPartialContent && t.have > 0 && t.continues(resp.Header):
 	case resp.StatusCode == http.StatusOK:
 		if err := t.restart(); err != nil {
 			return err
@@ -229,10 +230,13 @@ func (t *transfer) restart() error {
 	return nil
 }
 
-// continues reports whether a Content-Range begins where the file ends, and
-// belongs to a file of the same length.
-func (t *transfer) continues(contentRange string) bool {
-	rest, ok := strings.CutPrefix(contentRange, "bytes "+strconv.FormatInt(t.have, 10)+"-")
+// continues reports whether an answer begins where the file ends, and belongs to a file of the same length that is not
+// known to be another one.
+func (t *transfer) continues(h http.Header) bool {
+	if tag := validator(h); t.tag != "" && tag != "" && tag != t.tag {
+		return false
+	}
+	rest, ok := strings.CutPrefix(h.Get("Content-Range"), "bytes "+strconv.FormatInt(t.have, 10)+"-")
 	if !ok {
 		return false
 	}

@@ -204,6 +204,40 @@ func TestDownload_FileChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// A program whose digest nobody publishes is of one version or not there, also from a server that does not say which version
+// it sends, or sends a range of another one.
+func TestDownload_ChangedAndNobodyTells(t *testing.T) {
+	onPath(t, nil)
+	for name, tags := range map[string][2]string{"no tags": {}, "a range of another": {`"one"`, `"two"`}} {
+		t.Run(name, func(t *testing.T) {
+			m := newMaker(t)
+			version := func(padding string) []byte {
+				return append(program("1.5.0"), strings.Repeat("# "+padding+"\n", 100_000)...)
+			}
+			before, after := version("before"), version("behind")
+			putIndex(m, goose(obj{"archive": "https://files.test/goose", "cmd": "./goose", "args": []string{"acp"}}))
+			m.handle("/files/goose", func(w http.ResponseWriter, r *http.Request) {
+				nth := m.hitsOf("/files/goose") - 1
+				if tag := tags[min(nth, 1)]; tag != "" {
+					w.Header().Set("ETag", tag)
+				}
+				if nth == 0 {
+					w.Header().Set("Content-Length", strconv.Itoa(len(before)))
+					_, _ = w.Write(before[:len(before)/2])
+					_ = http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}
+				r.Header.Del("If-Range") // as some servers do
+				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(after))
+			})
+			r := mustInstall(t, m.installer(t, Options{Sources: []Source{Registry}}), Request{Agent: "goose"})
+			if got := readFile(t, r.Program); got != string(after) {
+				t.Errorf("%d lines of the one before and %d of the one behind", strings.Count(got, "before"), strings.Count(got, "behind"))
+			}
+		})
+	}
+}
+
 func TestDownload_SilentServer(t *testing.T) {
 	m, _ := claudeServer(t, func(w http.ResponseWriter, r *http.Request, nth int, body []byte) {
 		if nth == 0 {

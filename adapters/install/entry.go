@@ -21,7 +21,7 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 	if j.recipe.entry == "" {
 		return nil, fmt.Errorf("%w: the ACP registry has no entry for this program", errNotOffered)
 	}
-	j.say.step(StepResolve, j.registryURL)
+	j.say.step(StepResolve, redacted(j.registryURL))
 	e, ok, err := j.listed(ctx, j.recipe.entry, func(e *Entry) bool {
 		return j.want == e.Version || j.want == "" && !j.newest && !j.reinstall
 	})

@@ -76,7 +76,7 @@ func overloaded(err error) bool {
 func (in *Installer) get(ctx context.Context, method, address string, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, http.NoBody)
 	if err != nil {
-		return nil, err
+		return nil, cause(ctx, err)
 	}
 	req.Header.Set("User-Agent", userAgent)
 	for i := 0; i+1 < len(header); i += 2 {

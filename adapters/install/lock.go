@@ -23,24 +23,31 @@ func (in *Installer) lock(ctx context.Context, agent string, waiting func()) (un
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of %s: %w", agent, err)
 	}
-	// A blocking flock cannot be cancelled, and the goroutine that would wait
-	// in it would outlive the call; so it is tried again and again.
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
-		err := claim.File(f)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
+	if err := await(ctx, f, claim.File, waiting); err != nil {
+		_ = f.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("wait for another installation of %s: %w", agent, err)
 		}
-		if !errors.Is(err, claim.ErrHeld) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// await takes the lock of f, and waits for it as long as ctx allows. waiting is called once if it is taken. A blocking
+// flock cannot be cancelled, and the goroutine that would wait in it would outlive the call; so it is tried again and
+// again.
+func await(ctx context.Context, f *os.File, take func(*os.File) error, waiting func()) error {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		err := take(f)
+		if err == nil || !errors.Is(err, claim.ErrHeld) && !errors.Is(err, syscall.EINTR) {
+			return err
 		}
 		if waiting != nil {
 			waiting()
 			waiting = nil
 		}
 		if err := pause(ctx, wait); err != nil {
-			_ = f.Close()
-			return nil, fmt.Errorf("wait for another installation of %s: %w", agent, err)
+			return err
 		}
 	}
 }

@@ -40,5 +40,5 @@ func (p programs) Install(ctx context.Context, agent, version string, progress f
 }
 
 func programOf(i Installation) adapters.Program {
-	return adapters.Program{Path: i.Program, Args: i.Args, Env: i.Env, ACPArgs: i.ACPArgs, Version: i.Version, Source: string(i.Source), Verified: string(i.Verification.How)}
+	return adapters.Program{Dir: i.Dir, Path: i.Program, Args: i.Args, Env: i.Env, ACPArgs: i.ACPArgs, Version: i.Version, Source: string(i.Source), Verified: string(i.Verification.How)}
 }

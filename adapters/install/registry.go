@@ -110,7 +110,7 @@ func parseIndex(b []byte) ([]Entry, error) {
 
 // registryCache is the file with the last good copy.
 type registryCache struct {
-	URL       string          `json:"url"`
+	URL       string          `json:"url"` // without a password
 	ETag      string          `json:"etag,omitempty"`
 	FetchedAt time.Time       `json:"fetchedAt"`
 	Index     json.RawMessage `json:"index"`
@@ -128,7 +128,7 @@ func (in *Installer) cachedIndex() (*Index, *registryCache, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, nil, err
 	}
-	if c.URL != in.registryURL {
+	if c.URL != redacted(in.registryURL) {
 		return nil, nil, fs.ErrNotExist // of another registry
 	}
 	entries, err := parseIndex(c.Index)
@@ -199,7 +199,7 @@ func (in *Installer) fetchIndex(ctx context.Context, cache *registryCache) (*Ind
 	if cache != nil && cache.ETag != "" {
 		header = []string{"If-None-Match", cache.ETag}
 	}
-	c := registryCache{URL: in.registryURL, FetchedAt: time.Now().UTC()}
+	c := registryCache{URL: redacted(in.registryURL), FetchedAt: time.Now().UTC()}
 	b, h, err := in.text(ctx, in.registryURL, header...)
 	switch e, _ := errors.AsType[*statusError](err); {
 	case e != nil && e.code == 304 && cache != nil:

@@ -132,8 +132,25 @@ func TestRegistry_Packages(t *testing.T) {
 		if got := readFile(t, filepath.Join(dir, "uvx.log")); got != want {
 			t.Errorf("uvx was called with %q, want %q", got, want)
 		}
-		if i, ok := in.Find("fast"); !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) {
+		i, ok := in.Find("fast")
+		if !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) || len(i.Artifacts) != 1 || i.Artifacts[0].SHA256 != "" {
 			t.Errorf("found %+v", i)
+		}
+		// uv is not ours, and may be updated. Earlier releases noted what it was.
+		uv, record := readFile(t, r.Program), filepath.Join(i.Dir, recordName)
+		if err := os.WriteFile(r.Program, []byte(uv+"\n# updated\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		now := readFile(t, record)
+		for _, noted := range []string{now, strings.Replace(now, `"kind": "program"`, `"sha256": "`+sum([]byte(uv))+`", "kind": "program"`, 1)} {
+			if err := os.WriteFile(record, []byte(noted), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := in.Doctor(t.Context(), []string{"fast"}); err != nil || !slices.ContainsFunc(rep.Checks, func(c Check) bool {
+				return c.Agent == "fast" && c.Name == "program" && c.Status == CheckOK
+			}) {
+				t.Errorf("with an updated uv and the record %s: %+v, %v", noted, rep.Checks, err)
+			}
 		}
 		// A data directory may be moved, and what uv fetched is in it.
 		moved := filepath.Join(t.TempDir(), "moved")

@@ -57,7 +57,7 @@ type Artifact struct {
 	Version  string `json:"version"`
 	Source   Source `json:"source"`
 	Verified bool   `json:"verified"`
-	SHA256   string `json:"sha256,omitempty"` // of the file at Path when it was installed
+	SHA256   string `json:"sha256,omitempty"` // of the file at Path when it was installed; "" when it was not
 }
 
 const (
@@ -201,6 +201,7 @@ func (in *Installer) land(agent, version, stage string) error {
 // replace swaps stage with the version that is there, and removes that.
 func (in *Installer) replace(agent, version, stage string) error {
 	place, old := in.dir(agent, version), in.dir(agent, ".old-"+version)
+	_ = os.Link(filepath.Join(place, runningName), filepath.Join(stage, runningName)) // who runs it does so still; of others there is none
 	if !in.hooks.noExchange && exchange(stage, place) {
 		return os.RemoveAll(stage)
 	}

@@ -135,7 +135,7 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	url := j.mirrored(gitHub + "/" + repo + "/releases/latest")
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, http.NoBody)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("get %s: %w", redacted(url), cause(ctx, err))
 	}
 	req.Header.Set("User-Agent", userAgent)
 	c := *j.http
@@ -152,7 +152,7 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	}
 	_, tag, ok := strings.Cut(to.Path, "/releases/tag/")
 	if !ok || tag == "" {
-		return "", fmt.Errorf("%s redirects to %s, which names no release", url, to)
+		return "", fmt.Errorf("%s redirects to %s, which names no release", redacted(url), to.Redacted())
 	}
 	return tag, nil
 }

@@ -2,6 +2,7 @@ package install
 
 import (
 	"fmt"
+	"io/fs"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -248,16 +249,56 @@ func TestVendor_ProofHasNoSecrets(t *testing.T) {
 	}
 }
 
+// The password in the address of a mirror or of the registry is in nothing that is said or kept.
 func TestVendor_MirrorPasswordStaysHidden(t *testing.T) {
+	onPath(t, nil)
 	m := newMaker(t)
 	m.putClaude("1.0.0", program("1.0.0"))
+	m.put("/files/goose", program("1.5.0"))
+	putIndex(m, goose(obj{"archive": "https://files.test/goose", "cmd": "./goose", "args": []string{"acp"}}))
+	m.handle("/github/openai/codex/releases/latest", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(http.StatusFound)
+	})
 	address := strings.Replace(m.URL, "http://", "http://user:hunter2@", 1)
-	in := m.installer(t, Options{Sources: []Source{Vendor}, Mirrors: mirrorsAt(address)})
-	var seen []Progress
-	r := mustInstall(t, in, Request{Agent: "claude", Progress: func(p Progress) { seen = append(seen, p) }})
-	_, err := in.Install(t.Context(), Request{Agent: "claude", Version: "7.7.7"})
-	if all := fmt.Sprint(seen, readFile(t, filepath.Join(r.Dir, "install.json")), err); strings.Contains(all, "hunter2") {
-		t.Errorf("the password shows in %s", all)
+	in := m.installer(t, Options{Sources: []Source{Vendor, Registry}, Mirrors: mirrorsAt(address), RegistryURL: address + "/registry.json"})
+	broken := m.installer(t, Options{Mirrors: mirrorsAt(address + "%zz"), RegistryURL: address + "%zz"})
+	var said []any
+	progress := func(p Progress) { said = append(said, p) }
+	for _, req := range []Request{{Agent: "claude"}, {Agent: "goose"}} {
+		req.Progress = progress
+		mustInstall(t, in, req)
+	}
+	for _, req := range []Request{
+		{Agent: "claude", Version: "7.7.7"}, {Agent: "codex"}, {Agent: "goose", Version: "9.9.9"}, {Agent: "goose", Version: Latest, Sources: []Source{Vendor}},
+	} {
+		req.Progress = progress
+		for _, in := range []*Installer{in, broken} {
+			_, err := in.Install(t.Context(), req)
+			said = append(said, err, string(asJSON(err)))
+		}
+	}
+	for _, in := range []*Installer{in, broken} {
+		report, err := in.Doctor(t.Context(), nil)
+		said = append(said, report, err)
+	}
+	err := filepath.WalkDir(in.root, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			said = append(said, path+": "+readFile(t, path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range said {
+		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "hunter2") {
+			t.Errorf("the password shows in %.400s", text)
+		}
+	}
+	asked := m.hitsOf("/registry.json")
+	if index, err := in.Registry(t.Context()); err != nil || len(index.Agents) != 1 || m.hitsOf("/registry.json") != asked {
+		t.Errorf("the index that is stored is not used: %v, asked %d times, %d before", err, m.hitsOf("/registry.json"), asked)
 	}
 }
 

@@ -169,7 +169,7 @@ func carryEditor(ctx context.Context, cfg serverConfig, t target, giveUp time.Du
 		case <-stopped:
 		}
 	}()
-	log.Info("using the agents of a gateway", "endpoint", t.endpoint, "agent", cfg.defaultAgent)
+	log.Info("using the agents of a gateway", "endpoint", cmdline.Shown(t.endpoint), "agent", cfg.defaultAgent)
 	err = acpstdio.Relay(ctx, &logInstalling{Conn: conn, log: log}, std.in, std.out, acpstdio.Options{MaxLine: int(cfg.maxBody)})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil

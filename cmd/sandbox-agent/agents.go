@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 
@@ -103,6 +105,31 @@ func (r *agentRow) found(i install.Installation, ok bool) {
 // none.
 func atGateway(c *cli.Context) bool { return c.IsSet("endpoint") && c.String("endpoint") != "" }
 
+// namedGateway returns a client of the gateway that the user named, nil when the command works on this machine: that
+// needs nothing of a gateway that runs here, such as its token.
+func namedGateway(c *cli.Context) (*client.Client, error) {
+	if !atGateway(c) && c.String("node") == "" {
+		return nil, nil
+	}
+	t, err := targetOf(c)
+	if err != nil {
+		return nil, err
+	}
+	api, err := t.client()
+	if err != nil {
+		return nil, cmdline.Usagef(c, "%s", err)
+	}
+	return api, nil
+}
+
+// notesOf is where notes go of a command whose other output is JSON, perhaps: nowhere then.
+func notesOf(c *cli.Context, std stdio) io.Writer {
+	if c.Bool("json") {
+		return io.Discard
+	}
+	return std.err
+}
+
 // localInstaller returns the installer of this machine's data directory. end
 // ends what its programs may have left.
 func localInstaller(c *cli.Context) (in *install.Installer, end func(), err error) {
@@ -123,9 +150,17 @@ func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error
 	signalled, stop := cmdline.UntilSignal(c.Context, leaving...)
 	ctx, cancelTimeout := withTimeout(signalled, c.Duration("timeout"))
 	explain = func(err error) error {
+		unanswered, made := errors.AsType[*cmdline.UnansweredError](err)
+		_, left := errors.AsType[*leftError](err)
 		switch {
 		case err == nil:
 			return nil
+		case left:
+			return err
+		case made && signalled.Err() != nil && c.Context.Err() == nil:
+			return &leftError{unanswered.What, errInterrupted}
+		case made:
+			return err
 		case signalled.Err() != nil && c.Context.Err() == nil:
 			return errInterrupted
 		case ctx.Err() != nil:

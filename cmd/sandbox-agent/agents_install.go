@@ -44,7 +44,7 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 	if err != nil {
 		return err
 	}
-	t, err := targetOf(c)
+	api, err := namedGateway(c)
 	if err != nil {
 		return err
 	}
@@ -57,11 +57,7 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 	}
 	began := time.Now()
 	var r install.Result
-	if atGateway(c) {
-		api, aerr := t.client()
-		if aerr != nil {
-			return cmdline.Usagef(c, "%s", aerr)
-		}
+	if api != nil {
 		r, err = api.Install(ctx, agent, client.InstallRequest{AgentVersion: c.String("agent-version"), Reinstall: c.Bool("reinstall"), Sources: sources}, show.report)
 	} else {
 		in, end, oerr := localInstaller(c)

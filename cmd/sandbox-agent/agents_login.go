@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -16,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/process"
 )
 
 func agentsLoginCommand(std stdio) *cli.Command {
@@ -96,6 +96,9 @@ func (l *login) run(c *cli.Context) error {
 // interrupted is the error of a command whose user may have ended it.
 func (l *login) interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
+		if unanswered, ok := errors.AsType[*cmdline.UnansweredError](err); ok {
+			return &leftError{unanswered.What, errInterrupted}
+		}
 		return errInterrupted
 	}
 	return err
@@ -143,24 +146,19 @@ func (l *login) choose(c *cli.Context, all []loginMethod) (*loginMethod, error) 
 	return nil, cmdline.Usagef(c, "agent %s has several ways to log in, name one:%s", l.agent, text.String())
 }
 
-// beginPatience is how long who leaves waits to hear of the terminal that is being started.
-const beginPatience = 5 * time.Second
-
 // atTerminal runs the agent's own login at the gateway and shows it here.
 func (l *login) atTerminal(c *cli.Context, words []string) error {
 	api, err := l.target.client()
 	if err != nil {
 		return cmdline.Usagef(c, "%s", err)
 	}
-	// A signal comes behind the answer, which has some seconds then: without it nobody knows which process to end.
-	starting, started := context.WithTimeout(context.WithoutCancel(c.Context), standardTimeout)
+	starting, started := context.WithTimeout(c.Context, standardTimeout)
 	defer started()
-	defer context.AfterFunc(c.Context, func() { time.AfterFunc(beginPatience, started) })()
-	p, err := api.Start(starting, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
+	p, err := cmdline.Made(starting, notesOf(c, l.std), "the gateway has not answered: the login may begin there, and would be in sandbox-agent process list",
+		func(ctx context.Context) (process.Info, error) {
+			return api.Start(ctx, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
+		})
 	if err != nil {
-		if starting.Err() != nil {
-			note(l.std, "the gateway has not answered: the login may begin there, and would be among its processes")
-		}
 		return fmt.Errorf("start the login of %s: %w", l.agent, err)
 	}
 	err = attachTo(c, l.std, p.ID, 0)

@@ -22,17 +22,13 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			t, err := targetOf(c)
+			api, err := namedGateway(c)
 			if err != nil {
 				return err
 			}
 			ctx, explain, cancel := untilSignal(c)
 			defer cancel()
-			if atGateway(c) {
-				api, aerr := t.client()
-				if aerr != nil {
-					return cmdline.Usagef(c, "%s", aerr)
-				}
+			if api != nil {
 				err = api.RemoveInstall(ctx, args[0])
 			} else {
 				in, end, oerr := localInstaller(c)

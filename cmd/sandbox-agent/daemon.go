@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -160,7 +159,7 @@ func (d *daemon) current(ctx context.Context) (s *daemonState, answering bool, e
 		if err != nil || s == nil {
 			return nil, false, err
 		}
-		if s.URL != "" && answers(ctx, s.URL) {
+		if s.URL != "" && cmdline.Answers(ctx, s.URL) {
 			return s, true, nil
 		}
 		select {
@@ -452,23 +451,6 @@ func (d *daemon) lastArgs() (args []string, err error) {
 		return nil, &advice{fmt.Errorf("read the flags of the last start: %w", err), "name the flags, as in: sandbox-agent daemon start -- --port " + defaultPort}
 	}
 	return args, nil
-}
-
-// answers reports whether a gateway answers. It is asked for its health, which
-// needs no token; a certificate that is not known does not matter.
-func answers(ctx context.Context, url string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v2/health", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return strings.Contains(err.Error(), "certificate")
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }
 
 // buildOf tells builds of one version apart by the content of their programs, "" where that cannot be read.

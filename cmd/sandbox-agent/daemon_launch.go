@@ -224,7 +224,7 @@ func (d *daemon) awaitAnswer(ctx context.Context, s *daemonState, log *os.File, 
 		if err != nil {
 			return err
 		}
-		if address != "" && answers(ctx, address) {
+		if address != "" && cmdline.Answers(ctx, address) {
 			s.URL = address
 			return nil
 		}

@@ -24,18 +24,14 @@ It exits with 1 when a check fails, and says what to do. It changes nothing.
 ` + placeText,
 		Flags: targetFlags(append(installFlags(), timeoutFlag(doctorTimeout))...),
 		Action: func(c *cli.Context) error {
-			t, err := targetOf(c)
+			api, err := namedGateway(c)
 			if err != nil {
 				return err
 			}
 			ctx, explain, cancel := untilSignal(c)
 			defer cancel()
 			var rep install.Report
-			if atGateway(c) {
-				api, aerr := t.client()
-				if aerr != nil {
-					return cmdline.Usagef(c, "%s", aerr)
-				}
+			if api != nil {
 				rep, err = api.Doctor(ctx, c.Args().Slice()...)
 			} else {
 				in, end, oerr := localInstaller(c)

@@ -2,10 +2,13 @@ package main_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -381,6 +385,101 @@ func TestDaemon_KeepsItsPort(t *testing.T) {
 	if !run("restart") {
 		t.Error("then a restart took another port")
 	}
+}
+
+// A proxy of the shell is not the way to a gateway of this machine, whichever address it listens on.
+func TestDaemon_BesideAProxy(t *testing.T) {
+	t.Parallel()
+	host := ownAddress(t)
+	var asked atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.RequestURI, host) { // it is asked for the list of agents, too
+			asked.Add(1)
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer proxy.Close()
+	c, _, end := newDaemon(t)
+	defer end()
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
+		c.env = append(c.env, name+"="+proxy.URL)
+	}
+	c.env = append(c.env, "NO_PROXY=", "no_proxy=")
+	var first string
+	for _, args := range [][]string{
+		{"daemon", "start", "--json", "--", "--host", host, "--port", "0", "--no-token", "--default-agent", "mock"},
+		{"daemon", "start", "--json"},
+		{"daemon", "status", "--json"},
+	} {
+		var s struct{ PID int }
+		code, out, errOut := c.run(args...)
+		if code != 0 || json.Unmarshal([]byte(out), &s) != nil || s.PID == 0 {
+			t.Fatalf("%q: exit %d, %s%s", args, code, out, errOut)
+		}
+		if first = cmp.Or(first, strconv.Itoa(s.PID)); first != strconv.Itoa(s.PID) {
+			t.Errorf("%q: process %d is there, %s was started\n%s", args, s.PID, first, errOut)
+		}
+	}
+	// So do those that use it.
+	for _, args := range [][]string{{"prompt", "echo here"}, {"sessions", "list"}} {
+		if code, out, errOut := c.run(args...); code != 0 {
+			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the proxy was asked for the gateway %d times", n)
+	}
+}
+
+// What works on this machine needs no token of the gateway that runs on it, nor does the question whether that answers.
+func TestDaemon_ItsTokenIsGone(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.sell("1.0.0")
+	c, dir, end := newDaemon(t)
+	defer end()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := c.run("daemon", "start", "--port", "0", "--token-file", token, "--default-agent", "mock"); code != 0 {
+		t.Fatalf("start: exit %d, %s", code, errOut)
+	}
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		append([]string{"agents", "install", "gadget", "--json"}, s.flags()...),
+		append([]string{"doctor", "gadget", "--json"}, s.flags()...),
+		{"agents", "remove", "gadget", "--json"},
+		{"health", "--json"},
+	} {
+		if code, out, errOut := c.run(args...); code != 0 || !json.Valid([]byte(out)) || out == "" {
+			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+	if code, _, errOut := c.run("sessions", "list"); code == 0 || !strings.Contains(errOut, token) {
+		t.Errorf("what asks the gateway: exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := c.run("doctor", "--node", "one"); code != 2 || !strings.Contains(errOut, "--endpoint") {
+		t.Errorf("a node without a hub: exit %d, %s", code, errOut)
+	}
+}
+
+// ownAddress returns an address of this machine that others could reach.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this machine has no address but its loopback, so no proxy would stand before it")
+	return ""
 }
 
 // Without its flags it would have no token, and be another gateway than before.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 // sellMock publishes a gadget that is the mock agent under another name.
@@ -165,4 +167,48 @@ func TestInstall_UnderASession(t *testing.T) {
 			t.Errorf("the turn of %s ended with %s", id, r)
 		}
 	}
+}
+
+// TestInstall_KeepsWhatRuns installs many versions of an agent under a session. The program of its process is not seen
+// to be of the first one: that has been replaced by another program. Its files stay as long as it runs.
+func TestInstall_KeepsWhatRuns(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.sellMock(t, "1.0.0")
+	g := startGateway(t, s.flags()...)
+	c := connect(t, g, wsocket, options{agent: "gadget"})
+	session := c.newSession()
+	install := func(version, body string, want ...string) {
+		t.Helper()
+		s.sellMock(t, version)
+		_ = os.Remove(filepath.Join(g.dir, "agents", ".registry.json")) // it is kept for a day
+		if r := g.ask("POST", "/v2/agents/gadget/install", body); r.status != 200 || !strings.Contains(string(r.body), `"version":"`+version+`"`) {
+			t.Fatalf("%d: %s", r.status, r.body)
+		}
+		var there []string
+		found, err := filepath.Glob(filepath.Join(g.dir, "agents", "gadget", "[0-9]*"))
+		for _, dir := range found {
+			there = append(there, filepath.Base(dir))
+		}
+		if err != nil || !slices.Equal(there, want) {
+			t.Errorf("behind %s there are %q, want %q", version, there, want)
+		}
+	}
+	install("1.0.0", `{"reinstall":true}`, "1.0.0") // its files are others then
+	install("2.0.0", `{"agentVersion":"latest"}`, "1.0.0", "2.0.0")
+	install("3.0.0", `{"agentVersion":"latest"}`, "1.0.0", "2.0.0", "3.0.0")
+	if r := c.prompt(session, "hello"); r != "end_turn" {
+		t.Errorf("the turn ended with %s", r)
+	}
+	c.must("session/close", map[string]any{"sessionId": session})
+	c.close()
+	g.until("nothing of its process is left", func() bool {
+		f, err := os.OpenFile(filepath.Join(g.dir, "agents", "gadget", "1.0.0", "running"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return claim.File(f) == nil
+	})
+	install("4.0.0", `{"agentVersion":"latest"}`, "3.0.0", "4.0.0")
 }

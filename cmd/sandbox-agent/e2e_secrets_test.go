@@ -231,3 +231,38 @@ func TestReal_Secrets(t *testing.T) {
 		})
 	}
 }
+
+// An address may hold a password, which is in no error that names the address.
+func TestAddresses_PasswordsAreNotSaid(t *testing.T) {
+	t.Parallel()
+	c := newCommandLine(t)
+	gone := "http://user:hunter2@127.0.0.1:1"
+	for _, args := range [][]string{
+		{"health", "--endpoint", gone},
+		{"prompt", "--endpoint", gone, "hello"},
+		{"acp", "--endpoint", gone},
+		{"sessions", "list", "--endpoint", gone},
+		{"sessions", "watch", "--endpoint", gone},
+		{"process", "attach", "--endpoint", gone, "x"},
+		{"rpc", "call", "--endpoint", gone, "initialize"},
+		{"fs", "get", "--endpoint", gone, "/x"},
+		{"health", "--endpoint", "ftp" + gone},
+		{"health", "--endpoint", "http://user:hunter2@127.0.0.1:none"},
+		{"health", "--endpoint", "user:hunter2@127.0.0.1"},
+		{"health", "--endpoint", gone + "/nodes/one", "--node", "one"},
+		{"server", "--join", gone, "--join-token-file", "/dev/null"},
+		{"server", "--join", "ftp" + gone, "--join-token-file", "/dev/null"},
+		{"server", "--join", "http://user:hunter2@127.0.0.1:none", "--join-token-file", "/dev/null"},
+		{"agents", "install", "claude", "--mirror", gone},
+		{"agents", "install", "claude", "--mirror", "https://x.test=ftp" + gone},
+		{"agents", "install", "claude", "--mirror", "https://x.test=http://user:hunter2@127.0.0.1:none"},
+		{"agents", "install", "claude", "--source", "vendor", "--mirror", vendorHost + "=" + gone},
+		{"agents", "install", "gadget", "--registry-url", gone},
+		{"agents", "install", "gadget", "--registry-url", "ftp" + gone},
+	} {
+		code, out, errOut := c.run(args...)
+		if code == 0 && args[0] != "acp" || strings.Contains(out+errOut, "hunter2") { // which ends well with its input
+			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+}

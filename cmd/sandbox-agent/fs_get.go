@@ -91,52 +91,95 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 		}
 		return gotten(c, std, m, e)
 	}
-	local = place
-	// The name says which version of which file the part is of, and is shorter
-	// than what the system permits.
-	sum := sha256.Sum256([]byte(e.ETag + " " + filepath.Base(local)))
-	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".%x.part", sum[:8]))
-	perm, replaces := cmdline.Replaced(local)
-	mode := os.FileMode(0o666)
+	part := &received{place: place, mode: 0o666}
+	perm, replaces := cmdline.Replaced(place)
 	if replaces {
-		mode = perm | 0o600 // it can be continued
+		part.mode = perm | 0o600 // it can be continued
 	}
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_RDWR, mode)
+	have, err := part.open(e.ETag)
 	if err != nil {
-		return fmt.Errorf("make a file to download into: %w", err)
+		return err
 	}
-	defer f.Close()
-	have, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return fmt.Errorf("continue %s: %w", part, err)
+	defer part.close()
+	if have > e.Size || e.ETag == "" { // then nobody knows of which version it is
+		if have, err = 0, part.begin(e.ETag); err != nil {
+			return fmt.Errorf("continue %s: %w", part.name(), err)
+		}
 	}
-	if have > e.Size {
-		have = 0
-	}
-	a := &arriving{w: f, etag: e.ETag, have: have, meter: m, rewind: func() error {
-		_, err := f.Seek(0, io.SeekStart)
-		return errors.Join(err, f.Truncate(0))
-	}}
+	a := &arriving{w: part, etag: e.ETag, have: have, meter: m, begin: part.begin}
 	if have < e.Size || have == 0 {
 		if err := receive(ctx, files, remote, a); err != nil {
 			return err
 		}
 	}
-	whole, err := f.Stat()
-	if replaces && err == nil {
-		err = f.Chmod(perm)
+	err = part.file.Truncate(a.have)
+	whole, serr := part.file.Stat()
+	if err = errors.Join(err, serr); err == nil && replaces {
+		err = part.file.Chmod(perm)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", part, err)
+	if err = errors.Join(err, part.file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", part.name(), err)
 	}
-	if err := os.Rename(part, local); err != nil {
-		if there, gone := os.Stat(local); gone == nil && os.SameFile(there, whole) {
-			return gotten(c, std, m, e) // another download of the same has put it there
+	if err := os.Rename(part.name(), place); err != nil {
+		if there, gone := os.Stat(place); gone != nil || !os.SameFile(there, whole) { // else another download of the same has put it there
+			return fmt.Errorf("put the download into its place: %w", err)
 		}
-		return fmt.Errorf("put the download into its place: %w", err)
+	}
+	if a.etag != e.ETag {
+		if e, err = files.Stat(ctx, remote, true); err != nil {
+			return err
+		}
+		e.ETag, e.Size = a.etag, a.have
 	}
 	return gotten(c, std, m, e)
 }
+
+// received is what has come of a file, beside the place where that is to be. Its name says of which version of which file
+// it is, so that nothing of another one gets into it.
+type received struct {
+	place string
+	mode  os.FileMode // of a new one
+	etag  string
+	file  *os.File
+}
+
+// name is shorter than what the system permits.
+func (p *received) name() string {
+	sum := sha256.Sum256([]byte(p.etag + " " + filepath.Base(p.place)))
+	return filepath.Join(filepath.Dir(p.place), fmt.Sprintf(".%x.part", sum[:8]))
+}
+
+// open opens the part of a version, and returns how much is in it.
+func (p *received) open(etag string) (have int64, err error) {
+	p.etag = etag
+	if p.file, err = os.OpenFile(p.name(), os.O_CREATE|os.O_RDWR, p.mode); err != nil {
+		return 0, fmt.Errorf("make a file to download into: %w", err)
+	}
+	if have, err = p.file.Seek(0, io.SeekEnd); err != nil {
+		p.close()
+		return 0, fmt.Errorf("continue %s: %w", p.name(), err)
+	}
+	return have, nil
+}
+
+// begin makes what is written next the beginning of a version. Nothing is cut off: another download of the same may be
+// writing behind it.
+func (p *received) begin(etag string) error {
+	if etag != p.etag {
+		p.close()
+		_ = os.Remove(p.name()) // that version is gone
+		if _, err := p.open(etag); err != nil {
+			return err
+		}
+	}
+	_, err := p.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// Write implements io.Writer.
+func (p *received) Write(b []byte) (int, error) { return p.file.Write(b) }
+
+func (p *received) close() { _ = p.file.Close() }
 
 // gotten says which file has come.
 func gotten(c *cli.Context, std stdio, m *meter, e fs.Entry) error {
@@ -149,11 +192,11 @@ func gotten(c *cli.Context, std stdio, m *meter, e fs.Entry) error {
 
 // arriving is a file on its way here.
 type arriving struct {
-	w      io.Writer
-	etag   string
-	have   int64        // bytes that are here
-	rewind func() error // nil when what was written cannot be taken back
-	meter  *meter
+	w     io.Writer
+	etag  string
+	have  int64                   // bytes that are here
+	begin func(etag string) error // has a version be written from its beginning; nil when what was written cannot be taken back
+	meter *meter
 }
 
 // receive receives a file, and continues when the connection breaks.
@@ -192,16 +235,18 @@ func (a *arriving) once(ctx context.Context, files client.Files, remote string) 
 		return err
 	}
 	defer got.Close()
-	if got.From != a.have {
-		if a.rewind == nil {
+	if got.From != a.have || got.ETag != a.etag {
+		switch {
+		case got.From == 0 && a.begin != nil:
+			if err := a.begin(got.ETag); err != nil {
+				return err
+			}
+		case got.From == 0 && a.have == 0: // nothing was written
+		default:
 			return problem.New(problem.PreconditionFailed, "%s has changed while it was downloaded", remote)
 		}
-		if err := a.rewind(); err != nil {
-			return err
-		}
-		a.have = 0
+		a.have, a.etag = 0, got.ETag
 	}
-	a.etag = got.ETag
 	a.meter.at(a.have)
 	n, err := io.CopyBuffer(struct{ io.Writer }{a.w}, a.meter.reader(got), make([]byte, 256<<10))
 	a.have += n

@@ -21,7 +21,7 @@ func healthCommand(std stdio) *cli.Command {
 			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
-			ctx, cancel, api, err := controlClient(c)
+			ctx, cancel, api, err := controlClientWith(c, c.Bool("ready"))
 			if err != nil {
 				return err
 			}

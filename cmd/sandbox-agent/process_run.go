@@ -108,12 +108,17 @@ func processStartCommand(std stdio) *cli.Command {
 			attach := c.Bool("attach")
 			var started process.Info
 			err = onGateway(c, func(ctx context.Context, api *client.Client) (err error) {
-				if started, err = api.Start(ctx, s); err == nil && !attach {
-					if c.Bool("json") {
-						cmdline.WriteJSON(std.out, started)
-					} else {
-						fmt.Fprintln(std.out, started.ID)
-					}
+				started, err = cmdline.Made(ctx, notesOf(c, std), "the gateway has not answered: the program may be started, and would be in sandbox-agent process list",
+					func(ctx context.Context) (process.Info, error) { return api.Start(ctx, s) })
+				switch {
+				case err != nil:
+				case attach && ctx.Err() != nil:
+					err = &leftError{"the program is started: sandbox-agent process attach " + started.ID, errInterrupted}
+				case attach:
+				case c.Bool("json"):
+					cmdline.WriteJSON(std.out, started)
+				default:
+					fmt.Fprintln(std.out, started.ID)
 				}
 				return err
 			})

@@ -61,11 +61,11 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		from, to, ok := strings.Cut(w, "=")
 		switch {
 		case !ok:
-			return o, cmdline.Usagef(c, "--mirror %s is not FROM=TO", w)
+			return o, cmdline.Usagef(c, "--mirror %s is not FROM=TO", cmdline.Shown(w))
 		case !isWebAddress(from):
-			return o, cmdline.Usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", w)
+			return o, cmdline.Usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", cmdline.Shown(w))
 		case !isWebAddress(to):
-			return o, cmdline.Usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", w)
+			return o, cmdline.Usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", cmdline.Shown(w))
 		}
 		if o.Mirrors == nil {
 			o.Mirrors = map[string]string{}
@@ -73,7 +73,7 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		o.Mirrors[from] = to
 	}
 	if o.RegistryURL != "" && o.RegistryURL != install.NoRegistry && !isWebAddress(o.RegistryURL) {
-		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address, or %s", o.RegistryURL, install.NoRegistry)
+		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address, or %s", cmdline.Shown(o.RegistryURL), install.NoRegistry)
 	}
 	return o, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,50 +49,55 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel, api, err := controlClient(c)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			old, err := client.SessionAs[struct {
-				runtime.SessionInfo
-				Node string // which has the directory; "" of a gateway
-			}](ctx, api, args[0])
-			if err != nil {
-				return err
-			}
-			body, err := api.Transcript(ctx, old.ID, o)
-			if err != nil {
-				return err
-			}
-			text, err := io.ReadAll(body)
-			if err = errors.Join(err, body.Close()); err != nil {
-				return fmt.Errorf("read the conversation: %w", err)
-			}
-			own := object{"agent": c.String("agent"), "handover": string(text)}
-			if title := cmp.Or(c.String("title"), old.Title); title != "" {
-				own["title"] = title
-			}
-			l, err := dialLink(ctx, t, func(*link, acp.Message) {})
-			if err != nil {
-				return err
-			}
-			defer l.close()
-			l.node = old.Node
-			if _, err := l.initialize(ctx, c.String("agent"), object{}); err != nil {
-				return err
-			}
-			res, err := l.call(ctx, acp.MethodSessionNew, object{"cwd": old.Cwd, "mcpServers": []any{}, "_meta": l.meta(own)})
-			if err != nil {
-				return err
-			}
-			id := rawjson.MemberString(res, "sessionId")
-			if c.Bool("json") {
-				cmdline.WriteJSON(std.out, object{"sessionId": id, "agent": c.String("agent"), "from": old.ID})
-				return nil
-			}
-			fmt.Fprintf(std.out, "%s goes on in %s: sandbox-agent prompt --session %s\n", c.String("agent"), id, id)
-			return nil
+			return onGateway(c, func(ctx context.Context, api *client.Client) error { return handoff(ctx, c, std, t, api, args[0], o) })
 		},
 	}
+}
+
+// sessionUnanswered is what may be there when a gateway was told to begin a session.
+const sessionUnanswered = "the gateway has not answered: the session may be there, and would be in sandbox-agent sessions list"
+
+// handoff begins the session of another agent.
+func handoff(ctx context.Context, c *cli.Context, std stdio, t target, api *client.Client, id string, o client.TranscriptOptions) error {
+	old, err := client.SessionAs[struct {
+		runtime.SessionInfo
+		Node string // which has the directory; "" of a gateway
+	}](ctx, api, id)
+	if err != nil {
+		return err
+	}
+	body, err := api.Transcript(ctx, old.ID, o)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(body)
+	if err = errors.Join(err, body.Close()); err != nil {
+		return fmt.Errorf("read the conversation: %w", err)
+	}
+	own := object{"agent": c.String("agent"), "handover": string(text)}
+	if title := cmp.Or(c.String("title"), old.Title); title != "" {
+		own["title"] = title
+	}
+	l, err := dialLink(ctx, t, func(*link, acp.Message) {})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	l.node = old.Node
+	if _, err := l.initialize(ctx, c.String("agent"), object{}); err != nil {
+		return err
+	}
+	res, err := cmdline.Made(ctx, notesOf(c, std), sessionUnanswered, func(ctx context.Context) (json.RawMessage, error) {
+		return l.call(ctx, acp.MethodSessionNew, object{"cwd": old.Cwd, "mcpServers": []any{}, "_meta": l.meta(own)})
+	})
+	if err != nil {
+		return err
+	}
+	id = rawjson.MemberString(res, "sessionId")
+	if c.Bool("json") {
+		cmdline.WriteJSON(std.out, object{"sessionId": id, "agent": c.String("agent"), "from": old.ID})
+		return nil
+	}
+	fmt.Fprintf(std.out, "%s goes on in %s: sandbox-agent prompt --session %s\n", c.String("agent"), id, id)
+	return nil
 }

@@ -53,7 +53,10 @@ type target struct {
 
 // targetOf returns the gateway that the flags and variables name; else the one
 // that runs in the background on this machine, else the usual address.
-func targetOf(c *cli.Context) (target, error) {
+func targetOf(c *cli.Context) (target, error) { return targetWith(c, true) }
+
+// targetWith is targetOf; without authority it is for what needs no token, and that of the background's is not read.
+func targetWith(c *cli.Context, authority bool) (target, error) {
 	token, _, err := cmdline.Token(c, "SANDBOX_AGENT")
 	if err != nil {
 		return target{}, err
@@ -72,7 +75,7 @@ func targetOf(c *cli.Context) (target, error) {
 		return target{}, cmdline.Usagef(c, "--node %s: name the hub that it has joined with --endpoint", node)
 	}
 	t.endpoint = defaultEndpoint
-	return t, t.ofDaemon()
+	return t, t.ofDaemon(authority)
 }
 
 // ofSessions is where sessions are, also those that go from the node of --node to another one: at the hub's own
@@ -91,14 +94,14 @@ func atNode(c *cli.Context, hub, node string) (string, error) {
 		return "", err
 	}
 	if strings.Contains(u.Path, "/nodes/") {
-		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", hub)
+		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", cmdline.Shown(hub))
 	}
 	return acphttp.Address(u, "nodes", node).String(), nil
 }
 
-// ofDaemon takes the address of the gateway that daemon start left running, and
-// the token of the file that it was given, unless there is another token.
-func (t *target) ofDaemon() error {
+// ofDaemon takes the address of the gateway that daemon start left running, and with
+// authority the token of the file that it was given, unless there is another token.
+func (t *target) ofDaemon(authority bool) error {
 	dir := os.Getenv("SANDBOX_AGENT_DATA_DIR")
 	if dir == "" {
 		var err error
@@ -111,7 +114,7 @@ func (t *target) ofDaemon() error {
 		return nil // it is looked for, not needed; one that is just starting has no address yet
 	}
 	t.endpoint = s.URL
-	if file := flagValue(s.Args, "token-file"); file != "" && t.token == "" {
+	if file := flagValue(s.Args, "token-file"); file != "" && t.token == "" && authority {
 		if t.token, err = cmdline.TokenIn(file); err != nil {
 			return fmt.Errorf("the token of the daemon: %w", err)
 		}
@@ -142,7 +145,12 @@ func (t target) client() (*client.Client, error) {
 // controlClient returns a client of the gateway's HTTP API and a context that
 // ends with --timeout.
 func controlClient(c *cli.Context) (context.Context, context.CancelFunc, *client.Client, error) {
-	t, err := targetOf(c)
+	return controlClientWith(c, true)
+}
+
+// controlClientWith is controlClient of [targetWith].
+func controlClientWith(c *cli.Context, authority bool) (context.Context, context.CancelFunc, *client.Client, error) {
+	t, err := targetWith(c, authority)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -47,6 +47,7 @@ type turn struct {
 
 	mu       sync.Mutex
 	session  string // "" until there is one
+	making   bool   // the gateway is told, or about to be, to begin a session, whose id only its answer tells
 	running  bool   // the prompt is sent, or about to be
 	request  acp.ID // the prompt's, once it was sent
 	begun    bool   // its turn is known to have begun; of version 2
@@ -176,6 +177,9 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
+	if err := t.unlessStopped(func() { t.making = o.session == "" }); err != nil {
+		return err
+	}
 	t.opening.Store(true)
 	if opened, err = t.openSession(ctx); err != nil {
 		return err
@@ -186,9 +190,9 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 			return err
 		}
 	}
-	t.mu.Lock()
-	t.running = true
-	t.mu.Unlock()
+	if err := t.unlessStopped(func() { t.running = true }); err != nil {
+		return err
+	}
 	reason, err := t.prompted(ctx, object{"sessionId": t.session, "prompt": prompt})
 	t.view.end()
 	if why := t.takenBack(reason, err); why != nil {
@@ -198,6 +202,16 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		return err
 	}
 	return t.outcome(reason)
+}
+
+// unlessStopped begins a step, unless the command was told to end before.
+func (t *turn) unlessStopped(begin func()) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped == nil {
+		begin()
+	}
+	return t.stopped
 }
 
 // takenBack is why this command has taken its prompt back; nil when its turn has begun.
@@ -286,9 +300,12 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	patience := time.After(cancelPatience)
 	t.mu.Lock()
 	t.stopped = why
-	link, session, running := t.link, t.session, t.running
+	link, session, making, running := t.link, t.session, t.making, t.running
 	t.mu.Unlock()
 	if !running {
+		if making {
+			why = t.awaitMade(why, signals, patience, done)
+		}
 		kill(why)
 		return
 	}
@@ -354,6 +371,27 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 			}
 			return
 		}
+	}
+}
+
+// awaitMade waits until it is known which session was made, with whose id the command ends by itself. It returns why it
+// is not waited for any longer.
+func (t *turn) awaitMade(why error, signals <-chan os.Signal, patience <-chan time.Time, done <-chan struct{}) error {
+	t.work.Go(func() { t.view.note("waiting for the id of the session, Ctrl-C again to leave at once") })
+	for {
+		select {
+		case <-done:
+			return why
+		case s := <-signals:
+			if t.repeats(s) {
+				continue
+			}
+			t.mu.Lock()
+			t.atOnce = true
+			t.mu.Unlock()
+		case <-patience:
+		}
+		return &leftError{sessionUnanswered, why}
 	}
 }
 

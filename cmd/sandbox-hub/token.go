@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -62,12 +66,21 @@ The token is shown this once; the hub keeps a hash of it.`,
 				return err
 			}
 			defer cancel()
-			t, err := hub.CreateToken(ctx, n)
-			if n.ExpiresIn != nil && err != nil && strings.Contains(err.Error(), "expiresIn") { // a hub of an earlier version
-				at := time.Now().Add(c.Duration("expires"))
-				n.ExpiresIn, n.Expires = nil, &at
-				t, err = hub.CreateToken(ctx, n)
+			ctx, stop := cmdline.UntilSignal(ctx, cmdline.Ending(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+			defer stop()
+			notes := std.err
+			if c.Bool("json") {
+				notes = io.Discard
 			}
+			t, err := cmdline.Made(ctx, notes, "the hub has not answered: the token may be made, and would be in sandbox-hub token list", func(ctx context.Context) (fleet.CreatedToken, error) {
+				t, err := hub.CreateToken(ctx, n)
+				if n.ExpiresIn != nil && err != nil && strings.Contains(err.Error(), "expiresIn") { // a hub of an earlier version
+					at := time.Now().Add(c.Duration("expires"))
+					n.ExpiresIn, n.Expires = nil, &at
+					t, err = hub.CreateToken(ctx, n)
+				}
+				return t, err
+			})
 			if err != nil {
 				return err
 			}

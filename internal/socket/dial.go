@@ -3,6 +3,7 @@ package socket
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 )
@@ -25,9 +26,27 @@ func Dialer(silence time.Duration) *net.Dialer {
 	return d
 }
 
-// Transport returns a copy of [http.DefaultTransport] that dials with [Dialer].
+// Proxy is [http.ProxyFromEnvironment], but no proxy stands before an address of this machine. That is known of its
+// loopback only, and a gateway may listen elsewhere: the proxy is another machine, which has no way back.
+func Proxy(r *http.Request) (*url.URL, error) {
+	proxy, err := http.ProxyFromEnvironment(r)
+	if proxy == nil || err != nil {
+		return nil, err
+	}
+	ip := net.ParseIP(r.URL.Hostname())
+	own, _ := net.InterfaceAddrs() // where they cannot be read, none is known to be of this machine
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+			return nil, nil
+		}
+	}
+	return proxy, nil
+}
+
+// Transport returns a copy of [http.DefaultTransport] that dials with [Dialer], and uses [Proxy].
 func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = Proxy
 	t.DialContext = Dialer(Silence).DialContext
 	return t
 }

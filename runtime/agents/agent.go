@@ -261,6 +261,9 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 		return problem.Wrap(problem.Unavailable, err, "cannot start agent %s", a.id)
 	}
 	p.program, o.Program = program, program
+	if in := a.set.o.Installer; in != nil {
+		p.unkeep = in.Keep(ctx, program)
+	}
 	if n.Raw {
 		p.raw = traffic.New(n.Cleaner())
 		o.Tap = p.raw

@@ -58,6 +58,7 @@ type Process struct {
 	// Set before started is closed.
 	err     error            // why the start failed
 	program adapters.Program // that it was started with
+	unkeep  func()           // lets go of the program's files; nil before it was found
 	conn    acp.Conn
 	raw     *traffic.Recording // nil when nobody asked for one
 	init    json.RawMessage    // result of initialize
@@ -334,6 +335,9 @@ func (p *Process) leave() {
 	p.mu.Unlock()
 	p.agent.forget(p)
 	p.outbox.close()
+	if p.unkeep != nil {
+		p.unkeep()
+	}
 	if p.raw != nil {
 		p.raw.Close()
 	}

@@ -45,6 +45,8 @@ func (s *shelf) Install(context.Context, string, string, func(adapters.InstallPr
 	return adapters.Program{}, errors.ErrUnsupported
 }
 
+func (s *shelf) Keep(context.Context, adapters.Program) func() { return func() {} }
+
 func (a *quick) Info() adapters.Info {
 	if a.shelf != nil {
 		return adapters.Info{ID: "quick", Program: "quick"}

@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -59,33 +60,41 @@ func ExplainHeld(ctx context.Context, host, port string, err error) error {
 }
 
 // serverAt returns what answers at a port of this machine as one of our programs does, and
-// its address; "" when nothing does. Nothing secret is sent, so that no certificate needs to
-// be trusted.
+// its address; "" when nothing does.
 func serverAt(ctx context.Context, host, port string) (url, is string) {
+	for _, secure := range []bool{false, true} {
+		url = LocalURL(host, port, nil, secure)
+		if is := answering(ctx, url); is != "" {
+			return url, is
+		}
+	}
+	return "", ""
+}
+
+// Answers reports whether one of our programs answers at an address of this machine.
+func Answers(ctx context.Context, url string) bool { return answering(ctx, url) != "" }
+
+// answering asks an address of this machine for its health, and returns which of our programs answers; "" when none
+// does. No proxy is asked: it may not find the way back, and its answer is not that of the program. Nothing secret
+// is sent, so that no certificate needs to be trusted.
+func answering(ctx context.Context, url string) (is string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
-	for _, secure := range []bool{false, true} {
-		url = LocalURL(host, port, nil, secure)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v2/health", nil)
-		if err != nil {
-			return "", ""
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			continue
-		}
-		var health struct{ Status, Role string }
-		err = json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&health)
-		_ = resp.Body.Close()
-		switch {
-		case err != nil || resp.StatusCode != http.StatusOK || health.Status != "ok":
-		case health.Role == "":
-			return url, Gateway
-		default:
-			return url, health.Role
-		}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v2/health", nil)
+	if err != nil {
+		return ""
 	}
-	return "", ""
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return ""
+	}
+	var health struct{ Status, Role string }
+	err = json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&health)
+	_ = resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK || health.Status != "ok" {
+		return ""
+	}
+	return cmp.Or(health.Role, Gateway)
 }

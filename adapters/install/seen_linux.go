@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// running reports whether some process runs a program of a folder, as far as that can be seen.
-func running(dir string) bool {
+// seenRunning reports whether some process runs a program of a folder, as far as that can be seen: a program may give
+// itself another name, or be replaced by another one that needs its files.
+func seenRunning(dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return false
