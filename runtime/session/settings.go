@@ -248,13 +248,13 @@ type choice struct {
 func (rec *record) choose(c choice) (undo func(rec *record)) {
 	switch {
 	case c.method == acp.MethodSessionSetMode && c.id != "":
-		was := rec.ChosenMode
-		rec.ChosenMode = c.id
-		return func(rec *record) { rec.ChosenMode = was }
+		return rec.chooseMode(c.id, nil)
 	case c.method == acp.MethodSessionSetModel && c.id != "":
 		was := rec.ChosenModel
 		rec.ChosenModel = c.id
 		return func(rec *record) { rec.ChosenModel = was }
+	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option == rec.modeOption():
+		return rec.chooseMode("", c.value)
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
 		was, there := rec.Chosen[c.option]
 		rec.setChosen(c.option, c.value)
@@ -378,43 +378,6 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		s.tellUnsupported(missing)
 	}
 	return broken
-}
-
-// forgetMode forgets the mode that was chosen when a load has changed the permissionMode since, with which the agent has opened the
-// session by now. A mode that was asked for since then as well goes on top of it, unless the session must only read.
-func (rec *record) forgetMode() {
-	if rec.Before == nil {
-		return
-	}
-	before, wish := record{Setup: rec.Before}, rec.permissionMode()
-	mode := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "mode")
-	newer := mode != "" && mode != rawjson.MemberString(rec.Before, "_meta", acp.MetaKey, "mode")
-	if before.permissionMode() == wish || newer && wish != "readonly" {
-		return
-	}
-	rec.ChosenMode = ""
-	for _, o := range rawjson.Elements(rec.ConfigOptions) {
-		if rawjson.MemberString(o, "category") == "mode" {
-			rec.setChosen(rawjson.MemberString(o, "id"), nil)
-		}
-	}
-}
-
-// followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an
-// agent that is started anew is not told of one that is over. A session that must only read is not followed: what it is started with is
-// what a client chose.
-func (rec *record) followMode(mode json.RawMessage) {
-	if rec.permissionMode() == "readonly" {
-		return
-	}
-	if rec.ChosenMode != "" {
-		rec.ChosenMode = textOf(mode)
-	}
-	for _, o := range rawjson.Elements(rec.ConfigOptions) {
-		if id := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "category") == "mode" && rec.Chosen[id] != nil {
-			rec.setChosen(id, bytes.Clone(mode))
-		}
-	}
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
