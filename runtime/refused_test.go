@@ -369,3 +369,93 @@ func TestLoad_PermissionModeThatIsRefusedLater(t *testing.T) {
 		t.Errorf("%s", res.Frame())
 	}
 }
+
+// A load that wants a session to read only says so again when somebody has chosen another mode since, or the agent has gone over to one:
+// it is held then, or refused. Who goes on behind an event, as clients do that connect again by themselves, only repeats what it has
+// said before, and is told how it is.
+func TestLoad_ReadonlyOnceMore(t *testing.T) {
+	reads := own(`"permissionMode":"readonly"`)
+	for name, tt := range map[string]struct {
+		takes         bool // the adapter takes permissionMode
+		byAgent, ends bool // who changes the mode; the process ends then
+	}{
+		"by a mode":               {},
+		"by a mode, it goes over": {byAgent: true},
+		"by a mode, dormant":      {ends: true},
+		"taken":                   {takes: true},
+		"taken, it goes over":     {takes: true, byAgent: true},
+		"taken, dormant":          {takes: true, ends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var info adapters.Info
+			first := "write"
+			if tt.takes {
+				info, first = adapters.Info{Takes: []string{"permissionMode"}}, "plan"
+			}
+			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			r := newRuntime(t, t.TempDir(), a)
+			tc, other := connect(t, r, ""), connect(t, r, "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+reads+`}`)
+			a.answer(a.nextOf(t, "session/new"), in(first, `{"sessionId":"n",`+offersOf+`}`))
+			if !tt.takes {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			}
+			_, res := tc.until(id)
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			tc.call("session/load", loadOf(s, "/tmp", reads)) // nothing has changed
+			if tt.byAgent {
+				goesOver(a.conn(), "n", "write", false)
+				tc.nextOf("session/update")
+			} else {
+				set := other.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"write"}`)
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				other.until(set)
+			}
+			if tt.ends {
+				tc.ends(a)
+			}
+			repeats := tc.call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`)))
+			if told := member(repeats, "unsupported"); !strings.Contains(told, "in mode write") {
+				t.Errorf("who goes on is told %s", repeats)
+			}
+			if tt.takes && !tt.ends {
+				turn := other.request("session/prompt", prompt(s, "x"))
+				p := a.nextOf(t, "session/prompt")
+				_, res := tc.until(tc.request("session/load", loadOf(s, "/tmp", reads)))
+				notHeld(t, &res, "is working")
+				a.answer(p, `{"stopReason":"end_turn"}`)
+				other.until(turn)
+			}
+			id = tc.request("session/load", loadOf(s, "/tmp", reads))
+			switch {
+			case tt.ends:
+				tc.until(id)
+				_, opened := tc.begins(t, a, s)
+				a.answer(opened, in(first, `{`+offersOf+`}`))
+				if !tt.takes {
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				}
+				a.nextOf(t, "session/prompt")
+				return
+			case tt.takes:
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				a.answer(a.nextOf(t, "session/resume"), in("plan", `{`+offersOf+`}`))
+			default:
+				set := a.nextOf(t, "session/set_mode")
+				if got := given(set, "modeId"); got != `"plan"` {
+					t.Errorf("set to %s", got)
+				}
+				a.answer(set, `{}`)
+			}
+			if _, res := tc.until(id); res.Err() != nil || rawjson.MemberString(res.Result(), "modes", "currentModeId") != "plan" {
+				t.Errorf("%s", res.Frame())
+			}
+			tc.ends(a)
+			_, opened := tc.begins(t, a, s)
+			a.answer(opened, in("plan", `{`+offersOf+`}`))
+			a.nextOf(t, "session/prompt")
+		})
+	}
+}

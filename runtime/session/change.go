@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,8 @@ type Change struct {
 	credentials *adapters.Credentials
 	title       string
 	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
+	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
+	forgets     bool              // the mode that was chosen
 	options     map[string]string // model, variant and mode, which are the agent's own options
 	missing     []Unsupported
 }
@@ -77,7 +80,7 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0
+	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && c.permits != "readonly"
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -130,6 +133,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				c.permits = is
 			}
 		case "after":
+			c.goesOn = true
 			continue
 		case beginAnew:
 			if !sameJSON(was, v) {
@@ -246,6 +250,15 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		permits := slices.Contains(c.fields, permissionMode)
+		if c.permits == "readonly" && !permits {
+			switch mode := s.strays(a.Info()); {
+			case mode == "":
+			case c.goesOn: // clients that connect again by themselves say once more what they have said before
+				missing = append(missing, Unsupported{permissionMode, "the session is in mode " + mode + " since: load it without after to have it read only"})
+			default:
+				c.fields, c.forgets, permits = append(c.fields, permissionMode), true, true
+			}
+		}
 		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
 			if c.options["mode"] != "" { // the permissionMode counts, also one that the session has
 				missing = append(missing, Unsupported{"mode", outranked})
@@ -274,16 +287,14 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	}
 	if len(c.fields) > 0 {
 		more, err := s.reopen(ctx, n, c)
+		for _, m := range more {
+			if m.Field == permissionMode {
+				err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
+			}
+		}
 		if err != nil {
 			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen = was.ChosenMode, was.Chosen })
 			return nil, err
-		}
-		for _, m := range more {
-			if m.Field == permissionMode {
-				if err := unheld(textOf(own[permissionMode]), m.Reason); err != nil {
-					return nil, err
-				}
-			}
 		}
 		missing = append(missing, more...)
 		c.drop(slices.Clone(c.fields)...)
@@ -375,7 +386,12 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if c.credentials != nil {
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
+	backMode := func(*record) {}
+	if c.forgets {
+		backMode = s.rec.chooseMode("", nil)
+	}
 	undo := func(rec *record) {
+		backMode(rec)
 		rec.take(was.Setup)
 		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 	}

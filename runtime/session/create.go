@@ -74,6 +74,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
 	s.mu.Unlock()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, opened: true}
+	l.opens(result)
 	s.handle(event{kind: bound, link: l})
 	if err := p.Bind(l.native, l); err != nil {
 		s.handle(event{kind: startFailed, err: err})
@@ -245,6 +246,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 				s.mu.Lock()
 				s.rec.read(res)
 				s.mu.Unlock()
+				l.opens(res)
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
 		})

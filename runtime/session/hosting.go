@@ -410,8 +410,7 @@ func (s *Session) closeUnwanted(l *link) {
 
 // adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
-	_, l.modes = rawjson.Member(res, "modes")
-	_, l.options = rawjson.Member(res, "configOptions")
+	l.opens(res)
 	l.refused = UnsupportedIn(res)
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {

@@ -3,9 +3,11 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // A session's mode is what its permissionMode stands for, until somebody chooses another one: by session/set_mode, which
@@ -20,6 +22,51 @@ func (rec *record) modeOption() (id string) {
 		}
 	}
 	return id
+}
+
+// chosenMode is the mode that was chosen, "" for none.
+func (rec *record) chosenMode() string {
+	if v := rec.Chosen[rec.modeOption()]; v != nil {
+		return textOf(v)
+	}
+	return rec.ChosenMode
+}
+
+// inModes are the modes in which the agent is, as far as is known: that of its modes, and that of its option for them. "" is for one that
+// there is not.
+func (rec *record) inModes() [2]string {
+	return [2]string{rawjson.MemberString(rec.Modes, "currentModeId"), textOf(currentValue(rec.ConfigOptions, rec.modeOption()))}
+}
+
+// opens notes what the agent has said of the session's settings as it opened it.
+func (l *link) opens(result json.RawMessage) {
+	var said record
+	said.read(result)
+	l.modes, l.options, l.at = said.Modes != nil, said.ConfigOptions != nil, said.inModes()
+}
+
+// strays returns the mode in which a session is that is to read only, when that is another one than readonly stands for: a client
+// has chosen it since, or the agent has gone over to it. It is "" for one that is held.
+func (s *Session) strays(info adapters.Info) (mode string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reads, serves := info.ModeFor("readonly", s.rec.modes()), s.m.hosting == serving
+	held := [2]string{reads, reads}
+	if slices.Contains(info.Takes, permissionMode) {
+		held = [2]string{} // which it is only an agent says that has opened the session with it
+		if serves {
+			held = s.m.link.at
+		}
+	}
+	if chosen := s.rec.chosenMode(); chosen != "" && !slices.Contains(held[:], chosen) {
+		return chosen
+	}
+	for i, is := range s.rec.inModes() {
+		if serves && is != "" && held[i] != "" && is != held[i] {
+			return is
+		}
+	}
+	return ""
 }
 
 // chooseMode has a mode be the one that was chosen, with a value by its option, and forgets what was chosen in the other way. It

@@ -184,7 +184,8 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
 	for _, o := range rawjson.Elements(options) {
 		if rawjson.MemberString(o, "category") == category {
-			is = is || rawjson.MemberString(o, "currentValue") == wish
+			// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now.
+			is = is || category != "mode" && l != nil && l.options && rawjson.MemberString(o, "currentValue") == wish
 			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
 		}
 	}
