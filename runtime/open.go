@@ -175,9 +175,15 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		return
 	}
 	n.Capabilities, n.Creator = c.Capabilities().Raw, c.Client
+	if n.ID == "" {
+		n.ID = c.r.sessions.ReserveFor(rawjson.MemberString(result, "sessionId"))
+	}
+	// Whoever finds the session from now on, in the list perhaps, has its agent do nothing before that is set what was asked for.
+	end := c.r.loads.begin(n.ID)
 	s := c.r.sessions.Create(p, result, n)
 	result = bytes.Clone(result)
 	c.r.tasks.Go(func() {
+		defer end()
 		fail := func(err error) {
 			if _, failed := s.Delete(c.r.ctx); failed != nil {
 				_ = s.Made() // it stays, and whoever finds it can use it

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/google/uuid"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -19,7 +17,7 @@ import (
 
 // New is what a session is made from.
 type New struct {
-	ID           string          // that was reserved for it; "" for any
+	ID           string          // that was reserved for it; "" for any, for which [Set.ReserveFor] reserves one
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
 	Cwd, Title   string
 	Titled       bool // the title was asked for: the agent's own do not replace it
@@ -66,9 +64,6 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 		}
 	}
 	rec.read(result)
-	if rec.ID == "" && set.store.holds(rec.AgentSessionID) { // the files of one that could not be read
-		rec.ID = uuid.NewString()
-	}
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from

@@ -242,6 +242,9 @@ func (s *Session) Made() error {
 	return nil
 }
 
+// Making reports whether nobody can have been told of the session as of one that is there: it is being made.
+func (s *Session) Making() bool { return s.making.Load() }
+
 // endMaking takes back what noteMaking has noted. saving is held.
 func (s *Session) endMaking() error {
 	if !s.making.Load() {
