@@ -176,9 +176,6 @@ func TestLoad_WhatTheAgentRefuses(t *testing.T) {
 			for range 2 {
 				told("a load", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
 			}
-			if strings.Contains(tt.asked, "instructions") {
-				return
-			}
 			a, tc, id := offering(t, adapters.Info{}, own(tt.asked))
 			res := refused(a, tc, acp.ID(id))
 			told("as it is made", res)
@@ -458,4 +455,65 @@ func TestLoad_ReadonlyOnceMore(t *testing.T) {
 			a.nextOf(t, "session/prompt")
 		})
 	}
+}
+
+// What an adapter takes and refuses as it opens the session is no setting of it either.
+func TestLoad_WhatTheAdapterRefuses(t *testing.T) {
+	const says = `"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"there is no such mode"},{"field":"skills","reason":"one is not there"}]}}`
+	wish := own(`"permissionMode":"read-only","skills":{"paths":["/s"]}`)
+	for name, loads := range map[string]bool{"made": false, "loaded": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode", "skills"}}, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			told := func(id acp.ID) (session string) {
+				t.Helper()
+				_, res := tc.until(id)
+				if got := member(string(res.Result()), "unsupported"); !strings.Contains(got, "there is no such mode") {
+					t.Errorf("%s", res.Frame())
+				}
+				return rawjson.MemberString(res.Result(), "sessionId")
+			}
+			more, result := wish, `,`+says
+			if loads {
+				more, result = "", ""
+			}
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+more+`}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"`+result+`}`)
+			if loads {
+				tc.until(id)
+			} else {
+				told(id)
+			}
+			for range 2 {
+				id = tc.request("session/load", loadOf("n", "/tmp", wish))
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"read-only"` {
+					t.Errorf("opened with %s", opened.m.Frame())
+				}
+				a.answer(opened, `{`+says+`}`)
+				told(id)
+			}
+			// The other skills go on.
+			tc.ends(a)
+			_, opened := tc.begins(t, a, "n")
+			if given(opened, "_meta", acp.MetaKey, "skills") == "" || given(opened, "_meta", acp.MetaKey, "permissionMode") != "" {
+				t.Errorf("opened with %s", opened.m.Frame())
+			}
+		})
+	}
+}
+
+// One that is to read only is none where the adapter says that it cannot be held to that.
+func TestNew_ReadonlyThatTheAdapterCannotKeep(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode"}}, shared: make(chan sent, 64)}
+	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} }
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"too old for it"}]}}}`)
+	_, res := tc.until(id)
+	notHeld(t, &res, "too old for it")
 }

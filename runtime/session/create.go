@@ -84,8 +84,14 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(ctx, n), p.Agent().Info()
 	s.mu.Lock()
-	setup := s.rec.Setup
+	setup, wish := s.rec.Setup, s.rec.permissionMode()
 	s.mu.Unlock()
+	if l != nil {
+		if err := l.unheld(wish); err != nil {
+			return nil, err
+		}
+		s.unsetRefused(l)
+	}
 	missing, err := s.configure(ctx, l, info, asked)
 	if err != nil {
 		return nil, err

@@ -102,6 +102,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		s.abandon(l)
 		return nil, err
 	}
+	s.unsetRefused(l)
 	s.tried(rec.Before != nil)
 	return l, nil
 }
@@ -411,7 +412,6 @@ func (s *Session) closeUnwanted(l *link) {
 // adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
 	l.opens(res)
-	l.refused = UnsupportedIn(res)
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that

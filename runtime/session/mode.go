@@ -38,11 +38,12 @@ func (rec *record) inModes() [2]string {
 	return [2]string{rawjson.MemberString(rec.Modes, "currentModeId"), textOf(currentValue(rec.ConfigOptions, rec.modeOption()))}
 }
 
-// opens notes what the agent has said of the session's settings as it opened it.
+// opens notes what the agent has said of the session's settings as it opened it, and which have no effect.
 func (l *link) opens(result json.RawMessage) {
 	var said record
 	said.read(result)
 	l.modes, l.options, l.at = said.Modes != nil, said.ConfigOptions != nil, said.inModes()
+	l.refused = UnsupportedIn(result)
 }
 
 // strays returns the mode in which a session is that is to read only, when that is another one than readonly stands for: a client

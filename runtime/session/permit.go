@@ -81,6 +81,16 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	return s.setOption(ctx, l, "mode", mode)
 }
 
+// unheld is [unheld] for what the agent's adapter, which takes it, has said of it as the session was opened.
+func (l *link) unheld(wish string) error {
+	for _, r := range l.refused {
+		if r.Field == permissionMode {
+			return unheld(wish, r.Reason)
+		}
+	}
+	return nil
+}
+
 // unheld is the refusal of a session that must only read, whose agent cannot be held to
 // that; nil for other wishes.
 func unheld(wish, reason string) error {

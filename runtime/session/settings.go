@@ -142,6 +142,7 @@ func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, me
 			}
 		default:
 			out = append(out, notTaken(info.ID, f))
+			s.unset(f)
 		}
 	}
 	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
@@ -173,6 +174,25 @@ func (s *Session) unset(field string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.Setup, s.unsaved = rawjson.DeleteMember(s.rec.Setup, "_meta", acp.MetaKey, field), true
+}
+
+// refusable are the fields of which an adapter says that they have no effect at all when it names them. Of others, as of skills, a part may
+// have one.
+var refusable = []string{"permissionMode", "instructions", "appendSystemPrompt", "additionalDirectories", "agentVersion"}
+
+// unsetRefused takes out of the setup what the agent has refused as it opened the session.
+func (s *Session) unsetRefused(l *link) {
+	for _, r := range l.refused {
+		if !slices.Contains(refusable, r.Field) {
+			continue
+		}
+		s.unset(r.Field)
+		if r.Field == "additionalDirectories" { // it is the protocol's, too
+			s.mu.Lock()
+			s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, r.Field)
+			s.mu.Unlock()
+		}
+	}
 }
 
 // setOption sets the session's option of a category and returns why it could
@@ -292,10 +312,8 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
 	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
-	for _, r := range l.refused { // an adapter that takes it says so
-		if err := unheld(wish, r.Reason); r.Field == permissionMode && err != nil {
-			return err
-		}
+	if err := l.unheld(wish); err != nil {
+		return err
 	}
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
 	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
