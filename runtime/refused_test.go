@@ -517,3 +517,18 @@ func TestNew_ReadonlyThatTheAdapterCannotKeep(t *testing.T) {
 	_, res := tc.until(id)
 	notHeld(t, &res, "too old for it")
 }
+
+// A model that is refused beside what has a session opened anew is no setting of it.
+func TestLoad_ModelRefusedBesideServers(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	for n, servers := range []string{serverB, serverA} {
+		id := tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+servers+`]`+own(`"model":"small"`)))
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+		a.refuse(a.nextOf(t, "session/set_config_option"), "not now")
+		if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "not now") {
+			t.Errorf("load %d: %s", n, res.Frame())
+		}
+	}
+}

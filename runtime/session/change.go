@@ -378,7 +378,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	setup := c.in(was.Setup)
+	opening := Change{edits: slices.Clone(c.edits)} // the rest is written when it has had its effect
+	opening.drop(append(slices.Collect(maps.Keys(c.options)), "title")...)
+	setup := opening.in(was.Setup)
 	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
 	}

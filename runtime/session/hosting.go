@@ -73,7 +73,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	if before := rec.beforeLoad(); refused != nil && !sameJSON(before.Setup, rec.Setup) {
+	if before := rec.beforeLoad(taken(a.Info())); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
@@ -107,16 +107,24 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	return l, nil
 }
 
-// beforeLoad is the record with the setup with which the agent has opened the session last. One that must only read by now does so
-// with that, too.
-func (rec *record) beforeLoad() record {
+// beforeLoad is the record with the setup with which the agent has opened the session last, except for what it is not opened with: that
+// has its effect in other ways. takes is what the agent's adapter takes. One that must only read by now does so with that setup, too.
+func (rec *record) beforeLoad(takes []string) record {
 	before := *rec
 	if rec.Before == nil {
 		return before
 	}
 	before.take(rec.Before)
-	if rec.permissionMode() == "readonly" {
-		before.Setup = rawjson.SetMember(before.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+	for _, f := range []string{permissionMode, "title", "model", "variant", "mode", beginAnew} {
+		if slices.Contains(takes, f) && (f != permissionMode || rec.permissionMode() != "readonly") {
+			continue
+		}
+		path := []string{"_meta", acp.MetaKey, f}
+		if v, given := rawjson.Member(rec.Setup, path...); given {
+			before.Setup = rawjson.SetMember(before.Setup, v, path...)
+		} else {
+			before.Setup = rawjson.DeleteMember(before.Setup, path...)
+		}
 	}
 	return before
 }
