@@ -532,3 +532,70 @@ func TestLoad_ModelRefusedBesideServers(t *testing.T) {
 		}
 	}
 }
+
+// A permissionMode that is taken away takes the agent back to the mode in which it was, unless a client has chosen one since. Where that
+// is not known the session keeps it, and who asks is told.
+func TestLoad_TakesAPermissionModeAway(t *testing.T) {
+	for _, gone := range []string{"null", `"default"`} {
+		for name, tt := range map[string]struct {
+			ends, chosen, unknown bool
+		}{"idle": {}, "dormant": {ends: true}, "another chosen": {chosen: true}, "not known": {unknown: true}} {
+			t.Run(gone+" "+name, func(t *testing.T) {
+				t.Parallel()
+				a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{PermissionModes: map[string]string{"bypass": "write"}}, shared: make(chan sent, 64)}
+				a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+				tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+				first := "ask"
+				if tt.unknown {
+					first = "write" // in which it begins
+				}
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"bypass"`)+`}`)
+				a.answer(a.nextOf(t, "session/new"), in(first, `{"sessionId":"n",`+modesOf+`}`))
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				tc.until(id)
+				want := "ask"
+				if tt.chosen {
+					id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"plan"}`)
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+					tc.until(id)
+					want = "plan"
+				}
+				if tt.ends {
+					tc.ends(a)
+				}
+				load := loadOf("n", "/tmp", own(`"permissionMode":`+gone))
+				if tt.unknown {
+					for range 2 {
+						if told := member(tc.call("session/load", load), "unsupported"); !strings.Contains(told, "stays in mode write") {
+							t.Errorf("told %s", told)
+						}
+					}
+					return
+				}
+				id = tc.request("session/load", load)
+				if !tt.ends && !tt.chosen {
+					set := a.nextOf(t, "session/set_mode")
+					if got := given(set, "modeId"); got != `"ask"` {
+						t.Errorf("set to %s", got)
+					}
+					a.answer(set, `{}`)
+				}
+				if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+					t.Errorf("%s", res.Frame())
+				}
+				if !tt.ends {
+					tc.ends(a)
+				}
+				// The agent keeps its mode by itself.
+				_, opened := tc.begins(t, a, "n")
+				a.answer(opened, in("write", `{`+modesOf+`}`))
+				set := a.nextOf(t, "session/set_mode")
+				if got := given(set, "modeId"); got != `"`+want+`"` {
+					t.Errorf("set to %s", got)
+				}
+				a.answer(set, `{}`)
+				a.nextOf(t, "session/prompt")
+			})
+		}
+	}
+}

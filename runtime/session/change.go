@@ -269,10 +269,9 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		if permits && !slices.Contains(takes, permissionMode) {
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
-			wish := textOf(own[permissionMode])
-			mode, reason := s.modeFor(a.Info(), wish)
-			if mode != "" {
-				reason = s.setOption(ctx, s.served(ctx, n), "mode", mode)
+			wish, reason := textOf(own[permissionMode]), ""
+			if !asksNothing(wish) || c.options["mode"] == "" {
+				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
 			}
 			if err := unheld(wish, reason); err != nil {
 				return nil, err
@@ -280,7 +279,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if reason != "" {
 				missing = append(missing, Unsupported{permissionMode, reason})
 				c.drop(permissionMode)
-			} else if mode != "" {
+			} else if !asksNothing(wish) {
 				delete(c.options, "mode") // this one counts
 			}
 		}
@@ -293,7 +292,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		if err != nil {
-			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen = was.ChosenMode, was.Chosen })
+			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen, rec.OwnMode = was.ChosenMode, was.Chosen, was.OwnMode })
 			return nil, err
 		}
 		missing = append(missing, more...)
@@ -378,8 +377,8 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	opening := Change{edits: slices.Clone(c.edits)} // the rest is written when it has had its effect
-	opening.drop(append(slices.Collect(maps.Keys(c.options)), "title")...)
+	opening := Change{edits: slices.Clone(c.edits)}
+	opening.drop(slices.Collect(maps.Keys(c.options))...) // which are written when they have had their effect
 	setup := opening.in(was.Setup)
 	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
