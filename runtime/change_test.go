@@ -421,3 +421,20 @@ func TestLoad_BehindACloseThenAPrompt(t *testing.T) {
 		}
 	}
 }
+
+// A load that fails because of where it wants to go on has changed nothing.
+func TestLoad_WithAWrongAfter(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	for _, after := range []string{"99", `"1"`} {
+		if e := tc.callErr("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly","title":"mine","after":`+after))); !strings.Contains(e.Message, "after must be") {
+			t.Errorf("%v", e)
+		}
+	}
+	if res := tc.call("session/list", `{}`); strings.Contains(res, "mine") {
+		t.Errorf("%s", res)
+	}
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`) // no mode was set before
+	tc.until(turn)
+}

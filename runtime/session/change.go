@@ -31,6 +31,7 @@ type Change struct {
 	edits       []setupEdit // of the session's setup
 	fields      []string    // that differ from the session's, and have it opened anew
 	credentials *adapters.Credentials
+	repeats     []string // those of setupFields that the session has already, and its agent may not take
 	title       string
 	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
 	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
@@ -80,7 +81,7 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && c.permits != "readonly"
+	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && len(c.repeats) == 0 && c.permits != "readonly"
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -165,7 +166,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			}
 			continue
 		}
-		if sameJSON(was, v) || len(was) == 0 && string(v) == "null" {
+		if same := sameJSON(was, v); same || len(was) == 0 && string(v) == "null" {
+			if same && name != permissionMode && slices.Contains(setupFields, name) {
+				c.repeats = append(c.repeats, name)
+			}
 			continue
 		}
 		c.setOwn(name, v)
@@ -247,6 +251,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
 				missing = append(missing, notTaken(agent, f))
 				c.drop(f)
+			}
+		}
+		for _, f := range c.repeats {
+			if !takesField(takes, f, own[f]) {
+				missing = append(missing, notTaken(agent, f))
 			}
 		}
 		permits := slices.Contains(c.fields, permissionMode)

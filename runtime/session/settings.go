@@ -142,7 +142,6 @@ func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, me
 			}
 		default:
 			out = append(out, notTaken(info.ID, f))
-			s.unset(f)
 		}
 	}
 	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
