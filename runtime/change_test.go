@@ -185,6 +185,66 @@ func TestLoad_SettingsThatTheAgentRefuses(t *testing.T) {
 	}
 }
 
+// Only what it is opened with has no effect then, and is said to have none: the rest of the load holds.
+func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
+	for name, dormant := range map[string]bool{"idle": false, "without a process": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, id := offering(t, adapters.Info{PermissionModes: map[string]string{"readonly": "plan", "write": "write"}}, own(`"permissionMode":"readonly"`))
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			_, res := tc.until(acp.ID(id))
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			if dormant {
+				tc.ends(a)
+			}
+			load := tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`+own(`"permissionMode":"write","model":"small","title":"mine"`)))
+			opens := func() {
+				a.refuse(a.nextOf(t, "session/resume"), "b does not start")
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "mcpServers"); got != "["+serverA+"]" {
+					t.Errorf("opened with %s", got)
+				}
+				a.answer(opened, in("plan", `{`+offersOf+`}`))
+				if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") == `"write"` {
+					a.answer(set, `{}`)
+				} else {
+					t.Errorf("%s", set.m.Frame())
+				}
+			}
+			small := func() {
+				a.answer(a.nextOf(t, "session/set_config_option"), strings.ReplaceAll(in("write", `{`+offersOf+`}`), `"big","o`, `"small","o`))
+			}
+			told := ""
+			if dormant {
+				tc.until(load)
+				turn := tc.request("session/prompt", prompt(s, "x"))
+				opens()
+				small()
+				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+				before, _ := tc.until(turn)
+				for _, m := range before {
+					told += member(string(m.Update()), "unsupported")
+				}
+			} else {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				opens()
+				small()
+				_, res := tc.until(load)
+				told = member(string(res.Result()), "unsupported")
+			}
+			if want := `[{"field":"mcpServers","reason":"agent fake does not open the session with it: b does not start"}]`; told != want {
+				t.Errorf("told %s, want %s", told, want)
+			}
+			// The same once more asks for the servers only.
+			again := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"write","model":"small","title":"mine"`)))
+			if _, res := tc.until(again); res.Err() != nil || member(string(res.Result()), "unsupported") != "" || rawjson.MemberString(res.Result(), "modes", "currentModeId") != "write" {
+				t.Errorf("%s", res.Frame())
+			}
+		})
+	}
+}
+
 // While something goes on in it, they have no effect, and the client is told so.
 func TestLoad_SettingsOfASessionAtWork(t *testing.T) {
 	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Credentials: anyCredentials}, shared: make(chan sent, 64)}
@@ -360,4 +420,21 @@ func TestLoad_BehindACloseThenAPrompt(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A load that fails because of where it wants to go on has changed nothing.
+func TestLoad_WithAWrongAfter(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	for _, after := range []string{"99", `"1"`} {
+		if e := tc.callErr("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly","title":"mine","after":`+after))); !strings.Contains(e.Message, "after must be") {
+			t.Errorf("%v", e)
+		}
+	}
+	if res := tc.call("session/list", `{}`); strings.Contains(res, "mine") {
+		t.Errorf("%s", res)
+	}
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`) // no mode was set before
+	tc.until(turn)
 }

@@ -229,3 +229,56 @@ func TestLoad_CancelOfATurnBeforeIt(t *testing.T) {
 		t.Errorf("the log has %d cancels, %v", got, err)
 	}
 }
+
+// Who finds a session while it is being made has its agent do nothing before it is held to what it was asked for with. Where the agent
+// cannot be held to that there is no session, and nothing was done in one.
+func TestNew_PromptBeforeItIsHeldToReading(t *testing.T) {
+	for name, tt := range map[string]struct{ forks, refuses bool }{"new": {}, "new, refused": {refuses: true}, "fork": {forks: true}, "fork, refused": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"fork":{},"close":{}}}`, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			r := newRuntime(t, t.TempDir(), a)
+			tc, other := connect(t, r, ""), connect(t, r, "")
+			makes := func(method, params, native string) acp.ID {
+				id := tc.request(method, params)
+				a.answer(a.nextOf(t, method), in("write", `{"sessionId":"`+native+`",`+offersOf+`}`))
+				return id
+			}
+			var id acp.ID
+			if reads := own(`"permissionMode":"readonly"`); tt.forks {
+				tc.until(makes("session/new", `{"cwd":"/tmp","mcpServers":[]}`, "n"))
+				id = makes("session/fork", loadOf("n", "/tmp", reads), "made")
+			} else {
+				id = makes("session/new", `{"cwd":"/tmp","mcpServers":[]`+reads+`}`, "made")
+			}
+			set := a.nextOf(t, "session/set_mode")
+			turn := other.request("session/prompt", prompt("made", "x"))
+			mode := other.request("session/set_mode", `{"sessionId":"made","modeId":"write"}`)
+			other.call("_sandboxagent/session/set_metadata", `{"sessionId":"made","metadata":{"a":1}}`) // what was sent before was looked at by now
+			select {
+			case m := <-a.shared:
+				t.Errorf("the agent was sent %s", m.m.Frame())
+			default:
+			}
+			if tt.refuses {
+				a.refuse(set, "not now")
+				for who, id := range map[*testClient]acp.ID{tc: id, other: turn} {
+					if _, res := who.until(id); res.Err() == nil {
+						t.Errorf("%s", res.Frame())
+					}
+				}
+				return
+			}
+			a.answer(set, `{}`)
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			for _, of := range []acp.ID{turn, mode} {
+				if _, res := other.until(of); res.Err() != nil {
+					t.Errorf("%s", res.Frame())
+				}
+			}
+			tc.until(id)
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const (
@@ -109,5 +110,72 @@ func TestMode_AgentHasLeftIt(t *testing.T) {
 		if m := <-a.shared; m.m.Method() != "session/prompt" {
 			t.Errorf("before the prompt the agent was sent %s", m.m.Frame())
 		}
+	}
+}
+
+// A mode is chosen in two ways where an agent has both. Only the newest choice is chosen again, whatever way it was.
+func TestMode_ChosenInTheOtherWay(t *testing.T) {
+	t.Parallel()
+	const opens = `{"sessionId":"n",` + modesOf + `,` + optionsOf + `}`
+	type way struct{ method, params, answer string }
+	byMode := func(s, mode string) way {
+		return way{"session/set_mode", `{"sessionId":"` + s + `","modeId":"` + mode + `"}`, `{}`}
+	}
+	byOption := func(s, mode string) way {
+		return way{"session/set_config_option", `{"sessionId":"` + s + `","configId":"mode","value":"` + mode + `"}`, in(mode, `{`+optionsOf+`}`)}
+	}
+	for name, tt := range map[string]struct {
+		first, then func(s, mode string) way
+		info        adapters.Info
+		wish        string
+	}{
+		"mode, option":                           {byMode, byOption, adapters.Info{}, ""},
+		"option, mode":                           {byOption, byMode, adapters.Info{}, ""},
+		"option, mode, in one that is to read":   {byOption, byMode, adapters.Info{Takes: []string{"permissionMode"}}, own(`"permissionMode":"readonly"`)},
+		"option, option":                         {byOption, byOption, adapters.Info{}, ""},
+		"mode, a load that wants it to read":     {byMode, nil, adapters.Info{PermissionModes: map[string]string{"readonly": "plan"}}, ""},
+		"option, a load that wants that to read": {byOption, nil, adapters.Info{PermissionModes: map[string]string{"readonly": "plan"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: reopening, info: tt.info, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+tt.wish+`}`)
+			a.answer(a.nextOf(t, "session/new"), in("ask", opens))
+			_, res := tc.until(id)
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			choose := func(w way) {
+				t.Helper()
+				id := tc.request(w.method, w.params)
+				a.answer(a.nextOf(t, w.method), w.answer)
+				tc.until(id)
+			}
+			choose(tt.first(s, "write"))
+			if tt.then != nil {
+				choose(tt.then(s, "plan"))
+			} else {
+				id := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly"`)))
+				a.answer(a.nextOf(t, "session/set_config_option"), in("plan", `{`+optionsOf+`}`))
+				tc.until(id)
+			}
+			tc.ends(a)
+			_, opened := tc.begins(t, a, s)
+			a.answer(opened, in("ask", opens))
+			told := 0
+			for ; ; told++ {
+				m := <-a.shared
+				if m.m.Method() == "session/prompt" {
+					break
+				}
+				if got := rawjson.MemberString(m.m.Params(), "modeId") + rawjson.MemberString(m.m.Params(), "value"); got != "plan" {
+					t.Errorf("the agent is told %s", m.m.Frame())
+				}
+				a.answer(m, `{}`)
+			}
+			if told != 1 {
+				t.Errorf("the agent is told %d modes", told)
+			}
+		})
 	}
 }

@@ -175,9 +175,15 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		return
 	}
 	n.Capabilities, n.Creator = c.Capabilities().Raw, c.Client
+	if n.ID == "" {
+		n.ID = c.r.sessions.ReserveFor(rawjson.MemberString(result, "sessionId"))
+	}
+	// Whoever finds the session from now on, in the list perhaps, has its agent do nothing before that is set what was asked for.
+	end := c.r.loads.begin(n.ID)
 	s := c.r.sessions.Create(p, result, n)
 	result = bytes.Clone(result)
 	c.r.tasks.Go(func() {
+		defer end()
 		fail := func(err error) {
 			if _, failed := s.Delete(c.r.ctx); failed != nil {
 				_ = s.Made() // it stays, and whoever finds it can use it
@@ -375,6 +381,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		})
 		return
 	}
+	if _, _, err := after(m, s); err != nil { // before the session is changed
+		q.Fail(nil, err)
+		return
+	}
 	change, err := s.Asked(m.Params())
 	if err != nil {
 		q.Fail(nil, err)
@@ -427,36 +437,40 @@ func (c *Client) watchSession(q *viewer.Request, m *acp.Message, s *session.Sess
 	c.attachNow(q, m, s, nil, q.Method() == acp.MethodSessionLoad && s.AddedElsewhere())
 }
 
+// after is the event of a session behind which a load or resume goes on, if it names one. The error is why it cannot.
+func after(m *acp.Message, s *session.Session) (n uint64, given bool, err error) {
+	raw, given := rawjson.Member(m.Meta(), acp.MetaKey, "after")
+	if !given {
+		return 0, false, nil
+	}
+	n, err = strconv.ParseUint(string(raw), 10, 64)
+	// Who was shown more before the gateway was started again is right: the hub has it.
+	if most := s.Log().Saved(); err != nil || n > most {
+		return 0, true, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].after must be a sequence number of the session, 0 to %d`, acp.MetaKey, most)
+	}
+	if oldest := s.Log().Oldest(); n+1 < oldest {
+		return 0, true, acp.Errorf(acp.CodeInternal, "events after %d are no longer kept, the oldest is %d", n, oldest).
+			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", n).With("oldestSeq", oldest))
+	}
+	return n, true, nil
+}
+
 // attachNow attaches the client to a session that it loads or resumes, and answers. incomplete says that the agent's own
 // record may have more, which is not known of the session itself.
 func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported, incomplete bool) {
-	last := s.Log().Last()
-	var after, replay uint64
-	raw, given := rawjson.Member(m.Meta(), acp.MetaKey, "after")
+	last, oldest, replay := s.Log().Last(), s.Log().Oldest(), uint64(0)
+	from, given, err := after(m, s)
 	switch {
-	case given:
-		n, err := strconv.ParseUint(string(raw), 10, 64)
-		// Who was shown more before the gateway was started again is right: the hub has it.
-		if most := s.Log().Saved(); err != nil || n > most {
-			q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].after must be a sequence number of the session, 0 to %d`, acp.MetaKey, most))
-			return
-		}
-		after = n
-	case q.Method() == acp.MethodSessionLoad:
-		replay = last
-	default:
-		after = last
-	}
-	oldest := s.Log().Oldest()
-	if !given {
-		after = max(after, oldest-1) // what is there; the result says that it is not all
-	}
-	if after+1 < oldest {
-		q.Fail(nil, acp.Errorf(acp.CodeInternal, "events after %d are no longer kept, the oldest is %d", after, oldest).
-			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
+	case err != nil:
+		q.Fail(nil, err)
 		return
+	case given:
+	case q.Method() == acp.MethodSessionLoad:
+		from, replay = oldest-1, last // what is there; the result says that it is not all
+	default:
+		from = max(last, oldest-1)
 	}
-	if !c.Attach(s, after, replay) {
+	if !c.Attach(s, from, replay) {
 		q.Fail(nil, notFound(s.ID()))
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // maxBehind bounds what waits behind the loads of one session. What comes then is refused.
 const maxBehind = 1024
 
-// loads are the loads of sessions that are under way, by the session's id, with what was sent behind them: that is
+// loads are the loads of sessions that are under way, and the makings of new ones, by the session's id, with what was sent behind them: that is
 // for the session as it is loaded, and it is done in its order when the load is. An agent that is opened anew with
 // other settings would else be found working, and the settings would have no effect.
 type loads struct {
@@ -161,7 +161,8 @@ func (c *Client) followsLoads(m *acp.Message) bool {
 	case acp.MethodSessionNew, acp.MethodSessionClose, acp.MethodSessionDelete, acp.MethodSessionList, acp.MethodInitialize:
 		return false
 	case "_sandboxagent/session/set_metadata", "_sandboxagent/session/detach":
-		return true
+		s := c.r.sessions.Find(m.Session())
+		return s == nil || !s.Making() // else it keeps the session, or has nothing to do with what it is asked for with
 	}
 	return !ours(m.Method()) && !c.cancels(m)
 }

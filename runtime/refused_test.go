@@ -176,9 +176,6 @@ func TestLoad_WhatTheAgentRefuses(t *testing.T) {
 			for range 2 {
 				told("a load", refused(a, tc, tc.request("session/load", loadOf(s, "/tmp", own(tt.asked)))))
 			}
-			if strings.Contains(tt.asked, "instructions") {
-				return
-			}
 			a, tc, id := offering(t, adapters.Info{}, own(tt.asked))
 			res := refused(a, tc, acp.ID(id))
 			told("as it is made", res)
@@ -367,5 +364,238 @@ func TestLoad_PermissionModeThatIsRefusedLater(t *testing.T) {
 	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
 	if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "not now") {
 		t.Errorf("%s", res.Frame())
+	}
+}
+
+// A load that wants a session to read only says so again when somebody has chosen another mode since, or the agent has gone over to one:
+// it is held then, or refused. Who goes on behind an event, as clients do that connect again by themselves, only repeats what it has
+// said before, and is told how it is.
+func TestLoad_ReadonlyOnceMore(t *testing.T) {
+	reads := own(`"permissionMode":"readonly"`)
+	for name, tt := range map[string]struct {
+		takes         bool // the adapter takes permissionMode
+		byAgent, ends bool // who changes the mode; the process ends then
+	}{
+		"by a mode":               {},
+		"by a mode, it goes over": {byAgent: true},
+		"by a mode, dormant":      {ends: true},
+		"taken":                   {takes: true},
+		"taken, it goes over":     {takes: true, byAgent: true},
+		"taken, dormant":          {takes: true, ends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var info adapters.Info
+			first := "write"
+			if tt.takes {
+				info, first = adapters.Info{Takes: []string{"permissionMode"}}, "plan"
+			}
+			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			r := newRuntime(t, t.TempDir(), a)
+			tc, other := connect(t, r, ""), connect(t, r, "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+reads+`}`)
+			a.answer(a.nextOf(t, "session/new"), in(first, `{"sessionId":"n",`+offersOf+`}`))
+			if !tt.takes {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			}
+			_, res := tc.until(id)
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			tc.call("session/load", loadOf(s, "/tmp", reads)) // nothing has changed
+			if tt.byAgent {
+				goesOver(a.conn(), "n", "write", false)
+				tc.nextOf("session/update")
+			} else {
+				set := other.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"write"}`)
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				other.until(set)
+			}
+			if tt.ends {
+				tc.ends(a)
+			}
+			repeats := tc.call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`)))
+			if told := member(repeats, "unsupported"); !strings.Contains(told, "in mode write") {
+				t.Errorf("who goes on is told %s", repeats)
+			}
+			if tt.takes && !tt.ends {
+				turn := other.request("session/prompt", prompt(s, "x"))
+				p := a.nextOf(t, "session/prompt")
+				_, res := tc.until(tc.request("session/load", loadOf(s, "/tmp", reads)))
+				notHeld(t, &res, "is working")
+				a.answer(p, `{"stopReason":"end_turn"}`)
+				other.until(turn)
+			}
+			id = tc.request("session/load", loadOf(s, "/tmp", reads))
+			switch {
+			case tt.ends:
+				tc.until(id)
+				_, opened := tc.begins(t, a, s)
+				a.answer(opened, in(first, `{`+offersOf+`}`))
+				if !tt.takes {
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				}
+				a.nextOf(t, "session/prompt")
+				return
+			case tt.takes:
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				a.answer(a.nextOf(t, "session/resume"), in("plan", `{`+offersOf+`}`))
+			default:
+				set := a.nextOf(t, "session/set_mode")
+				if got := given(set, "modeId"); got != `"plan"` {
+					t.Errorf("set to %s", got)
+				}
+				a.answer(set, `{}`)
+			}
+			if _, res := tc.until(id); res.Err() != nil || rawjson.MemberString(res.Result(), "modes", "currentModeId") != "plan" {
+				t.Errorf("%s", res.Frame())
+			}
+			tc.ends(a)
+			_, opened := tc.begins(t, a, s)
+			a.answer(opened, in("plan", `{`+offersOf+`}`))
+			a.nextOf(t, "session/prompt")
+		})
+	}
+}
+
+// What an adapter takes and refuses as it opens the session is no setting of it either.
+func TestLoad_WhatTheAdapterRefuses(t *testing.T) {
+	const says = `"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"there is no such mode"},{"field":"skills","reason":"one is not there"}]}}`
+	wish := own(`"permissionMode":"read-only","skills":{"paths":["/s"]}`)
+	for name, loads := range map[string]bool{"made": false, "loaded": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode", "skills"}}, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			told := func(id acp.ID) (session string) {
+				t.Helper()
+				_, res := tc.until(id)
+				if got := member(string(res.Result()), "unsupported"); !strings.Contains(got, "there is no such mode") {
+					t.Errorf("%s", res.Frame())
+				}
+				return rawjson.MemberString(res.Result(), "sessionId")
+			}
+			more, result := wish, `,`+says
+			if loads {
+				more, result = "", ""
+			}
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+more+`}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"`+result+`}`)
+			if loads {
+				tc.until(id)
+			} else {
+				told(id)
+			}
+			for range 2 {
+				id = tc.request("session/load", loadOf("n", "/tmp", wish))
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"read-only"` {
+					t.Errorf("opened with %s", opened.m.Frame())
+				}
+				a.answer(opened, `{`+says+`}`)
+				told(id)
+			}
+			// The other skills go on.
+			tc.ends(a)
+			_, opened := tc.begins(t, a, "n")
+			if given(opened, "_meta", acp.MetaKey, "skills") == "" || given(opened, "_meta", acp.MetaKey, "permissionMode") != "" {
+				t.Errorf("opened with %s", opened.m.Frame())
+			}
+		})
+	}
+}
+
+// One that is to read only is none where the adapter says that it cannot be held to that.
+func TestNew_ReadonlyThatTheAdapterCannotKeep(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode"}}, shared: make(chan sent, 64)}
+	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} }
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"too old for it"}]}}}`)
+	_, res := tc.until(id)
+	notHeld(t, &res, "too old for it")
+}
+
+// A model that is refused beside what has a session opened anew is no setting of it.
+func TestLoad_ModelRefusedBesideServers(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	for n, servers := range []string{serverB, serverA} {
+		id := tc.request("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+servers+`]`+own(`"model":"small"`)))
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+		a.refuse(a.nextOf(t, "session/set_config_option"), "not now")
+		if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "not now") {
+			t.Errorf("load %d: %s", n, res.Frame())
+		}
+	}
+}
+
+// A permissionMode that is taken away takes the agent back to the mode in which it was, unless a client has chosen one since. Where that
+// is not known the session keeps it, and who asks is told.
+func TestLoad_TakesAPermissionModeAway(t *testing.T) {
+	for _, gone := range []string{"null", `"default"`} {
+		for name, tt := range map[string]struct {
+			ends, chosen, unknown bool
+		}{"idle": {}, "dormant": {ends: true}, "another chosen": {chosen: true}, "not known": {unknown: true}} {
+			t.Run(gone+" "+name, func(t *testing.T) {
+				t.Parallel()
+				a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{PermissionModes: map[string]string{"bypass": "write"}}, shared: make(chan sent, 64)}
+				a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+				tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+				first := "ask"
+				if tt.unknown {
+					first = "write" // in which it begins
+				}
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"bypass"`)+`}`)
+				a.answer(a.nextOf(t, "session/new"), in(first, `{"sessionId":"n",`+modesOf+`}`))
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				tc.until(id)
+				want := "ask"
+				if tt.chosen {
+					id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"plan"}`)
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+					tc.until(id)
+					want = "plan"
+				}
+				if tt.ends {
+					tc.ends(a)
+				}
+				load := loadOf("n", "/tmp", own(`"permissionMode":`+gone))
+				if tt.unknown {
+					for range 2 {
+						if told := member(tc.call("session/load", load), "unsupported"); !strings.Contains(told, "stays in mode write") {
+							t.Errorf("told %s", told)
+						}
+					}
+					return
+				}
+				id = tc.request("session/load", load)
+				if !tt.ends && !tt.chosen {
+					set := a.nextOf(t, "session/set_mode")
+					if got := given(set, "modeId"); got != `"ask"` {
+						t.Errorf("set to %s", got)
+					}
+					a.answer(set, `{}`)
+				}
+				if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+					t.Errorf("%s", res.Frame())
+				}
+				if !tt.ends {
+					tc.ends(a)
+				}
+				// The agent keeps its mode by itself.
+				_, opened := tc.begins(t, a, "n")
+				a.answer(opened, in("write", `{`+modesOf+`}`))
+				set := a.nextOf(t, "session/set_mode")
+				if got := given(set, "modeId"); got != `"`+want+`"` {
+					t.Errorf("set to %s", got)
+				}
+				a.answer(set, `{}`)
+				a.nextOf(t, "session/prompt")
+			})
+		}
 	}
 }

@@ -556,3 +556,35 @@ func TestFork_Own(t *testing.T) {
 		t.Errorf("what has no effect is not named: %s", got)
 	}
 }
+
+// What the session of which a fork is made has is no sign that the fork has it: its agent is told, unless it says that of the fork.
+func TestFork_SettingsThatItsAgentDoesNotSay(t *testing.T) {
+	t.Parallel()
+	const says = `"configOptions":[{"id":"mode","name":"Mode","category":"mode","type":"select","currentValue":"plan","options":[{"value":"plan","name":"Plan","description":"read-only"}]},
+		{"id":"m","name":"Model","category":"model","type":"select","currentValue":"big","options":[{"value":"big","name":"Big"}]}]`
+	for _, silent := range []bool{true, false} {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"fork":{}}}`, shared: make(chan sent, 64)}
+		a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} }
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+says+`}`)
+		_, res := tc.until(id)
+		id = tc.request("session/fork", loadOf(rawjson.MemberString(res.Result(), "sessionId"), "/tmp", own(`"permissionMode":"readonly","model":"big"`)))
+		result := `{"sessionId":"fork"}`
+		if !silent {
+			result = `{"sessionId":"fork",` + says + `}`
+		}
+		a.answer(a.nextOf(t, "session/fork"), result)
+		if silent {
+			a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
+		}
+		set := a.nextOf(t, "session/set_config_option")
+		if got := rawjson.MemberString(set.m.Params(), "value"); got != "plan" {
+			t.Errorf("set to %q", got)
+		}
+		a.answer(set, `{}`)
+		if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+			t.Errorf("%s", res.Frame())
+		}
+	}
+}

@@ -198,6 +198,13 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if known.Again(l.PermissionMode) == "" { // else a later load would bring it back
+		s.keep(func(r *record) {
+			if r.Mode == known.Mode {
+				r.Mode = bridge.Mode{}
+			}
+		})
+	}
 	return s, g, l, nil
 }
 

@@ -84,14 +84,14 @@ func (l *launch) permissionMode(mode string, bypass bool) {
 // the settings: commands may hold secrets.
 func (l *launch) chosen(r record) []string {
 	var args []string
-	if len(r.Rules) > 0 {
+	if len(r.Rules) > 0 && l.PermissionMode != "readonly" { // what is not allowed already is denied then
 		l.allowed(r.Rules)
 	}
 	for _, d := range r.Folders {
 		args = append(args, "--add-dir", d)
 	}
-	if r.Mode != "" && (r.Mode != modeBypass || flagOf(l.args, "--allow-dangerously-skip-permissions") != "") {
-		args = append(args, "--permission-mode="+r.Mode)
+	if mode := r.Again(l.PermissionMode); mode != "" && (mode != modeBypass || flagOf(l.args, "--allow-dangerously-skip-permissions") != "") {
+		args = append(args, "--permission-mode="+mode)
 	}
 	if r.Model != "" && r.Model != "default" {
 		args = append(args, "--model="+r.Model)
@@ -148,6 +148,8 @@ func (l *launch) specific() {
 		switch {
 		case !known:
 			l.Cannot("agentSpecific.claude."+name, "it is none of %s", strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
+		case name == "permissionMode" && l.PermissionMode == "readonly":
+			l.Cannot("agentSpecific.claude.permissionMode", "the permissionMode readonly counts for more")
 		case name == "settings":
 			l.settings = v
 		case name == "hooks":

@@ -10,7 +10,9 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
@@ -86,6 +88,42 @@ func TestLaunch_BadWishesAreErrors(t *testing.T) {
 	} {
 		if _, err := newLaunch(s, true); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A session that is opened with another permissionMode is in no mode of before.
+func TestReopen_InTheModeThatIsAskedFor(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bridgetest.Modes(t, func(t *testing.T) *bridgetest.Client {
+		return bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=1"}}).Open(schema.ClientCapabilities{}, nil)
+	}, []bridgetest.Mode{
+		{Under: "write", Chosen: modePlan, Again: "write", Want: modePlan},
+		{Chosen: modeAcceptEdits, Want: modeAcceptEdits},
+		{Under: "write", Again: "readonly", Want: modeDontAsk},
+		{Chosen: modeAcceptEdits, Again: "readonly", Want: modeDontAsk},
+		{Under: "readonly", Chosen: modeAcceptEdits, Again: "readonly", Want: modeDontAsk},
+		{Under: "write", Chosen: modeAcceptEdits, Want: modeDefault},
+		{Under: "write", Chosen: modeAcceptEdits, Again: "default", Want: modeDefault},
+	})
+}
+
+// In a session that only reads nothing counts that was allowed before, and no mode of the program's own.
+func TestLaunch_ReadonlyCounts(t *testing.T) {
+	for wish, want := range map[string]string{"readonly": "", "write": `{"permissions":{"allow":["Bash(touch x)"]}}`} {
+		own := json.RawMessage(`{"permissionMode":"` + wish + `","agentSpecific":{"claude":{"permissionMode":"acceptEdits"}}}`)
+		l, err := newLaunch(bridge.Request{Cwd: t.TempDir(), Meta: map[string]json.RawMessage{acp.MetaKey: own}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if args := l.chosen(record{Rules: []string{"Bash(touch x)"}}); string(l.settings) != want || len(args) > 0 {
+			t.Errorf("%s: settings %s, arguments %v", wish, l.settings, args)
+		}
+		if mode := flagOf(l.args, "--permission-mode"); wish == "readonly" && (mode != modeDontAsk || len(l.Unsupported) != 1) {
+			t.Errorf("the mode is %s, unsupported are %v", mode, l.Unsupported)
 		}
 	}
 }

@@ -44,7 +44,8 @@ func play(in io.Reader, out io.Writer) {
 				continue
 			}
 			id, _ := rawjson.Member(line, "request_id")
-			fmt.Fprintf(out, `{"type":"control_response","response":{"subtype":"success","request_id":%s,"response":{"account":{"apiKeySource":"test"}}}}`+"\n", id)
+			const answers = `{"type":"control_response","response":{"subtype":"success","request_id":%s,"response":{"account":{"apiKeySource":"test"},"current_permission_mode":%q}}}` + "\n"
+			fmt.Fprintf(out, answers, id, flagOf(os.Args, "--permission-mode"))
 			if mode == "unread" && rawjson.MemberString(line, "request", "subtype") == "get_settings" { // the last of the start
 				told := make(chan os.Signal, 1)
 				signal.Notify(told, syscall.SIGTERM)

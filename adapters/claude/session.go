@@ -27,10 +27,11 @@ var runs bridge.Folders
 
 // session is a session and the process that serves it.
 type session struct {
-	a   *agent
-	id  schema.SessionID
-	cwd string
-	log *slog.Logger
+	a    *agent
+	id   schema.SessionID
+	cwd  string
+	wish string // the permissionMode that it was opened with
+	log  *slog.Logger
 
 	child  *bridge.Child
 	dir    string             // of files for the program; removed at the end
@@ -78,7 +79,7 @@ func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 // start starts the program and returns its answer to initialize. On an error
 // nothing is left.
 func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *greeting, err error) {
-	s.dir = filepath.Join(s.a.o.StateDir, "run", runs.Name())
+	s.wish, s.dir = l.PermissionMode, filepath.Join(s.a.o.StateDir, "run", runs.Name())
 	defer func() {
 		if err != nil {
 			s.end()
@@ -239,7 +240,7 @@ func (s *session) unparsed(line []byte, reason error) {
 // emit sends the updates that f returns. f has the translator for itself.
 func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	if mode := s.emitLocked(f); mode != "" {
-		s.keep(func(r *record) { r.Mode = mode })
+		s.keep(func(r *record) { r.Mode = bridge.In(mode, s.wish) })
 	}
 }
 

@@ -21,7 +21,7 @@ type record struct {
 	Fork   string   `json:"fork,omitempty"`   // the session that it was forked from
 
 	// What was chosen last. The program forgets it when it ends.
-	Mode   string  `json:"mode,omitempty"`
+	bridge.Mode
 	Model  string  `json:"model,omitempty"`
 	Effort string  `json:"effort,omitempty"`
 	Cost   float64 `json:"cost,omitempty"` // so far, in USD

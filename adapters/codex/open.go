@@ -245,6 +245,7 @@ func (s *session) unopened() {
 func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	from := bridge.OfFork(r)
 	known, made := a.store.Load(string(r.SessionID))
+	known.Mode = bridge.Mode{} // a fork is asked for with its own
 	up, srv, err := a.prepare(ctx, from)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,13 @@ func play(what string, in io.Reader, out io.Writer) {
 		switch rawjson.MemberString(line, "method") {
 		case "thread/start":
 			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
+		case "thread/fork":
+			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, "02"+thread[2:])
 		case "thread/resume":
+			if what == opensAgain {
+				send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
+				continue
+			}
 			send(`{"id":%s,"error":{"code":-32600,"message":%q}}`, id, what)
 		case "thread/archive":
 			if what == endsArchiving {
@@ -171,6 +177,7 @@ const (
 	keepsArchived = "nothing leaves the archive"
 	endsArchiving = "the end, in thread/archive"
 	refusesBeside = "turn/started, a refusal"
+	opensAgain    = "all threads are opened again"
 )
 
 func played(t *testing.T, what string) *client {
@@ -291,4 +298,20 @@ func TestReopen_BeginsAnewOnlyWhatIsGone(t *testing.T) {
 			t.Errorf("%s: %s, %v, want what codex says", said, r, e)
 		}
 	}
+}
+
+// A session that is opened with another permissionMode, or forked, is in no mode of before.
+func TestReopen_InTheModeThatIsAskedFor(t *testing.T) {
+	bridgetest.Modes(t, func(t *testing.T) *bridgetest.Client { return played(t, opensAgain).Client }, []bridgetest.Mode{
+		{Under: "write", Again: "write", Want: modeAgent},
+		{Under: "write", Chosen: modePlan, Again: "write", Want: modePlan},
+		{Chosen: modeFullAccess, Want: modeFullAccess},
+		{Under: "write", Again: "readonly", Want: modeReadOnly},
+		{Chosen: modeFullAccess, Again: "readonly", Want: modeReadOnly},
+		{Under: "readonly", Chosen: modeAgent, Again: "readonly", Want: modeReadOnly},
+		{Under: "bypass", Want: modeReadOnly},
+		{Under: "bypass", Again: "default", Want: modeReadOnly},
+		{Under: "write", Again: "readonly", Fork: true, Want: modeReadOnly},
+		{Chosen: modeFullAccess, Fork: true, Want: modeReadOnly},
+	})
 }

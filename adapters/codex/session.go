@@ -22,6 +22,7 @@ type session struct {
 	thread string
 	cwd    string
 	roots  []string // further folders that it may write to
+	wish   string   // the permissionMode that it was opened with
 	log    *slog.Logger
 
 	ctx  context.Context // of everything that the session does by itself
@@ -54,7 +55,7 @@ type session struct {
 
 func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
-		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
+		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, wish: up.PermissionMode, log: a.log.With("session", id),
 		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{},
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})

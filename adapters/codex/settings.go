@@ -212,7 +212,7 @@ func (s *session) choose(ctx context.Context, up *setup, known record) error {
 			s.log.Warn("choose the session's effort again", "err", err)
 		}
 	}
-	if mode := bridge.FirstOf(known.Mode, up.mode); mode != "" {
+	if mode := bridge.FirstOf(known.Again(up.PermissionMode), up.mode); mode != "" {
 		return s.setMode(ctx, mode, up.approval)
 	}
 	if now.mode == modeAgent && len(s.roots) > 0 {
@@ -286,7 +286,7 @@ func (s *session) setMode(ctx context.Context, mode, approval string) error {
 		s.set.base = modeReadOnly
 	}
 	s.mu.Unlock()
-	s.keep(func(r *record) { r.Mode = mode })
+	s.keep(func(r *record) { r.Mode = bridge.In(mode, s.wish) })
 	if changed {
 		s.show(true, mode)
 	}

@@ -19,7 +19,7 @@ type record struct {
 	Cwd    string `json:"cwd"`
 	Made   bool   `json:"made"`             // here, and not in a terminal
 	Thread string `json:"thread,omitempty"` // the thread, when its id is another one
-	Mode   string `json:"mode,omitempty"`
+	bridge.Mode
 	Model  string `json:"model,omitempty"`
 	Effort string `json:"effort,omitempty"`
 	// Archived says that codex was told to put the thread into its archive, and has not taken it out again; see letGo.

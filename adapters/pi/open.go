@@ -52,7 +52,9 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 		return nil, err
 	}
 	s.name(schema.SessionID(g.Session))
-	err = a.store.Change(g.Session, func(r *record) { *r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: l.mode} })
+	err = a.store.Change(g.Session, func(r *record) {
+		*r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: bridge.In(l.mode, l.PermissionMode)}
+	})
 	if err == nil && s.noModel() {
 		err = authRequired("pi has no credentials for any model")
 	}
@@ -100,8 +102,8 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		return nil, err
 	}
 	known, made := a.store.Load(string(id))
-	if l.PermissionMode == "" && modeKnown(known.Mode) {
-		l.mode = known.Mode
+	if mode := known.Again(l.PermissionMode); modeKnown(mode) {
+		l.mode = mode
 	}
 	file := known.File
 	if exists(file) {
@@ -141,7 +143,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		return nil, err
 	}
 	s.title.Given(file != "")
-	s.keep(func(r *record) { r.File, r.Mode = g.File, s.mode() })
+	s.keep(func(r *record) { r.File, r.Mode = g.File, bridge.In(s.mode(), l.PermissionMode) })
 	return s, a.add(s, g)
 }
 

@@ -160,7 +160,7 @@ func (s *session) setMode(mode string) error {
 	if !changed {
 		return nil
 	}
-	s.keep(func(r *record) { r.Mode = mode })
+	s.keep(func(r *record) { r.Mode = bridge.In(mode, s.launch.PermissionMode) })
 	s.emit(func(*translator) []schema.SessionUpdate {
 		return []schema.SessionUpdate{{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(mode)}}}
 	})

@@ -16,7 +16,7 @@ type record struct {
 	File string `json:"file,omitempty"` // of the conversation; Pi makes it with the first message
 
 	// What was chosen last.
-	Mode     string `json:"mode,omitempty"`
+	bridge.Mode
 	Model    string `json:"model,omitempty"`
 	Thinking string `json:"thinking,omitempty"`
 	// What the client has allowed for the session, as [gateQuestion.rules] names it. Pi

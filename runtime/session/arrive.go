@@ -333,6 +333,7 @@ func (rec *record) arrive(in Arrival) (leftOut []string) {
 			rec.Setup = rawjson.DeleteMember(rec.Setup, "_meta", acp.MetaKey, name)
 		}
 	}
+	rec.OwnMode = ""
 	if rec.ChosenMode != "" {
 		leftOut, rec.ChosenMode = append(leftOut, "mode"), ""
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,8 +31,11 @@ type Change struct {
 	edits       []setupEdit // of the session's setup
 	fields      []string    // that differ from the session's, and have it opened anew
 	credentials *adapters.Credentials
+	repeats     []string // those of setupFields that the session has already, and its agent may not take
 	title       string
 	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
+	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
+	forgets     bool              // the mode that was chosen
 	options     map[string]string // model, variant and mode, which are the agent's own options
 	missing     []Unsupported
 }
@@ -77,7 +81,7 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0
+	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && len(c.repeats) == 0 && c.permits != "readonly"
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -130,6 +134,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				c.permits = is
 			}
 		case "after":
+			c.goesOn = true
 			continue
 		case beginAnew:
 			if !sameJSON(was, v) {
@@ -161,7 +166,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			}
 			continue
 		}
-		if sameJSON(was, v) || len(was) == 0 && string(v) == "null" {
+		if same := sameJSON(was, v); same || len(was) == 0 && string(v) == "null" {
+			if same && name != permissionMode && slices.Contains(setupFields, name) {
+				c.repeats = append(c.repeats, name)
+			}
 			continue
 		}
 		c.setOwn(name, v)
@@ -245,7 +253,21 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 				c.drop(f)
 			}
 		}
+		for _, f := range c.repeats {
+			if !takesField(takes, f, own[f]) {
+				missing = append(missing, notTaken(agent, f))
+			}
+		}
 		permits := slices.Contains(c.fields, permissionMode)
+		if c.permits == "readonly" && !permits {
+			switch mode := s.strays(a.Info()); {
+			case mode == "":
+			case c.goesOn: // clients that connect again by themselves say once more what they have said before
+				missing = append(missing, Unsupported{permissionMode, "the session is in mode " + mode + " since: load it without after to have it read only"})
+			default:
+				c.fields, c.forgets, permits = append(c.fields, permissionMode), true, true
+			}
+		}
 		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
 			if c.options["mode"] != "" { // the permissionMode counts, also one that the session has
 				missing = append(missing, Unsupported{"mode", outranked})
@@ -256,10 +278,9 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		if permits && !slices.Contains(takes, permissionMode) {
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
-			wish := textOf(own[permissionMode])
-			mode, reason := s.modeFor(a.Info(), wish)
-			if mode != "" {
-				reason = s.setOption(ctx, s.served(ctx, n), "mode", mode)
+			wish, reason := textOf(own[permissionMode]), ""
+			if !asksNothing(wish) || c.options["mode"] == "" {
+				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
 			}
 			if err := unheld(wish, reason); err != nil {
 				return nil, err
@@ -267,23 +288,21 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if reason != "" {
 				missing = append(missing, Unsupported{permissionMode, reason})
 				c.drop(permissionMode)
-			} else if mode != "" {
+			} else if !asksNothing(wish) {
 				delete(c.options, "mode") // this one counts
 			}
 		}
 	}
 	if len(c.fields) > 0 {
 		more, err := s.reopen(ctx, n, c)
-		if err != nil {
-			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen = was.ChosenMode, was.Chosen })
-			return nil, err
-		}
 		for _, m := range more {
 			if m.Field == permissionMode {
-				if err := unheld(textOf(own[permissionMode]), m.Reason); err != nil {
-					return nil, err
-				}
+				err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
 			}
+		}
+		if err != nil {
+			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen, rec.OwnMode = was.ChosenMode, was.Chosen, was.OwnMode })
+			return nil, err
 		}
 		missing = append(missing, more...)
 		c.drop(slices.Clone(c.fields)...)
@@ -367,7 +386,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	setup := c.in(was.Setup)
+	opening := Change{edits: slices.Clone(c.edits)}
+	opening.drop(slices.Collect(maps.Keys(c.options))...) // which are written when they have had their effect
+	setup := opening.in(was.Setup)
 	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
 	}
@@ -375,7 +396,12 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if c.credentials != nil {
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
+	backMode := func(*record) {}
+	if c.forgets {
+		backMode = s.rec.chooseMode("", nil)
+	}
 	undo := func(rec *record) {
+		backMode(rec)
 		rec.take(was.Setup)
 		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/google/uuid"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -19,7 +17,7 @@ import (
 
 // New is what a session is made from.
 type New struct {
-	ID           string          // that was reserved for it; "" for any
+	ID           string          // that was reserved for it; "" for any, for which [Set.ReserveFor] reserves one
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
 	Cwd, Title   string
 	Titled       bool // the title was asked for: the agent's own do not replace it
@@ -66,14 +64,12 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 		}
 	}
 	rec.read(result)
-	if rec.ID == "" && set.store.holds(rec.AgentSessionID) { // the files of one that could not be read
-		rec.ID = uuid.NewString()
-	}
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
 	s.mu.Unlock()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, opened: true}
+	l.opens(result)
 	s.handle(event{kind: bound, link: l})
 	if err := p.Bind(l.native, l); err != nil {
 		s.handle(event{kind: startFailed, err: err})
@@ -88,8 +84,14 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(ctx, n), p.Agent().Info()
 	s.mu.Lock()
-	setup := s.rec.Setup
+	setup, wish := s.rec.Setup, s.rec.permissionMode()
 	s.mu.Unlock()
+	if l != nil {
+		if err := l.unheld(wish); err != nil {
+			return nil, err
+		}
+		s.unsetRefused(l)
+	}
 	missing, err := s.configure(ctx, l, info, asked)
 	if err != nil {
 		return nil, err
@@ -245,6 +247,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 				s.mu.Lock()
 				s.rec.read(res)
 				s.mu.Unlock()
+				l.opens(res)
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
 		})

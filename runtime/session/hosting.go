@@ -73,7 +73,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	if before := rec.beforeLoad(); refused != nil && !sameJSON(before.Setup, rec.Setup) {
+	if before := rec.beforeLoad(taken(a.Info())); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
@@ -102,20 +102,29 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		s.abandon(l)
 		return nil, err
 	}
+	s.unsetRefused(l)
 	s.tried(rec.Before != nil)
 	return l, nil
 }
 
-// beforeLoad is the record with the setup with which the agent has opened the session last. One that must only read by now does so
-// with that, too.
-func (rec *record) beforeLoad() record {
+// beforeLoad is the record with the setup with which the agent has opened the session last, except for what it is not opened with: that
+// has its effect in other ways. takes is what the agent's adapter takes. One that must only read by now does so with that setup, too.
+func (rec *record) beforeLoad(takes []string) record {
 	before := *rec
 	if rec.Before == nil {
 		return before
 	}
 	before.take(rec.Before)
-	if rec.permissionMode() == "readonly" {
-		before.Setup = rawjson.SetMember(before.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+	for _, f := range []string{permissionMode, "title", "model", "variant", "mode", beginAnew} {
+		if slices.Contains(takes, f) && (f != permissionMode || rec.permissionMode() != "readonly") {
+			continue
+		}
+		path := []string{"_meta", acp.MetaKey, f}
+		if v, given := rawjson.Member(rec.Setup, path...); given {
+			before.Setup = rawjson.SetMember(before.Setup, v, path...)
+		} else {
+			before.Setup = rawjson.DeleteMember(before.Setup, path...)
+		}
 	}
 	return before
 }
@@ -410,9 +419,7 @@ func (s *Session) closeUnwanted(l *link) {
 
 // adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
-	_, l.modes = rawjson.Member(res, "modes")
-	_, l.options = rawjson.Member(res, "configOptions")
-	l.refused = UnsupportedIn(res)
+	l.opens(res)
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that

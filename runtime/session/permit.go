@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,7 +51,7 @@ func (rec *record) modes() []adapters.Mode {
 // modeFor returns the agent's mode for a permissionMode, "" for one that asks for
 // nothing. Without such a mode it says why there is none.
 func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string) {
-	if wish == "" || wish == "default" {
+	if asksNothing(wish) {
 		return "", ""
 	}
 	if !slices.Contains(permissionModes, wish) {
@@ -72,13 +73,47 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 	return "", fmt.Sprintf("none of the modes of agent %s is known to do that: it has %s, and mode chooses one", info.ID, strings.Join(names, ", "))
 }
 
-// permit sets the agent's mode for a permissionMode. It returns why it could not.
+// permit sets the agent's mode for a permissionMode. One that asks for nothing takes the agent back out of the mode of the one that the
+// session has, unless another one was chosen since. It returns why it could not.
 func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {
 	mode, reason := s.modeFor(info, wish)
-	if mode == "" {
+	if reason != "" {
 		return reason
 	}
-	return s.setOption(ctx, l, "mode", mode)
+	s.mu.Lock()
+	was, own, chosen := s.rec.permissionMode(), s.rec.OwnMode, s.rec.chosenMode()
+	stands, is := info.ModeFor(was, s.rec.modes()), s.rec.inModes()
+	s.mu.Unlock()
+	switch now := cmp.Or(is[1], is[0]); {
+	case mode != "":
+		if known := l == nil || l.modes || l.options; known && now != mode && (own == "" || stands == "") {
+			own = now
+		}
+	case asksNothing(was) || stands == "" || chosen != stands:
+		return ""
+	case own == "":
+		return "agent " + info.ID + " stays in mode " + stands + ", which is for " + was + ", since its own is not known: choose one with mode"
+	default:
+		mode, own = own, ""
+	}
+	if reason := s.setOption(ctx, l, "mode", mode); reason != "" {
+		return reason
+	}
+	s.change(func(rec *record) { rec.OwnMode = own })
+	return ""
+}
+
+// asksNothing reports whether a permissionMode leaves the agent in its own mode.
+func asksNothing(wish string) bool { return wish == "" || wish == "default" }
+
+// unheld is [unheld] for what the agent's adapter, which takes it, has said of it as the session was opened.
+func (l *link) unheld(wish string) error {
+	for _, r := range l.refused {
+		if r.Field == permissionMode {
+			return unheld(wish, r.Reason)
+		}
+	}
+	return nil
 }
 
 // unheld is the refusal of a session that must only read, whose agent cannot be held to

@@ -242,6 +242,9 @@ func (s *Session) Made() error {
 	return nil
 }
 
+// Making reports whether nobody can have been told of the session as of one that is there: it is being made.
+func (s *Session) Making() bool { return s.making.Load() }
+
 // endMaking takes back what noteMaking has noted. saving is held.
 func (s *Session) endMaking() error {
 	if !s.making.Load() {
@@ -280,8 +283,9 @@ type link struct {
 	merge     *merge              // compares the two; nil when nobody does; likewise
 	opened    bool                // the agent has opened the session; likewise
 	unwanted  bool                // nobody needs it any more; likewise
-	modes     bool                // the agent has said in which mode it has opened it; for who has it opened
+	modes     bool                // the agent has said in which mode it has opened it; written before anybody is served
 	options   bool                // and with which options; likewise
+	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
 	refused   []Unsupported       // and what of the setup it said has no effect; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }

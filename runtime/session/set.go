@@ -352,6 +352,15 @@ func (set *Set) Reserve(id string, created bool) bool {
 	return true
 }
 
+// ReserveFor reserves an id for a session that an agent has made, and returns it: the agent's own if it can be had.
+func (set *Set) ReserveFor(native string) (id string) {
+	id = native
+	for !PlainID(id) || !set.Reserve(id, id == native) { // there may be files of the agent's id, and none of a new one
+		id = uuid.NewString()
+	}
+	return id
+}
+
 // Reread returns the session of an id that nobody found: one that could not be read at the start, or whose
 // files were brought back since. It is nil when there are no such files, or none that say whose they are. The
 // error is why it cannot be read.
@@ -383,20 +392,11 @@ func (set *Set) Unreserve(id string) {
 	delete(set.reserved, id)
 }
 
-// add registers a session that an agent has just opened under the id that was reserved for it, else under the
-// agent's own id if that is free, else under a new one.
+// add registers a session that an agent has just opened, under the id that was reserved for it.
 func (set *Set) add(rec record, creator journal.Recipient) *Session {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	delete(set.reserved, rec.ID)
-	if rec.ID == "" {
-		if rec.ID = rec.AgentSessionID; !PlainID(rec.ID) {
-			rec.ID = uuid.NewString()
-		}
-		for set.byID[rec.ID] != nil || set.reserved[rec.ID] {
-			rec.ID = uuid.NewString()
-		}
-	}
 	s := newSession(set, rec, starting)
 	s.creator = creator
 	s.making.Store(true)

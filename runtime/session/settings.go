@@ -175,6 +175,25 @@ func (s *Session) unset(field string) {
 	s.rec.Setup, s.unsaved = rawjson.DeleteMember(s.rec.Setup, "_meta", acp.MetaKey, field), true
 }
 
+// refusable are the fields of which an adapter says that they have no effect at all when it names them. Of others, as of skills, a part may
+// have one.
+var refusable = []string{"permissionMode", "instructions", "appendSystemPrompt", "additionalDirectories", "agentVersion"}
+
+// unsetRefused takes out of the setup what the agent has refused as it opened the session.
+func (s *Session) unsetRefused(l *link) {
+	for _, r := range l.refused {
+		if !slices.Contains(refusable, r.Field) {
+			continue
+		}
+		s.unset(r.Field)
+		if r.Field == "additionalDirectories" { // it is the protocol's, too
+			s.mu.Lock()
+			s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, r.Field)
+			s.mu.Unlock()
+		}
+	}
+}
+
 // setOption sets the session's option of a category and returns why it could
 // not. Without a process, or where that has ended, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
@@ -184,7 +203,8 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
 	for _, o := range rawjson.Elements(options) {
 		if rawjson.MemberString(o, "category") == category {
-			is = is || rawjson.MemberString(o, "currentValue") == wish
+			// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now.
+			is = is || category != "mode" && l != nil && l.options && rawjson.MemberString(o, "currentValue") == wish
 			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
 		}
 	}
@@ -248,13 +268,13 @@ type choice struct {
 func (rec *record) choose(c choice) (undo func(rec *record)) {
 	switch {
 	case c.method == acp.MethodSessionSetMode && c.id != "":
-		was := rec.ChosenMode
-		rec.ChosenMode = c.id
-		return func(rec *record) { rec.ChosenMode = was }
+		return rec.chooseMode(c.id, nil)
 	case c.method == acp.MethodSessionSetModel && c.id != "":
 		was := rec.ChosenModel
 		rec.ChosenModel = c.id
 		return func(rec *record) { rec.ChosenModel = was }
+	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option == rec.modeOption():
+		return rec.chooseMode("", c.value)
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
 		was, there := rec.Chosen[c.option]
 		rec.setChosen(c.option, c.value)
@@ -291,10 +311,8 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
 	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
-	for _, r := range l.refused { // an adapter that takes it says so
-		if err := unheld(wish, r.Reason); r.Field == permissionMode && err != nil {
-			return err
-		}
+	if err := l.unheld(wish); err != nil {
+		return err
 	}
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
 	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
@@ -378,43 +396,6 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		s.tellUnsupported(missing)
 	}
 	return broken
-}
-
-// forgetMode forgets the mode that was chosen when a load has changed the permissionMode since, with which the agent has opened the
-// session by now. A mode that was asked for since then as well goes on top of it, unless the session must only read.
-func (rec *record) forgetMode() {
-	if rec.Before == nil {
-		return
-	}
-	before, wish := record{Setup: rec.Before}, rec.permissionMode()
-	mode := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "mode")
-	newer := mode != "" && mode != rawjson.MemberString(rec.Before, "_meta", acp.MetaKey, "mode")
-	if before.permissionMode() == wish || newer && wish != "readonly" {
-		return
-	}
-	rec.ChosenMode = ""
-	for _, o := range rawjson.Elements(rec.ConfigOptions) {
-		if rawjson.MemberString(o, "category") == "mode" {
-			rec.setChosen(rawjson.MemberString(o, "id"), nil)
-		}
-	}
-}
-
-// followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an
-// agent that is started anew is not told of one that is over. A session that must only read is not followed: what it is started with is
-// what a client chose.
-func (rec *record) followMode(mode json.RawMessage) {
-	if rec.permissionMode() == "readonly" {
-		return
-	}
-	if rec.ChosenMode != "" {
-		rec.ChosenMode = textOf(mode)
-	}
-	for _, o := range rawjson.Elements(rec.ConfigOptions) {
-		if id := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "category") == "mode" && rec.Chosen[id] != nil {
-			rec.setChosen(id, bytes.Clone(mode))
-		}
-	}
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
