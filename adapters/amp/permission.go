@@ -70,7 +70,8 @@ func quoted(s string) json.RawMessage {
 var sensitive = []string{"*/.*", "*/amp.json", "*.db", "*.sqlite", "*.sqlite3", "*.code-workspace"}
 
 // rulesOf returns a session's rules: the user's own, of which those that ask are
-// put to the client, then those of the permission mode. The program takes the
+// put to the client, then those of the permission mode. In a session that only reads
+// none of the user's allows anything. The program takes the
 // first that matches; its own, which ask on a terminal that is not there, are
 // never reached. delegate is the program that asks.
 func rulesOf(mode string, own []rule, delegate string) []rule {
@@ -85,6 +86,9 @@ func rulesOf(mode string, own []rule, delegate string) []rule {
 	}
 	guarding := mode != permitReadonly
 	for _, r := range own {
+		if mode == permitReadonly && (bridge.Text(r["action"]) == "allow" || bridge.Text(r["action"]) == "delegate") {
+			continue // what only reads is allowed below
+		}
 		if guarding && bridge.Text(r["action"]) == "allow" {
 			guarding = false
 			for _, tool := range edits {

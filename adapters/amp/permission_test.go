@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -15,7 +16,7 @@ func TestRulesOf_NoneAsks(t *testing.T) {
 	var own []rule
 	if err := json.Unmarshal([]byte(`[
 		{"tool":"Bash","matches":{"cmd":"git push*"},"action":"ask","context":"thread"},
-		{"tool":"Bash","action":"reject"},{"tool":"Read","action":"allow"},{"tool":"x","action":"delegate","to":"/own"}
+		{"tool":"Bash","matches":{"cmd":"touch *"},"action":"allow"},{"tool":"Bash","action":"reject"},{"tool":"Read","action":"allow"},{"tool":"x","action":"delegate","to":"/own"}
 	]`), &own); err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +26,11 @@ func TestRulesOf_NoneAsks(t *testing.T) {
 			if a := bridge.Text(r["action"]); a == "ask" || (a == "delegate") != (r["to"] != nil) || (r["message"] != nil && a != "reject") {
 				t.Errorf("%s: %s", mode, r)
 			}
+		}
+		if mode == permitReadonly && slices.ContainsFunc(list, func(r rule) bool {
+			return bridge.Text(r["action"]) != "reject" && !slices.Contains(reads, bridge.Text(r["tool"]))
+		}) {
+			t.Errorf("a session that only reads may do more: %s", list)
 		}
 		if last := list[len(list)-1]; bridge.Text(last["tool"]) != "*" {
 			t.Errorf("%s ends with %s", mode, last)

@@ -66,10 +66,11 @@ func newSetup(r bridge.Request) (*setup, error) {
 	if s.Cwd, err = filepath.EvalSymlinks(s.Cwd); err != nil {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd: %v", err)
 	}
+	var last []rule // of those that match the last one counts: none of the session's own allows what these deny
 	switch s.PermissionMode {
 	case "", "default":
 	case "readonly":
-		s.rules = append(s.rules, rule{"edit", "*", "deny"}, rule{"bash", "*", "deny"})
+		last = []rule{{"edit", "*", "deny"}, {"bash", "*", "deny"}}
 	case "write":
 		s.kind, s.grant.edits = asksCommands, true
 	case "bypass":
@@ -92,6 +93,7 @@ func newSetup(r bridge.Request) (*setup, error) {
 	}
 	s.findSkills()
 	s.specific(s.OwnMembers(ID))
+	s.rules = append(s.rules, last...)
 	return s, nil
 }
 

@@ -207,7 +207,8 @@ export default {
         assert.equal((await s.prompt("say after")).asked.length, 0);
       },
       async "permissionMode readonly"(w, a) {
-        const s = await w.session({ meta: { permissionMode: "readonly" } });
+        const allowed = ["edit", "bash"].map((permission) => ({ permission, pattern: "*", action: "allow" }));
+        const s = await w.session({ meta: { permissionMode: "readonly", agentSpecific: { opencode: { permission: allowed } } } });
         const write = a.change(`${w.dir}/made`);
         await s.prompt(script([[write], [{ say: "done" }]]));
         await s.prompt(script([[task(script([[write, touch(`${w.dir}/made`)], [{ say: "child" }]]))], [{ say: "done" }]]));
