@@ -63,3 +63,29 @@ func TestMessageIDs_AscendWithTime(t *testing.T) {
 		last = id
 	}
 }
+
+// Of rules that match the last one counts: what readonly denies must not be allowed behind it.
+func TestDeny(t *testing.T) {
+	denials := []rule{{"edit", "*", "deny"}, {"bash", "*", "deny"}}
+	for name, c := range map[string]struct {
+		rules []rule
+		want  bool
+	}{
+		"none":                  {nil, false},
+		"the denials":           {denials, true},
+		"one of them":           {denials[:1], false},
+		"allowed before":        {append([]rule{{"bash", "*", "allow"}}, denials...), true},
+		"allowed behind":        {append(denials[:2:2], rule{"bash", "git *", "allow"}), false},
+		"asked behind":          {append(denials[:2:2], rule{"edit", "*.md", "ask"}), false},
+		"all allowed behind":    {append(denials[:2:2], rule{"*", "*", "allow"}), false},
+		"denied again":          {append(denials[:2:2], rule{"bash", "*", "allow"}, denials[0], denials[1]), true},
+		"something else behind": {append(denials[:2:2], rule{"external_directory", "/a/*", "allow"}, rule{"bash", "x", "deny"}), true},
+	} {
+		if got := deny(c.rules, denials); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if !deny([]rule{{"bash", "*", "allow"}}, nil) {
+		t.Error("a session that is not readonly has denials")
+	}
+}

@@ -307,12 +307,31 @@ func (a *agent) attach(ctx context.Context, o *opening, known record) (*session,
 	rules := slices.DeleteFunc(slices.Concat(o.up.rules, o.box.fences(o.own, i.Permission)), func(one rule) bool {
 		return slices.Contains(i.Permission, one)
 	})
+	if all := slices.Concat(i.Permission, rules); !deny(all, o.up.denials) {
+		rules = append(rules, o.up.denials...)
+	}
 	if len(rules) > 0 {
 		if err := o.srv.call(ctx, "PATCH", at("/session/"+i.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
 			return nil, openError(err)
 		}
 	}
 	return a.begin(ctx, o, i, known, false)
+}
+
+// deny reports whether none of the rules behind the denials allows what these deny: of those that match the last one counts.
+func deny(rules, denials []rule) bool {
+	for _, d := range denials {
+		at := len(rules) - 1
+		for at >= 0 && rules[at] != d {
+			at--
+		}
+		if at < 0 || slices.ContainsFunc(rules[at:], func(r rule) bool {
+			return r.Action != d.Action && (r.Permission == d.Permission || strings.ContainsAny(r.Permission, "*?"))
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // LoadSession opens a session and replays it.

@@ -17,6 +17,7 @@ type setup struct {
 	*bridge.Setup
 	kind    kind
 	rules   []rule // of the session and, by OpenCode, partly of its subagents
+	denials []rule // of readonly: they come behind all others
 	grant   grant
 	texts   []string // that every prompt adds to the system prompt
 	skills  []bridge.Skill
@@ -66,11 +67,10 @@ func newSetup(r bridge.Request) (*setup, error) {
 	if s.Cwd, err = filepath.EvalSymlinks(s.Cwd); err != nil {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd: %v", err)
 	}
-	var last []rule // of those that match the last one counts: none of the session's own allows what these deny
 	switch s.PermissionMode {
 	case "", "default":
 	case "readonly":
-		last = []rule{{"edit", "*", "deny"}, {"bash", "*", "deny"}}
+		s.denials = []rule{{"edit", "*", "deny"}, {"bash", "*", "deny"}}
 	case "write":
 		s.kind, s.grant.edits = asksCommands, true
 	case "bypass":
@@ -93,7 +93,7 @@ func newSetup(r bridge.Request) (*setup, error) {
 	}
 	s.findSkills()
 	s.specific(s.OwnMembers(ID))
-	s.rules = append(s.rules, last...)
+	s.rules = append(s.rules, s.denials...)
 	return s, nil
 }
 
