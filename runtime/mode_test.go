@@ -158,6 +158,10 @@ func TestMode_ChosenInTheOtherWay(t *testing.T) {
 				id := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"readonly"`)))
 				a.answer(a.nextOf(t, "session/set_config_option"), in("plan", `{`+optionsOf+`}`))
 				tc.until(id)
+				// By its modes the agent has not told of it.
+				if again := tc.call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`))); strings.Contains(again, "in mode") {
+					t.Errorf("who goes on is told %s", again)
+				}
 			}
 			tc.ends(a)
 			_, opened := tc.begins(t, a, s)

@@ -460,7 +460,7 @@ func TestLoad_ReadonlyOnceMore(t *testing.T) {
 // What an adapter takes and refuses as it opens the session is no setting of it either.
 func TestLoad_WhatTheAdapterRefuses(t *testing.T) {
 	const says = `"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"there is no such mode"},{"field":"skills","reason":"one is not there"}]}}`
-	wish := own(`"permissionMode":"read-only","skills":{"paths":["/s"]}`)
+	wish := own(`"permissionMode":"bypass","skills":{"paths":["/s"]}`)
 	for name, loads := range map[string]bool{"made": false, "loaded": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -490,7 +490,7 @@ func TestLoad_WhatTheAdapterRefuses(t *testing.T) {
 				id = tc.request("session/load", loadOf("n", "/tmp", wish))
 				a.answer(a.nextOf(t, "session/close"), `{}`)
 				opened := a.nextOf(t, "session/resume")
-				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"read-only"` {
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"bypass"` {
 					t.Errorf("opened with %s", opened.m.Frame())
 				}
 				a.answer(opened, `{`+says+`}`)
@@ -597,5 +597,86 @@ func TestLoad_TakesAPermissionModeAway(t *testing.T) {
 				a.nextOf(t, "session/prompt")
 			})
 		}
+	}
+}
+
+// A session that is to read only goes on doing so when a client connects again that had asked for something else before, and when
+// another permissionMode is asked for that there is not, or that the agent does not take.
+func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes      bool // the adapter takes permissionMode
+		asks, told string
+		opens      bool // the agent is asked for it
+	}{
+		"connects again":        {false, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false},
+		"connects again, taken": {true, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false},
+		"null, connects again":  {true, `"permissionMode":null,"after":0`, "reads only since", false},
+		"no such one":           {false, `"permissionMode":"read-only"`, "there is no", false},
+		"no such one, taken":    {true, `"permissionMode":"read-only"`, "there is no", false},
+		"not taken":             {true, `"permissionMode":"bypass"`, "not as root", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var info adapters.Info
+			if tt.takes {
+				info = adapters.Info{Takes: []string{"permissionMode"}}
+			}
+			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+			a.answer(a.nextOf(t, "session/new"), in("plan", `{"sessionId":"n",`+offersOf+`}`))
+			if !tt.takes {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			}
+			tc.until(id)
+			id = tc.request("session/resume", loadOf("n", "/tmp", own(tt.asks)))
+			if tt.opens {
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`,"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`))
+				a.nextOf(t, "session/close")
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"readonly"` {
+					t.Errorf("opened with %s", opened.m.Frame())
+				}
+				a.answer(opened, in("plan", `{`+offersOf+`}`))
+			}
+			if _, res := tc.until(id); res.Err() != nil || !strings.Contains(member(string(res.Result()), "unsupported"), tt.told) {
+				t.Errorf("%s", res.Frame())
+			}
+			tc.ends(a)
+			_, opened := tc.begins(t, a, "n")
+			if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"readonly"` {
+				t.Errorf("begun again with %s", opened.m.Frame())
+			}
+			a.answer(opened, in("write", `{`+offersOf+`}`))
+			if !tt.takes {
+				if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") != `"plan"` {
+					t.Errorf("%s", set.m.Frame())
+				}
+			}
+		})
+	}
+}
+
+// What the adapter refuses when the agent is only started anew, as where the machine is another one for a while, is asked for again
+// with the next start.
+func TestStart_RefusedOnce(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode"}}, shared: make(chan sent, 64)}
+	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"bypass"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+	tc.until(id)
+	for _, said := range []string{`{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`, `{}`} {
+		tc.ends(a)
+		id, opened := tc.begins(t, a, "n")
+		if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"bypass"` {
+			t.Errorf("opened with %s", opened.m.Frame())
+		}
+		a.answer(opened, said)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
 	}
 }

@@ -237,6 +237,12 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	s.mu.Unlock()
 	agent := was.Agent
 	own := members(setup, "_meta", acp.MetaKey)
+	stays := c.permitsNot(&was)
+	if stays != "" {
+		missing = append(missing, Unsupported{permissionMode, stays})
+		c.drop(permissionMode)
+		c.permits = was.permissionMode()
+	}
 	if a := s.set.o.Agents.Find(agent); a != nil {
 		if c.credentials != nil {
 			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
@@ -259,7 +265,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		permits := slices.Contains(c.fields, permissionMode)
-		if c.permits == "readonly" && !permits {
+		if c.permits == "readonly" && !permits && stays == "" {
 			switch mode := s.strays(a.Info()); {
 			case mode == "":
 			case c.goesOn: // clients that connect again by themselves say once more what they have said before
@@ -334,6 +340,22 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	return missing, nil
+}
+
+// permitsNot says why a load does not change the permissionMode as it asks, "" where it may.
+func (c *Change) permitsNot(was *record) (reason string) {
+	if !slices.Contains(c.fields, permissionMode) {
+		return ""
+	}
+	if c.permits != "" && !slices.Contains(permissionModes, c.permits) {
+		return noPermissionMode(c.permits)
+	}
+	// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it what
+	// somebody else has asked for since.
+	if c.goesOn && was.permissionMode() == "readonly" && c.permits != "readonly" {
+		return "the session reads only since: load it without after to change that"
+	}
+	return ""
 }
 
 // served returns the link to the process that serves the session, nil if there is none. One that is being started is waited

@@ -73,7 +73,15 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	if before := rec.beforeLoad(taken(a.Info())); refused != nil && !sameJSON(before.Setup, rec.Setup) {
+	before := rec.beforeLoad(taken(a.Info()))
+	if l != nil && before.permissionMode() == "readonly" && rec.permissionMode() != "readonly" {
+		// Another permissionMode that the agent does not take has no effect: it does not end this one either.
+		if why := l.refusal(permissionMode); why != "" {
+			s.abandon(l)
+			l, refused = nil, acp.Errorf(acp.CodeInvalidParams, "%s", why)
+		}
+	}
+	if refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
@@ -102,7 +110,9 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		s.abandon(l)
 		return nil, err
 	}
-	s.unsetRefused(l)
+	if rec.Before != nil { // else it may take them with the next start, as it has with an earlier one
+		s.unsetRefused(l)
+	}
 	s.tried(rec.Before != nil)
 	return l, nil
 }

@@ -38,6 +38,16 @@ func (rec *record) inModes() [2]string {
 	return [2]string{rawjson.MemberString(rec.Modes, "currentModeId"), textOf(currentValue(rec.ConfigOptions, rec.modeOption()))}
 }
 
+// noteMode notes that the agent was set to a mode by its option for it, if that is one of its modes: not every agent tells of it.
+func (rec *record) noteMode(mode string) {
+	available, _ := rawjson.Member(rec.Modes, "availableModes")
+	for _, m := range rawjson.Elements(available) {
+		if rawjson.MemberString(m, "id") == mode {
+			rec.Modes = rawjson.SetMember(rec.Modes, rawjson.AppendQuoted(nil, mode), "currentModeId")
+		}
+	}
+}
+
 // opens notes what the agent has said of the session's settings as it opened it, and which have no effect.
 func (l *link) opens(result json.RawMessage) {
 	var said record

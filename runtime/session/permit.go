@@ -55,7 +55,7 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 		return "", ""
 	}
 	if !slices.Contains(permissionModes, wish) {
-		return "", fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
+		return "", noPermissionMode(wish)
 	}
 	s.mu.Lock()
 	offered := s.rec.modes()
@@ -103,17 +103,25 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	return ""
 }
 
+// noPermissionMode is why a permissionMode has no effect that there is not.
+func noPermissionMode(wish string) string {
+	return fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
+}
+
 // asksNothing reports whether a permissionMode leaves the agent in its own mode.
 func asksNothing(wish string) bool { return wish == "" || wish == "default" }
 
 // unheld is [unheld] for what the agent's adapter, which takes it, has said of it as the session was opened.
-func (l *link) unheld(wish string) error {
+func (l *link) unheld(wish string) error { return unheld(wish, l.refusal(permissionMode)) }
+
+// refusal is why the agent has not taken a field as it opened the session, "" if it has.
+func (l *link) refusal(field string) (reason string) {
 	for _, r := range l.refused {
-		if r.Field == permissionMode {
-			return unheld(wish, r.Reason)
+		if r.Field == field {
+			return r.Reason
 		}
 	}
-	return nil
+	return ""
 }
 
 // unheld is the refusal of a session that must only read, whose agent cannot be held to

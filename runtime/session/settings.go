@@ -235,8 +235,11 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			rec.ConfigOptions = v
 		}
-		if l != nil && c.method == acp.MethodSessionSetMode {
+		switch {
+		case l != nil && c.method == acp.MethodSessionSetMode:
 			rec.Modes = rawjson.SetMember(rec.Modes, c.value, "currentModeId")
+		case l != nil && category == "mode":
+			rec.noteMode(wish)
 		}
 		return rec.choose(c)
 	})
@@ -388,7 +391,11 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			if id == modeOption {
 				field = "mode"
 			}
-			tell(field, textOf(chosen[id]), acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id]))
+			if tell(field, textOf(chosen[id]), acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id])) && field == "mode" {
+				s.mu.Lock()
+				s.rec.noteMode(textOf(chosen[id]))
+				s.mu.Unlock()
+			}
 		}
 	}
 	_ = s.save()
@@ -472,6 +479,10 @@ func (s *Session) Chose(before uint64, method string, params json.RawMessage, re
 			c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
 		case c.id != "" && len(s.rec.Modes) > 0:
 			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
+		}
+	case acp.MethodSessionSetConfigOption:
+		if c.option == s.rec.modeOption() {
+			s.rec.noteMode(textOf(c.value))
 		}
 	case acp.MethodSessionSetModel:
 		c.id = rawjson.MemberString(params, "modelId")

@@ -12,7 +12,8 @@ func In(mode, permissionMode string) Mode { return Mode{mode, wish(permissionMod
 
 // Again is the mode that a session with a permissionMode gets into again, "" for the one that this stands for. Another
 // permissionMode than the one under which the session got into its mode was asked for later, and counts. Under readonly no mode is
-// gone back to: the gateway knows of a mode that a client has chosen since, and sets it again.
+// gone back to, nor to one of which an earlier version did not note under which it was: the gateway knows of a mode that a client
+// has chosen since, and sets it again.
 func (m Mode) Again(permissionMode string) string {
 	if permissionMode == "readonly" || wish(permissionMode) != m.Under {
 		return ""
@@ -20,10 +21,5 @@ func (m Mode) Again(permissionMode string) string {
 	return m.Mode
 }
 
-// wish is what a permissionMode asks for, "" for nothing.
-func wish(permissionMode string) string {
-	if permissionMode == "default" {
-		return ""
-	}
-	return permissionMode
-}
+// wish is what a permissionMode asks for.
+func wish(permissionMode string) string { return FirstOf(permissionMode, "default") }
