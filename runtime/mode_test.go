@@ -140,7 +140,8 @@ func TestMode_ChosenInTheOtherWay(t *testing.T) {
 			t.Parallel()
 			a := &fakeAgent{id: "fake", caps: reopening, info: tt.info, shared: make(chan sent, 64)}
 			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
-			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+tt.wish+`}`)
 			a.answer(a.nextOf(t, "session/new"), in("ask", opens))
 			_, res := tc.until(id)
@@ -159,7 +160,7 @@ func TestMode_ChosenInTheOtherWay(t *testing.T) {
 				a.answer(a.nextOf(t, "session/set_config_option"), in("plan", `{`+optionsOf+`}`))
 				tc.until(id)
 				// By its modes the agent has not told of it.
-				if again := tc.call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`))); strings.Contains(again, "in mode") {
+				if again := connect(t, r, "").call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`))); strings.Contains(again, "in mode") {
 					t.Errorf("who goes on is told %s", again)
 				}
 			}

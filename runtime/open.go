@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -389,6 +390,9 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	if err != nil {
 		q.Fail(nil, err)
 		return
+	}
+	if slices.Contains(c.Attached(), viewer.Session(s)) {
+		change.OnPurpose()
 	}
 	renew := q.Method() == acp.MethodSessionLoad && s.AddedElsewhere()
 	if change.None() && !renew {

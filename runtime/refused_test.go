@@ -413,7 +413,7 @@ func TestLoad_ReadonlyOnceMore(t *testing.T) {
 			if tt.ends {
 				tc.ends(a)
 			}
-			repeats := tc.call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`)))
+			repeats := connect(t, r, "").call("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`)))
 			if told := member(repeats, "unsupported"); !strings.Contains(told, "in mode write") {
 				t.Errorf("who goes on is told %s", repeats)
 			}
@@ -425,7 +425,8 @@ func TestLoad_ReadonlyOnceMore(t *testing.T) {
 				a.answer(p, `{"stopReason":"end_turn"}`)
 				other.until(turn)
 			}
-			id = tc.request("session/load", loadOf(s, "/tmp", reads))
+			// Who has it open does not connect again, and asks on purpose.
+			id = tc.request("session/resume", loadOf(s, "/tmp", own(`"permissionMode":"readonly","after":0`)))
 			switch {
 			case tt.ends:
 				tc.until(id)
@@ -623,14 +624,15 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 			}
 			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
 			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
-			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			r := newRuntime(t, t.TempDir(), a)
+			tc, comes := connect(t, r, ""), connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
 			a.answer(a.nextOf(t, "session/new"), in("plan", `{"sessionId":"n",`+offersOf+`}`))
 			if !tt.takes {
 				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 			}
 			tc.until(id)
-			id = tc.request("session/resume", loadOf("n", "/tmp", own(tt.asks)))
+			id = comes.request("session/resume", loadOf("n", "/tmp", own(tt.asks)))
 			if tt.opens {
 				a.answer(a.nextOf(t, "session/close"), `{}`)
 				a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`,"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`))
@@ -641,7 +643,7 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 				}
 				a.answer(opened, in("plan", `{`+offersOf+`}`))
 			}
-			if _, res := tc.until(id); res.Err() != nil || !strings.Contains(member(string(res.Result()), "unsupported"), tt.told) {
+			if _, res := comes.until(id); res.Err() != nil || !strings.Contains(member(string(res.Result()), "unsupported"), tt.told) {
 				t.Errorf("%s", res.Frame())
 			}
 			tc.ends(a)

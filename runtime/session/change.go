@@ -79,6 +79,9 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 	return setup
 }
 
+// OnPurpose says that who asks has the session open: it is not one that connects again by itself.
+func (c *Change) OnPurpose() { c.goesOn = false }
+
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
 	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && len(c.repeats) == 0 && c.permits != "readonly"
