@@ -353,7 +353,7 @@ const maxTrouble = 500 // bytes
 // fetch has the node export a session without its log, into the store. A node that gives nothing for long is not waited
 // for: its other sessions, and those of other nodes, wait for this one.
 func (a *attendant) fetch(ctx context.Context, s *store.Session) (b store.Bundle, err error) {
-	ctx, flow := newFlow(ctx)
+	ctx, flow := newFlow(ctx, problem.Unavailable)
 	defer flow.end()
 	body, err := a.api.ExportSession(ctx, s.Session, client.ExportOptions{KeepSecrets: true, Open: true, WithoutLog: true})
 	if err == nil {
