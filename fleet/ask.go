@@ -8,8 +8,22 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
+
+// askSession has a node say what a session of it is. One that does not answer within tellBound is taken to be away: its tunnel can be
+// there while the gateway hangs.
+func askSession(ctx context.Context, of *client.Client, node, id string) (runtime.SessionInfo, error) {
+	within, cancel := context.WithTimeout(ctx, tellBound)
+	defer cancel()
+	got, err := of.Session(within, id)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = problem.New(problem.NodeOffline, "%s has not answered for %v", node, tellBound)
+	}
+	return got, err
+}
 
 // request is one that the hub itself sends to a node's gateway.
 type request struct {

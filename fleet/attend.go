@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -304,7 +305,7 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 		return whenNoted
 	}
 	pause := bundleEvery
-	if err != nil && began.Ago() >= flowStall { // one that hangs has the others wait for a small part of the time
+	if err != nil && began.Ago() >= min(flowStall, a.h.bundleWithin()) { // one that hangs has the others wait for a small part of the time
 		pause = hangsPause
 	}
 	a.fetched[s.Session] = fetched{awake.Now(), pause}
@@ -350,10 +351,16 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 
 const maxTrouble = 500 // bytes
 
-// fetch has the node export a session without its log, into the store. A node that gives nothing for long is not waited
-// for: its other sessions, and those of other nodes, wait for this one.
+// bundleWithin is how long a node may take to give a bundle.
+func (h *Hub) bundleWithin() time.Duration { return cmp.Or(h.o.BundleWithin, store.BundleBound) }
+
+// fetch has the node export a session without its log, into the store. A node that gives nothing for long, or never comes to the end,
+// is not waited for: its other sessions, and those of other nodes, wait for this one.
 func (a *attendant) fetch(ctx context.Context, s *store.Session) (b store.Bundle, err error) {
-	ctx, flow := newFlow(ctx)
+	most := a.h.bundleWithin()
+	ctx, cancel := context.WithTimeoutCause(ctx, most, problem.New(problem.Unavailable, "it has not come to its end within %v", most))
+	defer cancel()
+	ctx, flow := newFlow(ctx, problem.Unavailable)
 	defer flow.end()
 	body, err := a.api.ExportSession(ctx, s.Session, client.ExportOptions{KeepSecrets: true, Open: true, WithoutLog: true})
 	if err == nil {

@@ -1,9 +1,14 @@
 package fleet_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
 // A node that hangs while it gives what an agent keeps of one session does not hold up what the hub keeps of others.
@@ -26,15 +31,71 @@ func TestBundles_NodeHangs(t *testing.T) {
 	g.put("hangs", begun, some(2, nil)...)
 	<-hangs
 	g.put("other", begun, some(2, nil)...)
-	h.await("what the agent keeps of the other session is stored", func() bool {
-		for _, s := range h.store.Sessions() {
-			if s.Session == "other" {
-				return s.Bundled == 2
+	h.stored("other")
+	if why := h.session("hangs").Replica.BundleTrouble; !strings.Contains(why, "nothing has passed") {
+		t.Errorf("the trouble with the one that hangs is %q", why)
+	}
+}
+
+// stored returns when what the agent keeps of a session with two events is in the store.
+func (h *hub) stored(id string) {
+	h.t.Helper()
+	h.await("what the agent keeps of "+id+" is stored", func() bool {
+		for _, s := range h.store.SessionsNamed(id) {
+			if s.Bundled == 2 {
+				return true
 			}
 		}
 		return false
 	})
-	if why := h.session("hangs").Replica.BundleTrouble; !strings.Contains(why, "nothing has passed") {
-		t.Errorf("the trouble with the one that hangs is %q", why)
+}
+
+// Nodes that always give a little more of what an agent keeps, and never all, are not waited for either: as many as the hub asks at one
+// time do not keep what others have from being stored.
+func TestBundles_NodesTrickle(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleWithin: 10 * time.Second})
+	asked := make(chan struct{}, 100)
+	for i := range 4 {
+		g := newGateway()
+		h.join(fmt.Sprint("trickles-", i), h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/export") {
+				g.ServeHTTP(w, r)
+				return
+			}
+			asked <- struct{}{}
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for r.Context().Err() == nil {
+				_, _ = w.Write([]byte("."))
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-tick.C:
+				case <-r.Context().Done():
+				}
+			}
+		}))
+		g.put(fmt.Sprint("endless-", i), begun, some(2, nil)...)
 	}
+	for range 4 {
+		<-asked
+	}
+	g := newGateway()
+	h.join("other", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/export") {
+			_, _ = w.Write([]byte("what its agent keeps"))
+			return
+		}
+		g.ServeHTTP(w, r)
+	}))
+	g.put("other", begun, some(2, nil)...)
+	h.stored("other")
+	h.await("it is said of the others", func() bool {
+		for i := range 4 {
+			if !strings.Contains(h.session(fmt.Sprint("endless-", i)).Replica.BundleTrouble, "not come to its end") {
+				return false
+			}
+		}
+		return true
+	})
 }

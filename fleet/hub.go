@@ -46,7 +46,9 @@ type Options struct {
 	// Settled is for how long a hub must have run, and its clock gone steadily, until it forgets anything, and how long
 	// it must have seen itself that a node is away; 0 is an hour.
 	Settled time.Duration
-	Peers   PeerTLS
+	// BundleWithin is how long a node may take to give what an agent keeps of one session; 0 is store.BundleBound.
+	BundleWithin time.Duration
+	Peers        PeerTLS
 	// Temp is where folders are that live for one request, which whoever starts the hub empties; "" is the system's
 	// folder for such.
 	Temp string

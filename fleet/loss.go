@@ -51,7 +51,7 @@ func ParseOnLoss(words []string) (rules []OnLoss, err error) {
 
 // watchLosses moves sessions of nodes that are lost, until ctx ends.
 func (h *Hub) watchLosses(ctx context.Context) {
-	w := &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]attempt{}}
+	w := newLossWatch(h)
 	tick := time.NewTicker(lossLook)
 	defer tick.Stop()
 	for {
@@ -70,7 +70,17 @@ type lossWatch struct {
 	away   absences
 	failed map[store.ReplicaID]attempt // sessions of nodes that are away
 	there  map[string]time.Time        // nodes that were online at the last look, since when; bounded as nodes are
+	// silent are the nodes to which a session could not go because they did not answer. Sessions go elsewhere, or wait: one node that
+	// hangs must not take the time of all. Bounded as nodes are.
+	silent map[string]attempt
 }
+
+func newLossWatch(h *Hub) *lossWatch {
+	return &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]attempt{}, silent: map[string]attempt{}}
+}
+
+// lossShare is what part of the time is lost, at most, by waiting for one node that does not answer.
+const lossShare = 10
 
 // attempt is one to move a session, that failed.
 type attempt struct {
@@ -116,6 +126,10 @@ func (w *lossWatch) noteJoined() {
 			joined = joined || !w.there[n.Name].Equal(n.Since)
 		}
 	}
+	maps.DeleteFunc(w.silent, func(node string, _ attempt) bool {
+		since, online := there[node]
+		return !online || !since.Equal(w.there[node])
+	})
 	if w.there = there; joined {
 		maps.DeleteFunc(w.failed, func(_ store.ReplicaID, last attempt) bool { return last.place })
 	}
@@ -164,16 +178,24 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
-	_, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels})
+	began := awake.Now()
+	got, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, w.isSilent)
+	if err == nil {
+		delete(w.silent, got.Node)
+	}
 	if err == nil || ctx.Err() != nil {
 		return err == nil
 	}
 	pause, kind := lossRetry, problem.From(err).Kind
-	place := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent
+	silent := kind == problem.NodeOffline && got.Node != ""
+	if silent {
+		w.silent[got.Node] = attempt{at: awake.Now(), pause: min(max(lossLook, 2*w.silent[got.Node].pause, lossShare*began.Ago()), lossRetry)}
+	}
+	place, others := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent, true
 	switch kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
-		if !w.somewhere(rule) {
+		if others = w.somewhere(rule); !others && !silent {
 			return false
 		}
 		// It is this one that cannot go, or the node that it was to go to is gone by now.
@@ -190,8 +212,14 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place}
-	return true
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node: the others go first then
+	return others
+}
+
+// isSilent reports whether a node has not answered lately.
+func (w *lossWatch) isSilent(node string) bool {
+	last, failed := w.silent[node]
+	return failed && last.at.Ago() < last.pause
 }
 
 // somewhere reports whether there is a node to which sessions can go, a store that takes note of that, and a move left of
@@ -200,7 +228,7 @@ func (w *lossWatch) somewhere(rule OnLoss) bool {
 	if w.h.busyMoving() {
 		return false
 	}
-	_, placed, err := w.h.relay.Place(itself, "", rule.Labels, "", nil)
+	_, placed, err := w.h.relay.Place(itself, "", rule.Labels, "", w.isSilent)
 	if err == nil {
 		placed()
 	}

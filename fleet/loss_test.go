@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +98,49 @@ func TestOnLoss_OneCannotGo(t *testing.T) {
 	c.says(first, "second")
 	if s := h.session(last); s.Node != "lost" || s.State != fleet.SessionOffline {
 		t.Errorf("the one that cannot go: %+v", s)
+	}
+}
+
+// A node that is connected and does not answer takes no session, and keeps none from going elsewhere. Who moves one there is told.
+func TestOnLoss_ANodeHangs(t *testing.T) {
+	t.Parallel() // it waits for half a minute
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
+		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
+	})
+	n := h.join("lost", h.joinToken(), nil, newBox(t))
+	h.box("spare", nil)
+	c := h.hello(adminToken)
+	stays, sessions := c.session("spare"), []string{c.session("lost"), c.session("lost")}
+	c.says(stays, "first")
+	h.knows(stays, "spare", 1)
+	for _, s := range sessions {
+		c.says(s, "first")
+		h.bundled(s, "lost")
+	}
+	g := newGateway()
+	h.join("hangs", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it has the least work
+		if strings.HasPrefix(r.URL.Path, "/v2/sessions/mock-") {
+			<-r.Context().Done()
+			return
+		}
+		g.ServeHTTP(w, r)
+	}))
+	answer := make(chan string, 1)
+	go func() {
+		_, body := h.ask(http.MethodPost, "/v2/sessions/"+stays+"/move", adminToken, fleet.MoveRequest{Node: "hangs"})
+		answer <- string(body)
+	}()
+	n.leave()
+	<-n.done
+	for _, s := range sessions {
+		c.next(0, "that it has moved", func(m *acp.Message) bool {
+			return m.Method() == "_sandboxagent/session/moved" && m.Session() == s
+		})
+		c.says(s, "second")
+		h.knows(s, "spare", 1)
+	}
+	if body := <-answer; kindOf([]byte(body)) != "node_offline" || !strings.Contains(body, "stays at spare") || !strings.Contains(body, "hangs has not answered") {
+		t.Errorf("moved there: %s", body)
 	}
 }
 

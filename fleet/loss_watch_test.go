@@ -59,7 +59,7 @@ func TestLossWatch_ThereIsAPlaceAgain(t *testing.T) {
 				} else {
 					has("there")
 				}
-				w := &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]attempt{}}
+				w := newLossWatch(h)
 				for range 120 {
 					time.Sleep(lossLook)
 					w.look(t.Context())

@@ -185,7 +185,7 @@ func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error 
 	}
 	ctx, done := h.during(r, c)
 	defer done()
-	got, err := h.move(ctx, c.token, s, state, o)
+	got, err := h.move(ctx, c.token, s, state, o, nil)
 	if err != nil {
 		return err
 	}
@@ -212,11 +212,12 @@ func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Desti
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.h.stop, func() { cancel(errEnding) })()
-	return n.h.move(ctx, t, s, state, MoveRequest{Node: o.Node, Labels: o.Labels, Cwd: o.Cwd, Workspace: o.Workspace})
+	return n.h.move(ctx, t, s, state, MoveRequest{Node: o.Node, Labels: o.Labels, Cwd: o.Cwd, Workspace: o.Workspace}, nil)
 }
 
-// move moves a session that a token is for.
-func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest) (Moved, error) {
+// move moves a session that a token is for. Where no node is named it is none that is to be avoided; avoid is nil for any. With an
+// error there is only the node to which it was to go, "" for none.
+func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest, avoid func(node string) bool) (Moved, error) {
 	m := &move{h: h, caller: t, line: store.LineOf(s.Info), from: s.Node, here: s.Info, o: o, id: rand.Text()}
 	if state == SessionMoved {
 		return Moved{}, h.wentTo(s, h.o.Store.Owner(m.line))
@@ -235,7 +236,9 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
 	defer h.endMove(m.id)
-	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, func(node string) bool { return h.has(node, m.line) })
+	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, func(node string) bool {
+		return h.has(node, m.line) || avoid != nil && avoid(node)
+	})
 	if err != nil {
 		return Moved{}, err
 	}
@@ -247,7 +250,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	}
 	got, err := moved(ctx)
 	if err != nil {
-		how = "failed"
+		how, got = "failed", Moved{Node: m.to}
 	}
 	h.metrics.moves.WithLabelValues(how).Inc()
 	return got, err
@@ -274,7 +277,10 @@ func (h *Hub) wentTo(s *store.Session, o *store.Owner) error {
 // claim notes that the session is being moved. Of several who want to move it one does. A node that has a
 // session of its own with the id, as one that was begun with a copy of another's folder, keeps it.
 func (m *move) claim(ctx context.Context) error {
-	there, err := m.h.gateway(m.to, m.caller.ID).Session(ctx, m.line.Session)
+	there, err := askSession(ctx, m.h.gateway(m.to, m.caller.ID), m.to, m.line.Session)
+	if err != nil && !isNotFound(err) && problem.From(err).Kind != problem.NotFound { // it may have one
+		return during(err, "session %s stays at %s, as %s does not say whether it has one of its own", m.line.Session, m.from, m.to)
+	}
 	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
 	now := time.Now().UTC()
 	_, err = m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
@@ -310,7 +316,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
-	here, err := from.Session(ctx, m.line.Session)
+	here, err := askSession(ctx, from, m.from, m.line.Session)
 	if err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s", m.from))
 	}
@@ -334,7 +340,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 			return Moved{}, m.giveUp(ctx, err)
 		}
 		if got.Session.Edits != here.Edits { // somebody may have closed it since it was looked at, and it would be opened there
-			switch now, err := from.Session(ctx, here.ID); {
+			switch now, err := askSession(ctx, from, m.from, here.ID); {
 			case isNotFound(err): // the node says so again when it is to let go of it
 			case err != nil: // it may have been closed
 				return Moved{}, m.refused(ctx, to, during(err, "ask %s what has changed", m.from))
@@ -345,7 +351,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		if err := m.depart(ctx, from, to, got.Session); err != nil {
 			return Moved{}, err
 		}
-	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
+	} else if got.Session, err = askSession(ctx, to, m.to, here.ID); err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
 	if err := m.pass(ctx, got, got.Session.EventCount, false, 0); err != nil {
@@ -409,7 +415,7 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 			out.Checksums = sums
 		}
 	}
-	ctx, flow := newFlow(ctx)
+	ctx, flow := newFlow(ctx, problem.Unavailable)
 	defer flow.end()
 	body, err := from.ExportSession(ctx, m.line.Session, out)
 	if err != nil {
@@ -449,11 +455,12 @@ const (
 	flowSettle = 5 * time.Minute // for the node that takes it, when all has come: it writes files, and asks its agent
 )
 
-func newFlow(ctx context.Context) (context.Context, *flow) {
+// newFlow returns one that ends as a problem of a kind when nothing moves in it.
+func newFlow(ctx context.Context, stalled problem.Kind) (context.Context, *flow) {
 	f := &flow{}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.stall = time.AfterFunc(flowStall, func() {
-		f.cancel(problem.New(problem.Unavailable, "nothing has passed for %v", flowStall))
+		f.cancel(problem.New(stalled, "nothing has passed for %v", flowStall))
 	})
 	return f.ctx, f
 }
@@ -683,7 +690,7 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 
 // arrived says what the session is now.
 func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Imported) (Moved, error) {
-	switch now, err := to.Session(ctx, got.Session.ID); {
+	switch now, err := askSession(ctx, to, m.to, got.Session.ID); {
 	case err == nil: // else as it came
 		got.Session = now
 	case isNotFound(err):
@@ -710,8 +717,8 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 // awaitListed returns when the hub has heard of the session from the node that has it now: who has
 // moved it finds it in the list, as it is there, and can move it on. It does not wait for ever.
 func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.SessionInfo) {
-	late := time.NewTimer(settleFor)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
 	again := time.NewTicker(askAgain) // somebody may have closed or deleted it since
 	defer again.Stop()
 	for {
@@ -726,14 +733,14 @@ func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.S
 		case <-news:
 		case <-again.C:
 			later, err := to.Session(ctx, now.ID)
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				return // there is nothing to wait for
 			}
-			now = later
-		case <-late.C:
-			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
-			return
+			if err == nil {
+				now = later
+			}
 		case <-ctx.Done():
+			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
 			return
 		}
 	}

@@ -55,6 +55,42 @@ func TestPeers_PassRequestsOn(t *testing.T) {
 	})
 }
 
+// A hub that has just started has requests wait for the nodes of the one before it. One of them joins another hub, with other labels: it is
+// none for those who have waited, by whatever way they came, and is sent nothing.
+func TestPeers_NodeComesWithOtherLabels(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	before, other := startCopierOn(t, "before", shared), startCopierOn(t, "other", shared)
+	token := before.joinToken()
+	n := before.begin(before.url, "box", token, map[string]string{"team": "x"}, newGateway())
+	other.awaitState("box", fleet.StateOnline)
+	n.leave()
+	<-n.done
+	before.stop()
+	h := startCopierOn(t, "after", shared)
+	of := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive, Labels: map[string]string{"team": "x"}})
+	answer := h.asksBy(of, http.MethodGet, "/nodes/box/v2/sessions", nil)
+	c := h.hello(of)
+	c.send(`{"jsonrpc":"2.0","id":"asked","method":"session/new","params":{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":"box"}}}}`)
+	c.must("session/list", `{}`) // behind it
+	sent, own := make(chan string, 100), newGateway()
+	other.begin(other.url, "box", token, map[string]string{"team": "y"}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v2/sessions/changes" {
+			sent <- r.Method + " " + r.URL.Path
+		}
+		own.ServeHTTP(w, r)
+	}))
+	if got := <-answer; !strings.HasPrefix(got, "404") || !strings.Contains(got, "node_not_found") {
+		t.Errorf("over HTTP: %s", got)
+	}
+	if m := c.response(`"asked"`); errorKind(m) != "node_not_found" {
+		t.Errorf("over ACP: %s", m.Frame())
+	}
+	for len(sent) > 0 {
+		t.Errorf("the node was asked %s", <-sent)
+	}
+}
+
 // A node whose hub cannot be asked is not chosen for a session, neither for a new one nor for one that moves, as long as there is
 // another one. Alone, it is said what to do.
 func TestPeers_NodeThatCannotBeAskedIsNotChosen(t *testing.T) {

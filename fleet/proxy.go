@@ -36,10 +36,11 @@ func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
 	if err != nil {
 		return err
 	}
-	if l != nil {
-		if n := h.node(c.node.Name); !c.token.For(n.Name, n.Labels) {
-			return noNode(c.node.Name) // it has joined with other labels than it had
-		}
+	n, known := h.o.Store.Node(c.node.Name)
+	if !known || !c.token.For(n.Name, n.Labels) {
+		return noNode(c.node.Name) // it has joined with other labels than it had, here or at another hub
+	}
+	if c.node = n; l != nil {
 		return h.through(l, c.token.ID, w, r, c)
 	}
 	return h.forward(w, r, c)

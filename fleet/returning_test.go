@@ -95,9 +95,15 @@ func TestRestart_OfAHubWhoseLeaseGoesOn(t *testing.T) {
 // asks sends a request, and returns its answer to come when the hub has it.
 func (h *hub) asks(method, path string, body any) <-chan string {
 	h.t.Helper()
+	return h.asksBy(adminToken, method, path, body)
+}
+
+// asksBy is asks with a token.
+func (h *hub) asksBy(token, method, path string, body any) <-chan string {
+	h.t.Helper()
 	answer := make(chan string, 1)
 	go func() {
-		status, body := h.ask(method, path, adminToken, body)
+		status, body := h.ask(method, path, token, body)
 		answer <- fmt.Sprint(status, " ", string(body))
 	}()
 	h.await("the request is there", func() bool { return len(answer) > 0 || h.metric("sandbox_hub_http_requests_open") == 2 })

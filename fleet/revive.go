@@ -286,7 +286,7 @@ func (l *logParts) flush() error {
 func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.Imported, error) {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
-	ctx, flow := newFlow(ctx)
+	ctx, flow := newFlow(ctx, problem.NodeOffline) // the store has bounds of its own
 	defer flow.end()
 	flow.r = r
 	go func() {

@@ -127,10 +127,10 @@ func (n nodes) dial(ctx context.Context, t store.Token, name string) (acp.Conn, 
 	if err != nil {
 		return nil, err
 	}
+	if _, err := n.Node(t, name); err != nil {
+		return nil, err // it may have joined with other labels than it had, here or at another hub
+	}
 	if l != nil {
-		if _, err := n.Node(t, name); err != nil {
-			return nil, err // it may have joined with other labels than it had
-		}
 		leave, err := l.enter(t.ID)
 		if err != nil {
 			return nil, err

@@ -113,21 +113,25 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 
 // belongsIf is belongs where online says which nodes are there.
 func (h *Hub) belongsIf(s *store.Session, online func(store.Node) bool) (labels map[string]string, state runtime.State) {
-	n, known := h.o.Store.Node(s.Node)
+	n, is := h.itsNode(s)
+	if labels = s.Labels; is {
+		labels = n.Labels
+	}
 	switch {
 	case h.o.Store.Owner(store.LineOf(s.Info)).Other(s.Node) != nil:
-		if !known {
-			return s.Labels, SessionMoved
-		}
-		return n.Labels, SessionMoved
-	case !known || !s.Of(n):
-		return s.Labels, SessionGone
-	case s.Gone != nil:
-		return n.Labels, SessionGone
+		return labels, SessionMoved
+	case !is || s.Gone != nil:
+		return labels, SessionGone
 	case !online(n):
-		return n.Labels, SessionOffline
+		return labels, SessionOffline
 	}
-	return n.Labels, s.Info.State
+	return labels, s.Info.State
+}
+
+// itsNode returns the node of a session. It is false when that was forgotten, also where another one has its name now.
+func (h *Hub) itsNode(s *store.Session) (store.Node, bool) {
+	n, known := h.o.Store.Node(s.Node)
+	return n, known && s.Of(n)
 }
 
 // sessionShown is a session as clients see it. Where the record says that something is
@@ -548,7 +552,8 @@ func (h *Hub) getSession(w http.ResponseWriter, r *http.Request, c call) error {
 
 // atNode reports whether a session is at its node, and that can be asked.
 func (h *Hub) atNode(s *store.Session, state runtime.State) bool {
-	return state != SessionOffline && state != SessionGone && h.online(h.node(s.Node))
+	n, is := h.itsNode(s)
+	return is && state != SessionOffline && state != SessionGone && h.online(n)
 }
 
 // toNodeOf passes a request about a session on to the node that has it.
@@ -573,7 +578,7 @@ func (h *Hub) askNode(w http.ResponseWriter, r *http.Request, c call) error {
 	if err != nil {
 		return err
 	}
-	if state == SessionGone {
+	if _, is := h.itsNode(s); !is || state == SessionGone {
 		return problem.New(problem.SessionNotFound, "%s has session %q no more; what the hub has of it is at /v2/sessions/%s/events", s.Node, s.Session, c.params["id"])
 	}
 	if r.Method == http.MethodPost && c.params["rest"] == "close" && !r.URL.Query().Has(movedTo) {

@@ -22,8 +22,8 @@ import (
 const (
 	// MaxBundle bounds one bundle, in bytes.
 	MaxBundle = 256 << 20
-	// bundleBound is how long a bundle may take to be written. It is as large as it may be.
-	bundleBound = 5 * time.Minute
+	// BundleBound is how long a bundle may take to be read and written. It is as large as it may be.
+	BundleBound = 5 * time.Minute
 	bundleChunk = 128 << 10 // bytes of a message
 
 	// As clients of NATS know a bucket of objects.
@@ -125,7 +125,7 @@ func (s *Store) sweepBundles(ctx context.Context) error {
 func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, from io.Reader) (_ Bundle, err error) {
 	// Who gives up ends what is read; then what was written is removed again, which takes time of its own.
 	// A store that is away is waited for by each step alone, and not for the rest of the time that all may take.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bundleBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), BundleBound)
 	defer cancel()
 	before, err := s.bundleInfo(ctx, id)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Store) dropChunks(ctx context.Context, more []leftChunks) (err error) {
 	var left []leftChunks
 	for _, one := range append(s.leftChunks.take(), more...) {
 		needed, unsure := false, !one.unsure.IsZero()
-		if unsure && time.Since(one.unsure) < bundleBound {
+		if unsure && time.Since(one.unsure) < BundleBound {
 			left = append(left, one)
 			continue
 		}

@@ -220,7 +220,9 @@ func (s *Store) SessionDeleted(ctx context.Context, l Line, node string) error {
 		return nil
 	}
 	for _, r := range s.SessionsNamed(l.Session) {
-		if n, _ := s.Node(r.Node); err == nil && r.Node != node && o.Other(r.Node) != nil && LineOf(r.Info) == l && !s.Online(n) {
+		n, known := s.Node(r.Node)
+		there := known && r.Of(n) && s.Online(n) // it removes its own; another node by the same name has nothing to remove
+		if err == nil && r.Node != node && o.Other(r.Node) != nil && LineOf(r.Info) == l && !there {
 			err = s.RemoveSession(ctx, r.ReplicaID)
 		}
 	}
