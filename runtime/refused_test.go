@@ -608,19 +608,21 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 		takes      bool // the adapter takes permissionMode
 		asks, told string
 		opens      bool // the agent is asked for it
+		lost       bool // and has nothing of the session
 	}{
-		"connects again":        {false, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false},
-		"connects again, taken": {true, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false},
-		"null, connects again":  {true, `"permissionMode":null,"after":0`, "reads only since", false},
-		"no such one":           {false, `"permissionMode":"read-only"`, "there is no", false},
-		"no such one, taken":    {true, `"permissionMode":"read-only"`, "there is no", false},
-		"not taken":             {true, `"permissionMode":"bypass"`, "not as root", true},
+		"connects again":         {false, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false, false},
+		"connects again, taken":  {true, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false, false},
+		"null, connects again":   {true, `"permissionMode":null,"after":0`, "reads only since", false, false},
+		"no such one":            {false, `"permissionMode":"read-only"`, "there is no", false, false},
+		"no such one, taken":     {true, `"permissionMode":"read-only"`, "there is no", false, false},
+		"not taken":              {true, `"permissionMode":"bypass","instructions":"be brief"`, "not as root", true, false},
+		"not taken, begins anew": {true, `"permissionMode":"bypass","instructions":"be brief"`, "not as root", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var info adapters.Info
 			if tt.takes {
-				info = adapters.Info{Takes: []string{"permissionMode"}}
+				info = adapters.Info{Takes: []string{"permissionMode", "instructions"}}
 			}
 			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
 			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
@@ -635,10 +637,18 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 			id = comes.request("session/resume", loadOf("n", "/tmp", own(tt.asks)))
 			if tt.opens {
 				a.answer(a.nextOf(t, "session/close"), `{}`)
-				a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`,"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`))
+				opens := "session/resume"
+				if tt.lost {
+					for range 2 { // also with the settings of before
+						m := a.nextOf(t, "session/resume")
+						m.to.out <- acp.NewError(m.m.ID(), acp.Errorf(acp.CodeResourceNotFound, "there is no session n"))
+					}
+					opens = "session/new"
+				}
+				a.answer(a.nextOf(t, opens), in("write", `{"sessionId":"other",`+offersOf+`,"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`))
 				a.nextOf(t, "session/close")
 				opened := a.nextOf(t, "session/resume")
-				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"readonly"` {
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode") + given(opened, "_meta", acp.MetaKey, "instructions"); got != `"readonly""be brief"` {
 					t.Errorf("opened with %s", opened.m.Frame())
 				}
 				a.answer(opened, in("plan", `{`+offersOf+`}`))
@@ -671,14 +681,37 @@ func TestStart_RefusedOnce(t *testing.T) {
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"bypass"`)+`}`)
 	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
 	tc.until(id)
-	for _, said := range []string{`{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"not as root"}]}}}`, `{}`} {
+	for _, refused := range []string{"not as root", ""} {
 		tc.ends(a)
 		id, opened := tc.begins(t, a, "n")
 		if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"bypass"` {
 			t.Errorf("opened with %s", opened.m.Frame())
 		}
+		said := `{}`
+		if refused != "" {
+			said = `{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"` + refused + `"}]}}}`
+		}
 		a.answer(opened, said)
 		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 		tc.until(id)
+		// Who asks for it again is told whether it has an effect now.
+		if again := tc.call("session/load", loadOf("n", "/tmp", own(`"permissionMode":"bypass"`))); strings.Contains(again, "not as root") != (refused != "") {
+			t.Errorf("a load is told %s", again)
+		}
+	}
+}
+
+// A permissionMode that there is not does not keep the mode back that is asked for beside it.
+func TestLoad_ModeBesideNoPermissionMode(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, own(`"permissionMode":"default"`))
+	id := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"bogus","mode":"plan"`)))
+	if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") != `"plan"` {
+		t.Errorf("%s", set.m.Frame())
+	} else {
+		a.answer(set, `{}`)
+	}
+	if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "there is no") {
+		t.Errorf("%s", res.Frame())
 	}
 }

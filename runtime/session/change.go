@@ -31,7 +31,7 @@ type Change struct {
 	edits       []setupEdit // of the session's setup
 	fields      []string    // that differ from the session's, and have it opened anew
 	credentials *adapters.Credentials
-	repeats     []string // those of setupFields that the session has already, and its agent may not take
+	repeats     []string // those of setupFields that the session has already, and that its agent may not take, or has refused
 	title       string
 	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
 	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
@@ -170,7 +170,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		if same := sameJSON(was, v); same || len(was) == 0 && string(v) == "null" {
-			if same && name != permissionMode && slices.Contains(setupFields, name) {
+			if same && slices.Contains(setupFields, name) {
 				c.repeats = append(c.repeats, name)
 			}
 			continue
@@ -244,8 +244,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	if stays != "" {
 		missing = append(missing, Unsupported{permissionMode, stays})
 		c.drop(permissionMode)
-		c.permits = was.permissionMode()
+		if c.permits = was.permissionMode(); asksNothing(c.permits) {
+			c.permits = ""
+		}
 	}
+	missing = append(missing, s.refusedAgain(c.repeats)...)
 	if a := s.set.o.Agents.Find(agent); a != nil {
 		if c.credentials != nil {
 			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
@@ -263,7 +266,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		for _, f := range c.repeats {
-			if !takesField(takes, f, own[f]) {
+			if f != permissionMode && !takesField(takes, f, own[f]) {
 				missing = append(missing, notTaken(agent, f))
 			}
 		}
@@ -343,6 +346,16 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	return missing, nil
+}
+
+// refusedAgain lists which of the fields the agent has refused that has the session open.
+func (s *Session) refusedAgain(fields []string) (missing []Unsupported) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.hosting == serving {
+		missing = slices.DeleteFunc(s.m.link.refusals(), func(r Unsupported) bool { return !slices.Contains(fields, r.Field) })
+	}
+	return missing
 }
 
 // permitsNot says why a load does not change the permissionMode as it asks, "" where it may.

@@ -72,16 +72,49 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if rec.lacksCredentials() {
 		return nil, rec.errCredentials()
 	}
-	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
-	before := rec.beforeLoad(taken(a.Info()))
-	if l != nil && before.permissionMode() == "readonly" && rec.permissionMode() != "readonly" {
-		// Another permissionMode that the agent does not take has no effect: it does not end this one either.
-		if why := l.refusal(permissionMode); why != "" {
-			s.abandon(l)
-			l, refused = nil, acp.Errorf(acp.CodeInvalidParams, "%s", why)
-		}
+	l, err := s.opened(ctx, n, a, rec, attempt)
+	if err != nil {
+		return nil, err
 	}
-	if refused != nil && !sameJSON(before.Setup, rec.Setup) {
+	if why := l.refusal(permissionMode); why != "" && rec.endsReading() {
+		// What has no effect does not end it either.
+		s.abandon(l)
+		s.change(func(now *record) {
+			now.Setup = rawjson.SetMember(now.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+			rec = *now
+		})
+		if l, err = s.opened(ctx, n, a, rec, attempt); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		s.refused = append([]Unsupported{{permissionMode, why}}, s.refused...)
+		s.mu.Unlock()
+	}
+	if err := s.chooseAgain(ctx, l); err != nil {
+		s.abandon(l)
+		return nil, err
+	}
+	if loaded := rec.Before != nil; loaded {
+		s.unsetRefused(l)
+		s.tried(true)
+	} else { // it may take them with the next start, as it has with an earlier one
+		s.tellUnsupported(l.refusals())
+		s.tried(false)
+	}
+	return l, nil
+}
+
+// endsReading reports whether a load asks for another permissionMode, with which the agent has not opened the session yet that has
+// been to read only.
+func (rec *record) endsReading() bool {
+	before := record{Setup: rec.Before}
+	return rec.Before != nil && before.permissionMode() == "readonly" && rec.permissionMode() != "readonly"
+}
+
+// opened has the agent open its own session again, as rec has it, or else as it was before a load, or else begin anew.
+func (s *Session) opened(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (*link, error) {
+	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
+	if before := rec.beforeLoad(taken(a.Info())); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
@@ -106,14 +139,6 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		}
 		s.tellContinuity(ContinuityFresh)
 	}
-	if err := s.chooseAgain(ctx, l); err != nil {
-		s.abandon(l)
-		return nil, err
-	}
-	if rec.Before != nil { // else it may take them with the next start, as it has with an earlier one
-		s.unsetRefused(l)
-	}
-	s.tried(rec.Before != nil)
 	return l, nil
 }
 

@@ -179,12 +179,14 @@ func (s *Session) unset(field string) {
 // have one.
 var refusable = []string{"permissionMode", "instructions", "appendSystemPrompt", "additionalDirectories", "agentVersion"}
 
-// unsetRefused takes out of the setup what the agent has refused as it opened the session.
+// refusals are what the agent has refused as it opened the session, of refusable.
+func (l *link) refusals() []Unsupported {
+	return slices.DeleteFunc(slices.Clone(l.refused), func(r Unsupported) bool { return !slices.Contains(refusable, r.Field) })
+}
+
+// unsetRefused takes these out of the setup.
 func (s *Session) unsetRefused(l *link) {
-	for _, r := range l.refused {
-		if !slices.Contains(refusable, r.Field) {
-			continue
-		}
+	for _, r := range l.refusals() {
 		s.unset(r.Field)
 		if r.Field == "additionalDirectories" { // it is the protocol's, too
 			s.mu.Lock()
