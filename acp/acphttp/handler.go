@@ -352,9 +352,6 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// passed is a deadline that ends a read or a write that is going on.
-var passed = time.Unix(1, 0)
-
 var errMemory = problem.New(problem.TooManyRequests, "the messages of clients take all the memory that they may have: try again, or raise it with --max-memory")
 
 // gather reads src to its end. Its memory is the share's while it arrives: from then on it

@@ -18,13 +18,10 @@ const (
 // outgoing is an answer or a stream on its way to a client. A client that stands still is
 // dropped after WriteTimeout, and before that when others need the memory.
 type outgoing struct {
-	h     *Handler
 	w     io.Writer
-	bound bounding
+	time  *deadline
 	share *memory.Share
-
-	deadline time.Time
-	uncut    func() bool // the handler's end is of no matter any more
+	uncut func() bool // the handler's end is of no matter any more
 }
 
 // bounding is a connection, or the controller of an answer on it.
@@ -35,19 +32,15 @@ func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
 }
 
 func (h *Handler) writing(w io.Writer, bound bounding) *outgoing {
-	o := &outgoing{h: h, w: w, bound: bound}
-	cut := func() { _ = bound.SetWriteDeadline(passed) }
-	o.share, o.uncut = h.memory.Open(cut), context.AfterFunc(h.cut, cut)
-	return o
+	d := &deadline{set: bound.SetWriteDeadline, within: h.o.WriteTimeout}
+	return &outgoing{w: w, time: d, share: h.memory.Open(d.end), uncut: context.AfterFunc(h.cut, d.end)}
 }
 
 // close gives the memory back. The connection may serve other requests.
 func (o *outgoing) close() {
 	o.share.Close()
 	o.uncut()
-	if !o.deadline.IsZero() {
-		_ = o.bound.SetWriteDeadline(time.Time{})
-	}
+	o.time.lift()
 }
 
 // count counts a frame that is in memory already, after it has waited for room.
@@ -57,21 +50,10 @@ func (o *outgoing) count(ctx context.Context, frame []byte) {
 	}
 }
 
-// extend gives the client time. A timer for every write would cost more than the write.
-func (o *outgoing) extend() {
-	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {
-		o.deadline = now.Add(o.h.o.WriteTimeout)
-		_ = o.bound.SetWriteDeadline(o.deadline)
-		if o.h.cut.Err() != nil {
-			_ = o.bound.SetWriteDeadline(passed)
-		}
-	}
-}
-
 // write writes b in pieces, each in its time.
 func (o *outgoing) write(b []byte) error {
 	for len(b) > 0 {
-		o.extend()
+		o.time.extend()
 		n, err := o.w.Write(b[:min(len(b), pieceBytes)])
 		o.share.Moved(n)
 		if err != nil {
