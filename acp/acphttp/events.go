@@ -171,7 +171,7 @@ func (h *Handler) pump(ctx context.Context, out *outgoing, conn net.Conn, flush 
 			return
 		case <-st.Done():
 			return
-		case <-h.closing:
+		case <-h.closing.Done():
 			return
 		}
 	}

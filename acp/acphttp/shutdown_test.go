@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +17,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/pipes"
 )
 
-// The end waits for a moment only for a client that takes nothing.
-func TestShutdown_ClientsThatTakeNothing(t *testing.T) {
+// The end waits for a moment only for a client that takes nothing, or sends nothing of what it began.
+func TestShutdown_ClientsThatStandStill(t *testing.T) {
 	const size = 8 << 20 // more than is on its way at one time
 	large := acp.NewNotification("session/update", []byte(`["`+strings.Repeat("x", size)+`"]`))
 	const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`
@@ -46,6 +48,31 @@ func TestShutdown_ClientsThatTakeNothing(t *testing.T) {
 			c.Deliver(large)
 		}
 	}
+	body := func(two bool) func(*testing.T, pipes.Listener, *fakeClient) {
+		return func(t *testing.T, l pipes.Listener, _ *fakeClient) {
+			unsent, line := io.Pipe()
+			answered := make(chan struct{})
+			t.Cleanup(func() { _ = line.Close(); <-answered })
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/", unsent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.ContentLength = 1000
+			go func() {
+				defer close(answered)
+				resp, err := l.Transport(t, two).RoundTrip(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+					t.Errorf("it is answered %s %s, %v", resp.Status, b, err)
+				}
+			}()
+		}
+	}
 	for name, begin := range map[string]func(*testing.T, pipes.Listener, *fakeClient){
 		"stream":        stream(false),
 		"stream HTTP/2": stream(true),
@@ -54,6 +81,8 @@ func TestShutdown_ClientsThatTakeNothing(t *testing.T) {
 			c.replies <- acp.Reply{Frame: large.Frame()}
 			do(t, l, false, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}`, c.ID())
 		},
+		"body":        body(false),
+		"body HTTP/2": body(true),
 		"WebSocket": func(t *testing.T, l pipes.Listener, c *fakeClient) {
 			ws, _, err := websocket.Dial(t.Context(), "http://localhost/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: l.Transport(t, false)}})
 			if err != nil {
@@ -80,6 +109,33 @@ func TestShutdown_ClientsThatTakeNothing(t *testing.T) {
 				defer cancel()
 				if err := h.Shutdown(ctx); err != nil || time.Since(began) != farewell {
 					t.Errorf("it ended with %v after %v", err, time.Since(began))
+				}
+				synctest.Wait() // what is answered has come
+			})
+		})
+	}
+}
+
+// What waits for another POST is refused when the end begins: the other one is not served any more.
+func TestShutdown_WhatFollowsAnother(t *testing.T) {
+	for name, key := range map[string]string{"with a key": "k2", "without one": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPosts()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", notification("session/cancel"))
+				for name, value := range map[string]string{"Content-Type": "application/json", HeaderConnection: p.c.id, HeaderSession: "s", HeaderKey: key, HeaderAfter: "k1"} {
+					r.Header.Set(name, value)
+				}
+				w := httptest.NewRecorder()
+				var all sync.WaitGroup
+				all.Go(func() { p.h.ServeHTTP(w, r) })
+				synctest.Wait()
+				if err := p.h.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				all.Wait()
+				if taken, after := p.came(); w.Code != http.StatusServiceUnavailable || len(taken) > 0 || after > 0 {
+					t.Errorf("it is answered %d after %d s, and %s is taken", w.Code, after, taken)
 				}
 			})
 		})

@@ -306,7 +306,7 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 		case <-client.Done():
 			s.sayOver()
 			return
-		case <-s.h.closing:
+		case <-s.h.closing.Done():
 			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
 			return
 		}
