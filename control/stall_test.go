@@ -412,20 +412,40 @@ func TestTerminal_TakesNothingForAWhile(t *testing.T) {
 	})
 }
 
-// The gateway ends also when a viewer of a terminal takes nothing.
-func TestTerminal_ShutdownWhileOneTakesNothing(t *testing.T) {
+// The gateway ends also when a viewer of a terminal takes nothing. One that takes what it is sent, however slowly, is told.
+func TestTerminal_ShutdownWhileOneStandsStill(t *testing.T) {
 	o, _ := withProcesses(t, Options{})
 	program := wrote(t, o.Processes)
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, o)
-		viewing(t, s, program)
-		synctest.Wait() // it is being sent what there is
-		began := time.Now()
-		s.Shutdown()
-		if took := time.Since(began); took > farewell {
-			t.Errorf("it took %v", took)
-		}
-	})
+	for name, takes := range map[string]bool{"nothing": false, "slowly": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, o)
+				ws := viewing(t, s, program)
+				synctest.Wait() // it is being sent what there is
+				heard := make(chan error, 1)
+				go func() {
+					for n := 0; takes; n++ {
+						if _, _, err := ws.Read(t.Context()); err != nil {
+							heard <- err
+							break
+						}
+						if n < 2 {
+							time.Sleep(farewell * 3 / 4) // of the test's own clock
+						}
+					}
+					close(heard)
+				}()
+				began := time.Now()
+				s.Shutdown()
+				if took := time.Since(began); took > 2*farewell || takes && took < farewell {
+					t.Errorf("it took %v", took)
+				}
+				if err := <-heard; takes && websocket.CloseStatus(err) != websocket.StatusGoingAway {
+					t.Errorf("it was told %v", err)
+				}
+			})
+		})
+	}
 }
 
 // What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.

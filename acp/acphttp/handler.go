@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -70,8 +71,9 @@ type Handler struct {
 
 	closing context.Context // ended by Shutdown, with errEnding
 	close   context.CancelCauseFunc
-	cut     context.Context // done a moment later: clients that stand still are not waited for
+	cut     context.Context // done a moment later: clients that stand still are waited for no more than another one
 	cutOff  context.CancelFunc
+	last    time.Time // nobody is waited for after it, once cut is done; zero for no such time
 	once    sync.Once
 	open    gauge // requests in progress
 	memory  *memory.Bound
@@ -124,13 +126,14 @@ func New(gw acp.Gateway, o Options) *Handler {
 
 var errEnding = problem.New(problem.Unavailable, "the gateway is shutting down")
 
-// farewell is how long a client may stand still when the handler shuts down.
+// farewell is how long a client is left alone when the handler shuts down, and how long it may then stand still.
 const farewell = 2 * time.Second
 
 // Shutdown ends every stream and waits until all requests were answered, or ctx
 // ends. Clients that take nothing, or send nothing of what they began, are cut off before that.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	h.once.Do(func() {
+		h.last, _ = ctx.Deadline()
 		h.close(errEnding)
 		time.AfterFunc(farewell, h.cutOff)
 	})
@@ -341,11 +344,11 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if length < 0 || length > h.o.MaxBody {
 		length = h.o.MaxBody
 	}
-	arriving := &deadline{set: rc.SetReadDeadline, within: h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second}
-	defer arriving.leave() // where not all came the deadline stays: the server would wait for the rest without end
-	arriving.extend()
-	defer context.AfterFunc(h.cut, arriving.end)()
-	share := h.memory.Open(arriving.end)
+	arriving := deadline.New(h.o.BodyTimeout+time.Duration(length/slowestLine)*time.Second, rc.SetReadDeadline)
+	defer arriving.Leave() // where not all came the deadline stays: the server would wait for the rest without end
+	arriving.Extend()
+	defer context.AfterFunc(h.cut, arriving.End)()
+	share := h.memory.Open(arriving.End)
 	defer share.Close()
 	body, err := h.gather(r.Context(), share, io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
 	switch {
@@ -364,7 +367,7 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
 		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
-	arriving.lift()
+	arriving.Lift()
 	return body, nil
 }
 

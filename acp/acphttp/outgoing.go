@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -19,7 +20,7 @@ const (
 // dropped after WriteTimeout, and before that when others need the memory.
 type outgoing struct {
 	w     io.Writer
-	time  *deadline
+	time  *deadline.Deadline
 	share *memory.Share
 	uncut func() bool // the handler's end is of no matter any more
 }
@@ -32,15 +33,15 @@ func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
 }
 
 func (h *Handler) writing(w io.Writer, bound bounding) *outgoing {
-	d := &deadline{set: bound.SetWriteDeadline, within: h.o.WriteTimeout}
-	return &outgoing{w: w, time: d, share: h.memory.Open(d.end), uncut: context.AfterFunc(h.cut, d.end)}
+	d := deadline.New(h.o.WriteTimeout, bound.SetWriteDeadline)
+	return &outgoing{w: w, time: d, share: h.memory.Open(d.End), uncut: context.AfterFunc(h.cut, func() { d.Hurry(farewell, h.last) })}
 }
 
 // close gives the memory back. The connection may serve other requests.
 func (o *outgoing) close() {
 	o.share.Close()
 	o.uncut()
-	o.time.lift()
+	o.time.Lift()
 }
 
 // count counts a frame that is in memory already, after it has waited for room.
@@ -53,7 +54,7 @@ func (o *outgoing) count(ctx context.Context, frame []byte) {
 // write writes b in pieces, each in its time.
 func (o *outgoing) write(b []byte) error {
 	for len(b) > 0 {
-		o.time.extend()
+		o.time.Extend()
 		n, err := o.w.Write(b[:min(len(b), pieceBytes)])
 		o.share.Moved(n)
 		if err != nil {

@@ -17,9 +17,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/pipes"
 )
 
-// The end waits for a moment only for a client that takes nothing, or sends nothing of what it began.
+// The end waits for a moment only for a client that takes nothing, or sends nothing of what it began. One that takes what it is sent gets
+// all of it, as long as there is time.
 func TestShutdown_ClientsThatStandStill(t *testing.T) {
-	const size = 8 << 20 // more than is on its way at one time
+	const size = 16 << 20 // more than is on its way at one time
+	const bound = time.Minute / 2
 	large := acp.NewNotification("session/update", []byte(`["`+strings.Repeat("x", size)+`"]`))
 	const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`
 	do := func(t *testing.T, l pipes.Listener, two bool, method, body, id string) *http.Response {
@@ -41,15 +43,16 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
-	stream := func(two bool) func(*testing.T, pipes.Listener, *fakeClient) {
-		return func(t *testing.T, l pipes.Listener, c *fakeClient) {
+	stream := func(two bool) func(*testing.T, pipes.Listener, *fakeClient) io.Reader {
+		return func(t *testing.T, l pipes.Listener, c *fakeClient) io.Reader {
 			_, _ = io.Copy(io.Discard, do(t, l, two, http.MethodPost, initialize, "").Body)
-			do(t, l, two, http.MethodGet, "", c.ID())
+			events := do(t, l, two, http.MethodGet, "", c.ID()).Body
 			c.Deliver(large)
+			return events
 		}
 	}
-	body := func(two bool) func(*testing.T, pipes.Listener, *fakeClient) {
-		return func(t *testing.T, l pipes.Listener, _ *fakeClient) {
+	body := func(two bool) func(*testing.T, pipes.Listener, *fakeClient) io.Reader {
+		return func(t *testing.T, l pipes.Listener, _ *fakeClient) io.Reader {
 			unsent, line := io.Pipe()
 			answered := make(chan struct{})
 			t.Cleanup(func() { _ = line.Close(); <-answered })
@@ -71,19 +74,20 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 					t.Errorf("it is answered %s %s, %v", resp.Status, b, err)
 				}
 			}()
+			return nil
 		}
 	}
-	for name, begin := range map[string]func(*testing.T, pipes.Listener, *fakeClient){
+	for name, begin := range map[string]func(*testing.T, pipes.Listener, *fakeClient) io.Reader{
 		"stream":        stream(false),
 		"stream HTTP/2": stream(true),
-		"answer": func(t *testing.T, l pipes.Listener, c *fakeClient) {
+		"answer": func(t *testing.T, l pipes.Listener, c *fakeClient) io.Reader {
 			_, _ = io.Copy(io.Discard, do(t, l, false, http.MethodPost, initialize, "").Body)
 			c.replies <- acp.Reply{Frame: large.Frame()}
-			do(t, l, false, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}`, c.ID())
+			return do(t, l, false, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}`, c.ID()).Body
 		},
 		"body":        body(false),
 		"body HTTP/2": body(true),
-		"WebSocket": func(t *testing.T, l pipes.Listener, c *fakeClient) {
+		"WebSocket": func(t *testing.T, l pipes.Listener, c *fakeClient) io.Reader {
 			ws, _, err := websocket.Dial(t.Context(), "http://localhost/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: l.Transport(t, false)}})
 			if err != nil {
 				t.Fatal(err)
@@ -95,24 +99,64 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 			if _, _, err := ws.Read(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			ws.SetReadLimit(-1)
 			c.Deliver(large)
+			_, message, err := ws.Reader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return message
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newFakeClient()
-				h := New(fakeGateway{c}, Options{})
-				begin(t, pipes.Serve(t, h), c)
-				synctest.Wait() // it is being sent
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute/2)
-				defer cancel()
-				if err := h.Shutdown(ctx); err != nil || time.Since(began) != farewell {
-					t.Errorf("it ended with %v after %v", err, time.Since(began))
-				}
-				synctest.Wait() // what is answered has come
+		for taking, row := range map[string]struct {
+			pause       time.Duration // between two pieces, 0 is forever
+			least, most time.Duration
+			all         bool
+		}{
+			"nothing":         {0, farewell, 2 * farewell, false},
+			"slowly":          {farewell / 8, bound / 3, bound - 1, true},
+			"not fast enough": {farewell * 9 / 10, bound, bound, false},
+		} {
+			if strings.HasPrefix(name, "body") && row.pause > 0 {
+				continue
+			}
+			t.Run(name+", taking "+taking, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newFakeClient()
+					h := New(fakeGateway{c}, Options{})
+					from := begin(t, pipes.Serve(t, h), c)
+					synctest.Wait() // it is being sent
+					taken := make(chan int)
+					go func() {
+						n := 0
+						for row.pause > 0 {
+							time.Sleep(row.pause) // of the test's own clock
+							some, err := io.CopyN(io.Discard, from, pieceBytes)
+							if n += int(some); err != nil {
+								break
+							}
+						}
+						taken <- n
+					}()
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), bound)
+					defer cancel()
+					err := h.Shutdown(ctx)
+					if took := time.Since(began); took < row.least || took > row.most || err != nil && took < bound {
+						t.Errorf("it ended with %v after %v", err, took)
+					}
+					synctest.Wait() // what is answered has come
+					select {
+					case <-h.open.empty():
+					default:
+						t.Error("something is open behind the end")
+					}
+					if got := <-taken; (got >= size) != row.all {
+						t.Errorf("it took %d of %d bytes", got, size)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -40,7 +41,7 @@ const (
 // Hijacker is the http.ResponseWriter of a request that becomes a WebSocket. The library hijacks it.
 type Hijacker struct {
 	http.ResponseWriter
-	Within time.Duration // see Conn
+	Within time.Duration // for the client to take a piece
 	Conn   *Conn         // nil until then
 }
 
@@ -58,7 +59,10 @@ func (h *Hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	h.Conn = &Conn{Conn: conn, within: h.Within, early: early, turn: make(chan struct{}, 1)}
+	h.Conn = &Conn{
+		Conn: conn, early: early, turn: make(chan struct{}, 1),
+		takes: deadline.New(h.Within, conn.SetWriteDeadline), leaves: deadline.New(h.Within, conn.SetReadDeadline),
+	}
 	h.Conn.heard.Store(true)
 	return h.Conn, bufio.NewReadWriter(bufio.NewReaderSize(h.Conn, 2<<10), bufio.NewWriterSize(h.Conn, 512)), nil
 }
@@ -70,7 +74,8 @@ func (h *Hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // may be called by any.
 type Conn struct {
 	net.Conn
-	within time.Duration // for the client to take a piece
+	takes  *deadline.Deadline // of the client, to take a piece
+	leaves *deadline.Deadline // and to say goodbye, too
 
 	heard   atomic.Bool // something was read since the last ping
 	listens atomic.Bool // the library is reading
@@ -108,7 +113,17 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
+	if len(p) > 0 && p[0] == goodbye {
+		c.leaves.Extend()
+	}
 	return c.Conn.Write(p)
+}
+
+// Hurry gives the client so long for each piece from now on, and for its goodbye once it is told one. It has no time after last, unless
+// that is zero.
+func (c *Conn) Hurry(within time.Duration, last time.Time) {
+	c.takes.Hurry(within, last)
+	c.leaves.Hurry(within, last)
 }
 
 // owe has an answer written when it is its turn.
@@ -146,7 +161,7 @@ func (c *Conn) Send(share *memory.Share, parts ...[]byte) error {
 func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
 	for _, p := range parts {
 		for len(p) > 0 {
-			_ = c.SetWriteDeadline(time.Now().Add(c.within))
+			c.takes.Extend()
 			n, err := c.Conn.Write(p[:min(len(p), pieceBytes)])
 			share.Moved(n)
 			if err != nil {
@@ -175,7 +190,8 @@ func (c *Conn) Drop(status int, reason string) {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
 		b := binary.BigEndian.AppendUint16([]byte{goodbye, byte(2 + len(reason))}, uint16(status))
-		_ = c.SetWriteDeadline(time.Now().Add(dropTime))
+		c.takes.Hurry(dropTime, time.Time{})
+		c.takes.Extend()
 		_, _ = c.Conn.Write(append(b, reason...)) // if it can be told
 	default:
 	}

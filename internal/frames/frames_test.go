@@ -15,6 +15,8 @@ import (
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,7 +106,7 @@ func TestConn_PingUnread(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		defer far.Close()
-		conn := &Conn{Conn: far, within: time.Minute, turn: make(chan struct{}, 1)}
+		conn := &Conn{Conn: far, turn: make(chan struct{}, 1), takes: deadline.New(time.Minute, far.SetWriteDeadline)}
 		go func() { _, _ = io.Copy(io.Discard, near) }()
 		for range 3 * unheardOf {
 			if !conn.Ping() {
