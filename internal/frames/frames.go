@@ -3,15 +3,18 @@
 //
 // # Guarantees
 //
-// Frames never mix. A client has as long as is said for each piece of what it is sent, and no ping of its own ends that
-// sooner: the library gives an answer five seconds, and ends the connection then, also behind a large frame on a slow line.
-// Here answers wait for their turn. No more than one does: the newest is for all pings before it.
+// Frames never mix, and none follows a goodbye: a browser that finds one there does not tell its page why the connection
+// ended. A client has as long as is said for each piece of what it is sent, and no ping of its own ends that sooner: the
+// library gives an answer five seconds, and ends the connection then, also behind a large frame on a slow line. Here answers
+// wait for their turn. No more than one does: the newest is for all pings before it.
 package frames
 
 import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -37,6 +40,9 @@ const (
 	dropTime   = 10 * time.Millisecond // for a client that is dropped to be told
 	unheardOf  = 3                     // pings that a client may leave without a sign of life
 )
+
+// errLeft says that goodbye was said.
+var errLeft = fmt.Errorf("send behind the goodbye: %w", net.ErrClosed)
 
 // Hijacker is the http.ResponseWriter of a request that becomes a WebSocket. The library hijacks it.
 type Hijacker struct {
@@ -83,6 +89,7 @@ type Conn struct {
 	early   []byte      // read before the connection was taken over
 
 	turn chan struct{} // holds one while somebody writes
+	left bool          // goodbye was said, and nothing may follow it; for whoever's turn it is
 
 	answer    sync.Mutex
 	pong      []byte         // the newest that waits for its turn, nil for none; guarded by answer
@@ -113,7 +120,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
+	if c.left {
+		return 0, errLeft
+	}
 	if len(p) > 0 && p[0] == goodbye {
+		c.left = true
 		c.leaves.Extend()
 	}
 	return c.Conn.Write(p)
@@ -159,6 +170,9 @@ func (c *Conn) Send(share *memory.Share, parts ...[]byte) error {
 
 // write is for whoever's turn it is.
 func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
+	if c.left {
+		return errLeft
+	}
 	for _, p := range parts {
 		for len(p) > 0 {
 			c.takes.Extend()
@@ -176,12 +190,13 @@ func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
 
 // Ping asks the client for a sign of life. It returns false for one that is gone: it takes nothing, or has left some pings
 // without one. They are counted, not timed: a machine that was suspended has not listened. Nor does anybody listen while what
-// was read before waits. One goroutine may call it.
+// was read before waits. Whoever was told goodbye is not asked any more. One goroutine may call it.
 func (c *Conn) Ping() bool {
 	if c.unheard++; c.heard.Swap(false) || !c.listens.Load() {
 		c.unheard = 0
 	}
-	return c.unheard <= unheardOf && c.Send(nil, []byte{ping, 0}) == nil
+	err := c.Send(nil, []byte{ping, 0})
+	return errors.Is(err, errLeft) || err == nil && c.unheard <= unheardOf
 }
 
 // Drop ends a connection whose client stands still. One that reads is told why, with a status of WebSockets.
@@ -189,6 +204,10 @@ func (c *Conn) Drop(status int, reason string) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
+		if c.left {
+			break
+		}
+		c.left = true
 		b := binary.BigEndian.AppendUint16([]byte{goodbye, byte(2 + len(reason))}, uint16(status))
 		c.takes.Hurry(dropTime, time.Time{})
 		c.takes.Extend()

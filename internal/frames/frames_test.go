@@ -142,3 +142,43 @@ func TestConn_Ping(t *testing.T) {
 		}
 	})
 }
+
+// Nothing follows a goodbye, whoever says it: a browser does not tell its page why the connection ended if something does.
+func TestConn_NothingFollowsAGoodbye(t *testing.T) {
+	for name, leave := range map[string]func(*Conn) error{
+		"the library's": func(c *Conn) error {
+			_, err := c.Write([]byte{goodbye, 0})
+			return err
+		},
+		"of one that is dropped": func(c *Conn) error {
+			c.Drop(1013, "")
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, client := opened(t, time.Minute)
+				got := make(chan []byte, 1)
+				go func() {
+					b, _ := io.ReadAll(client)
+					got <- b
+				}()
+				if err := leave(conn); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.Send(nil, []byte{Text, 1, 'x'}); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("a frame: %v", err)
+				}
+				conn.Ping()
+				_, _ = conn.Write([]byte{pong, 0})
+				_, _ = conn.Write([]byte{goodbye, 0})
+				conn.Drop(1013, "too slow")
+				synctest.Wait()
+				_ = conn.Close()
+				if b := <-got; len(b) < 2 || b[0] != goodbye || len(b) != 2+int(b[1]) {
+					t.Errorf("it reads % x", b)
+				}
+			})
+		})
+	}
+}
