@@ -127,6 +127,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		c.left = true
 		c.leaves.Extend()
 	}
+	c.takes.Extend()
 	return c.Conn.Write(p)
 }
 

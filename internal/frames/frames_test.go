@@ -182,3 +182,34 @@ func TestConn_NothingFollowsAGoodbye(t *testing.T) {
 		})
 	}
 }
+
+// The library's goodbye has a time of its own: that of what was sent before may have passed long ago.
+func TestConn_GoodbyeLongAfter(t *testing.T) {
+	const within = time.Minute
+	for name, silence := range map[string]time.Duration{"at once": 0, "nearly": within - 1, "passed": within + time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, client := opened(t, within)
+				got := make(chan []byte, 1)
+				go func() {
+					b := make([]byte, 3)
+					_, _ = io.ReadFull(client, b)
+					time.Sleep(silence + 2) // of the test's own clock; it takes the goodbye a moment after it was said
+					b, _ = io.ReadAll(client)
+					got <- b
+				}()
+				if err := conn.Send(nil, []byte{Text, 1, 'x'}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(silence) // as above
+				if _, err := conn.Write([]byte{goodbye, 2, 0x3, 0xe8}); err != nil {
+					t.Error(err)
+				}
+				_ = conn.Close()
+				if b := <-got; !bytes.Equal(b, []byte{goodbye, 2, 0x3, 0xe8}) {
+					t.Errorf("it reads % x", b)
+				}
+			})
+		})
+	}
+}
