@@ -322,14 +322,11 @@ func TestBody_WithoutRoom(t *testing.T) {
 	}
 	sums := checksums()
 	text := `{"command":"` + strings.Repeat("x", 2<<20)
-	for path, row := range map[string]struct {
-		body  string
-		taken int // of memory, before the body is read
-	}{
-		"sessions/s1/export":               {sums, parcel.WriterBytes},
-		"processes":                        {text, 0},
-		"processes/run":                    {text, 0},
-		"processes/" + cat.ID() + "/stdin": {text, 0},
+	for path, body := range map[string]string{
+		"sessions/s1/export":               sums,
+		"processes":                        text,
+		"processes/run":                    text,
+		"processes/" + cat.ID() + "/stdin": text,
 	} {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,12 +334,12 @@ func TestBody_WithoutRoom(t *testing.T) {
 				o.Memory = memory.NewBound(most)
 				others := o.Memory.Open(nil)
 				defer others.Close()
-				others.Count(most*3/4 - row.taken - 1<<20)
+				others.Count(most*3/4 - 1<<20)
 				before := o.Memory.Used()
 				conn := pipes.Serve(t, newServer(t, o)).Dial()
 				defer conn.Close()
 				go func() { // all but the last byte
-					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(row.body)+1, row.body)
+					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body)+1, body)
 				}()
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil {
@@ -359,6 +356,75 @@ func TestBody_WithoutRoom(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who does not send on gives back what memory its body takes, and is told so, when others need it.
+func TestBody_OthersNeedTheMemory(t *testing.T) {
+	o, _ := withProcesses(t, Options{Travel: slowTravel{dir: t.TempDir()}})
+	sums := checksums()
+	for name, row := range map[string]struct {
+		path, begin, more string // more comes each second
+		holds             bool
+	}{
+		"checksums, none came":    {"sessions/s1/export", "", "", false},
+		"checksums, many came":    {"sessions/s1/export", sums, "", true},
+		"checksums, slowly":       {"sessions/s1/export", sums[:100], sums[100:1000], true},
+		"a process, many came":    {"processes", `{"command":"` + strings.Repeat("x", 2<<20), "", true},
+		"a process, comes slowly": {"processes", `{"command":"` + strings.Repeat("x", 2<<20), "xxx", true},
+	} {
+		for _, two := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP2=%v", name, two), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const most = 16 << 20
+					o.Memory = memory.NewBound(most)
+					body, line := io.Pipe()
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/"+row.path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Header.Set("Content-Type", "application/json")
+					answered := make(chan *http.Response)
+					transport := pipes.Serve(t, newServer(t, o)).Transport(t, two)
+					go func() {
+						resp, err := transport.RoundTrip(r)
+						if err != nil {
+							t.Error(err)
+						}
+						answered <- resp
+					}()
+					go func() {
+						_, err := io.WriteString(line, row.begin)
+						for err == nil && row.more != "" {
+							time.Sleep(time.Second) // of the test's own clock
+							_, err = io.WriteString(line, row.more)
+						}
+					}()
+					synctest.Wait()
+					other := o.Memory.Open(nil)
+					defer other.Close()
+					began := time.Now()
+					if err := other.Take(t.Context(), most*3/4); err != nil || time.Since(began) > 3*time.Second {
+						t.Errorf("another has room after %v, %v", time.Since(began), err)
+					}
+					if !row.holds {
+						_ = line.Close()
+					}
+					resp := <-answered
+					defer line.Close()
+					if resp == nil {
+						return
+					}
+					b, err := io.ReadAll(resp.Body)
+					if err != nil || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(b), "--max-memory") {
+						t.Errorf("it got %s %s, %v", resp.Status, b, err)
+					}
+					_ = resp.Body.Close()
+					_ = line.Close()
+					time.Sleep(2 * stall) // as above: nothing happens behind it
+				})
+			})
+		}
 	}
 }
 

@@ -352,8 +352,8 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	defer share.Close()
 	body, err := h.gather(r.Context(), share, io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
 	switch {
-	case errors.Is(err, errMemory):
-		return nil, err
+	case errors.Is(err, errMemory), err != nil && share.Ended():
+		return nil, errMemory
 	case errors.Is(err, os.ErrDeadlineExceeded) && h.cut.Err() != nil:
 		w.Header().Set("Connection", "close")
 		return nil, errEnding
