@@ -38,7 +38,7 @@ func (b body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fewBytes is the most of a body that nobody counts.
+// fewBytes is the most of a body, or of an answer, that nobody counts.
 const fewBytes = 64 << 10
 
 // ReadBody reads the body of a request, which has at most so many bytes. They are few: nobody counts them.

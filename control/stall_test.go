@@ -260,6 +260,74 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
+// Answers that nobody reads take of the memory of all, and those who wait for it have no place that others need.
+func TestSearches_AnswersTakeMemory(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	inGit(t, dir, "init", "-q")
+	put(t, dir+"/f", "one\n")
+	inGit(t, dir, "add", "-A")
+	put(t, dir+"/f", strings.Repeat("two\n", pieceBytes))
+	for i := range 600 {
+		put(t, fmt.Sprintf("%s/%0200d", dir, i), "")
+	}
+	ask := func(t *testing.T, l pipes.Listener, path string) net.Conn {
+		conn := l.Dial()
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	for name, path := range map[string]string{"diff": "/v2/fs/git/diff?path=.", "search": "/v2/fs/search?name=0&limit=1000&path=.", "status": "/v2/fs/git/status?path=."} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o.Memory = memory.NewBound(1 << 19)
+				l := pipes.Serve(t, newServer(t, o))
+				var conns [maxSearches]net.Conn
+				for i := range conns {
+					conns[i] = ask(t, l, path)
+				}
+				time.Sleep(writeTimeout / 2) // of the test's own clock
+				cut := 0
+				for _, conn := range conns {
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						cut++
+						continue
+					}
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode == http.StatusTooManyRequests {
+						cut++
+					}
+					_ = resp.Body.Close()
+				}
+				if cut == 0 {
+					t.Error("all are held")
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				o.Memory = memory.NewBound(1 << 19)
+				others := o.Memory.Open(nil)
+				defer others.Close()
+				others.Count(2 << 20)
+				l := pipes.Serve(t, newServer(t, o))
+				for range maxSearches {
+					ask(t, l, path)
+				}
+				synctest.Wait() // all that may do wait for memory
+				began := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(ask(t, l, "/v2/fs/search?name=nothing&path=.")), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || time.Since(began) != 0 {
+					t.Errorf("another one: %s after %v", resp.Status, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
 // checksums are those of many files, as the other side of an export says that it has them.
 func checksums() string {
 	var sums strings.Builder
