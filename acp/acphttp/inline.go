@@ -2,6 +2,7 @@ package acphttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -57,7 +58,6 @@ func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m 
 func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, replies <-chan acp.Reply) error {
 	wait := time.NewTimer(h.o.HoldHeaders)
 	defer wait.Stop()
-	rc := http.NewResponseController(w)
 	flushed := false
 	for {
 		select {
@@ -69,7 +69,7 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 				w.WriteHeader(http.StatusOK)
 				flushed = true
 			}
-			if h.writeMore(w, []byte{' '}) != nil || rc.Flush() != nil {
+			if h.writeMore(w, []byte{' '}) != nil {
 				return nil // the client is gone; its request goes on
 			}
 			wait.Reset(h.o.Heartbeat)
@@ -103,11 +103,11 @@ func (h *Handler) unanswered(w http.ResponseWriter, r *http.Request, m acp.Messa
 	return nil
 }
 
-// writeMore writes some more of an answer that has begun.
+// writeMore sends some more of an answer that has begun.
 func (h *Handler) writeMore(w http.ResponseWriter, b []byte) error {
 	out := h.outgoing(w)
 	defer out.close()
-	return out.write(b)
+	return errors.Join(out.write(b), http.NewResponseController(w).Flush())
 }
 
 // reply writes the response after the events that precede it.

@@ -87,6 +87,13 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 		},
 		"body":        body(false),
 		"body HTTP/2": body(true),
+		"held answer": func(t *testing.T, l pipes.Listener, c *fakeClient) io.Reader {
+			_, _ = io.Copy(io.Discard, do(t, l, false, http.MethodPost, initialize, "").Body)
+			do(t, l, false, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}`, c.ID())
+			time.Sleep(30 * time.Second) // of the test's own clock: a blank is being sent
+			c.Close()
+			return nil
+		},
 		"WebSocket": func(t *testing.T, l pipes.Listener, c *fakeClient) io.Reader {
 			ws, _, err := websocket.Dial(t.Context(), "http://localhost/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: l.Transport(t, false)}})
 			if err != nil {
@@ -117,7 +124,7 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 			"slowly":          {farewell / 8, bound / 3, bound - 1, true},
 			"not fast enough": {farewell * 9 / 10, bound, bound, false},
 		} {
-			if strings.HasPrefix(name, "body") && row.pause > 0 {
+			if (strings.HasPrefix(name, "body") || name == "held answer") && row.pause > 0 {
 				continue
 			}
 			t.Run(name+", taking "+taking, func(t *testing.T) {
@@ -184,4 +191,29 @@ func TestShutdown_WhatFollowsAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A WebSocket that has not said initialize is told of the end.
+func TestShutdown_BeforeInitialize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(fakeGateway{newFakeClient()}, Options{})
+		ws, _, err := websocket.Dial(t.Context(), "http://localhost/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: pipes.Serve(t, h).Transport(t, false)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan error)
+		go func() {
+			_, _, err := ws.Read(t.Context())
+			heard <- err
+		}()
+		synctest.Wait()
+		ended := make(chan error)
+		go func() { ended <- h.Shutdown(t.Context()) }()
+		if err := <-heard; websocket.CloseStatus(err) != websocket.StatusGoingAway {
+			t.Errorf("it was told %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
