@@ -103,10 +103,11 @@ func (h *Handler) unanswered(w http.ResponseWriter, r *http.Request, m acp.Messa
 	return nil
 }
 
-// writeMore sends some more of an answer that has begun.
+// writeMore sends some more of an answer that has begun, or only its header.
 func (h *Handler) writeMore(w http.ResponseWriter, b []byte) error {
 	out := h.outgoing(w)
 	defer out.close()
+	out.time.Extend()
 	return errors.Join(out.write(b), http.NewResponseController(w).Flush())
 }
 
