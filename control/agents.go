@@ -25,7 +25,7 @@ func (s *Server) agents() []runtime.AgentInfo {
 	return out
 }
 
-func (s *Server) listAgents(c echo.Context) error { return writeJSON(c, agentsBody{s.agents()}) }
+func (s *Server) listAgents(c echo.Context) error { return s.writeJSON(c, agentsBody{s.agents()}) }
 
 func (s *Server) getAgent(c echo.Context) error {
 	id, err := pathParam(c, "agent")
@@ -35,7 +35,7 @@ func (s *Server) getAgent(c echo.Context) error {
 	var known []string
 	for _, a := range s.agents() {
 		if a.ID == id {
-			return writeJSON(c, a)
+			return s.writeJSON(c, a)
 		}
 		known = append(known, a.ID)
 	}

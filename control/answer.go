@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) share(c echo.Context) (share *memory.Share, ctx context.Context
 		return share, c.Request().Context(), func() {} // it has one
 	}
 	rc := http.NewResponseController(c.Response())
-	share = s.o.Memory.Open(func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })
+	share = s.o.Memory.Open(func() { _ = rc.SetWriteDeadline(deadline.Passed) })
 	ctx = memory.With(c.Request().Context(), share)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return share, ctx, share.Close
@@ -33,6 +34,14 @@ func errMemory() error {
 	return problem.New(problem.TooManyRequests, "requests of clients and answers to them take all the memory that they may have: try again, or raise it with --max-memory")
 }
 
+// giveTime gives the client time for a piece, unless the share, which may be nil, was ended.
+func giveTime(rc *http.ResponseController, share *memory.Share) {
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
+	if share.Ended() {
+		_ = rc.SetWriteDeadline(deadline.Passed)
+	}
+}
+
 // writePieces writes b, each piece in its time: a client that reads nothing is dropped.
 // What went out is the share's, which may be nil.
 func writePieces(w http.ResponseWriter, share *memory.Share, b []byte) {
@@ -40,7 +49,7 @@ func writePieces(w http.ResponseWriter, share *memory.Share, b []byte) {
 	// The connection may serve other requests afterwards.
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	for len(b) > 0 {
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
+		giveTime(rc, share)
 		n, err := w.Write(b[:min(len(b), pieceBytes)])
 		share.Moved(n)
 		if err != nil {

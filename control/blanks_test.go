@@ -32,7 +32,7 @@ func TestBlanks(t *testing.T) {
 				}
 				end()
 				text := strings.Repeat("x", compressFrom)
-				if err := writeJSON(c, text); err != nil {
+				if err := newServer(t, Options{}).writeJSON(c, text); err != nil {
 					t.Fatal(err)
 				}
 				plain := w.taken() == `"`+text+"\"\n"

@@ -5,12 +5,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -30,13 +30,15 @@ func bodyOf(w http.ResponseWriter, r *http.Request) body {
 func (b body) Read(p []byte) (int, error) {
 	b.wait.Start()
 	n, err := b.ReadCloser.Read(p)
-	if !errors.Is(err, os.ErrDeadlineExceeded) { // which stays: the server would wait for the rest before it answers
+	if errors.Is(err, os.ErrDeadlineExceeded) { // which stays: the server would wait for the rest before it answers
+		b.wait.Leave()
+	} else {
 		b.wait.Stop()
 	}
 	return n, err
 }
 
-// fewBytes is the most of a body that nobody counts.
+// fewBytes is the most of a body, or of an answer, that nobody counts.
 const fewBytes = 64 << 10
 
 // ReadBody reads the body of a request, which has at most so many bytes. They are few: nobody counts them.
@@ -50,15 +52,20 @@ func (s *Server) readBytes(c echo.Context, most int64) ([]byte, error) {
 	if most <= fewBytes { // as a signal, which is not to be refused
 		return ReadBody(c.Response(), c.Request(), most)
 	}
-	rc := http.NewResponseController(c.Response())
-	share := s.o.Memory.Open(func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) })
+	share := s.arriving(c)
 	defer share.Close()
 	return gather(c.Response(), c.Request(), most, share)
 }
 
+// arriving returns a share for a body. When others need it, and the client does not send, the body ends.
+func (s *Server) arriving(c echo.Context) *memory.Share {
+	rc := http.NewResponseController(c.Response())
+	return s.o.Memory.Open(func() { _ = rc.SetReadDeadline(deadline.Passed) })
+}
+
 func gather(w http.ResponseWriter, r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	b, err := share.Gather(r.Context(), http.MaxBytesReader(w, bodyOf(w, r), most), 512, int(most)+512)
-	if errors.Is(err, memory.ErrFull) {
+	if errors.Is(err, memory.ErrFull) || err != nil && share.Ended() {
 		return nil, errMemory()
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -51,15 +51,14 @@ func internal() *problem.Error {
 }
 
 // serializer writes JSON without HTML escaping, to a client that is not waited for if it reads nothing.
-type serializer struct{}
+type serializer struct{ s *Server }
 
 // Serialize implements echo.JSONSerializer.
-func (serializer) Serialize(c echo.Context, v any, _ string) error {
-	b, err := encoded(v)
-	if err == nil {
+func (z serializer) Serialize(c echo.Context, v any, _ string) error {
+	return z.s.counted(c, v, func(b []byte) error {
 		writePieces(c.Response(), memory.From(c.Request().Context()), b)
-	}
-	return err
+		return nil
+	})
 }
 
 // Deserialize implements echo.JSONSerializer. No route reads a JSON body.
@@ -68,13 +67,25 @@ func (serializer) Deserialize(echo.Context, any) error {
 }
 
 // writeJSON answers with a JSON document of the state at this moment.
-func writeJSON(c echo.Context, v any) error {
+func (s *Server) writeJSON(c echo.Context, v any) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
+	return s.counted(c, v, func(b []byte) error { return writeDocument(c, b) })
+}
+
+// counted writes v as JSON. One that is large takes its memory of what all clients have together, for as long as its client takes it.
+func (s *Server) counted(c echo.Context, v any, write func(b []byte) error) error {
 	b, err := encoded(v)
 	if err != nil {
 		return err
 	}
-	return writeDocument(c, b)
+	if len(b) > fewBytes {
+		share, ctx, end := s.share(c)
+		defer end()
+		if share.Take(ctx, len(b)) != nil {
+			return errMemory()
+		}
+	}
+	return write(b)
 }
 
 // encoded returns v as a line of JSON.

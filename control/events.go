@@ -298,7 +298,7 @@ func (w *eventWriter) named(name string, v any) {
 // flush writes what was collected, in bounded time.
 func (w *eventWriter) flush() error {
 	for rest := w.buf; ; {
-		_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
+		giveTime(w.rc, w.share)
 		if len(rest) == 0 {
 			break
 		}

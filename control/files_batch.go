@@ -57,7 +57,7 @@ func (s *Server) uploadBatch(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, done)
+	return s.writeJSON(r, done)
 }
 
 // decompress returns the plain archive of a body. taken tells how much of the

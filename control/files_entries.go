@@ -28,7 +28,7 @@ func (s *Server) listEntries(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, page)
+	return s.writeJSON(r, page)
 }
 
 // descending reads in which order entries are wanted.
@@ -53,7 +53,7 @@ func (s *Server) statEntry(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, e)
+	return s.writeJSON(r, e)
 }
 
 func (s *Server) makeDirectory(r fileRequest) error {
@@ -77,7 +77,7 @@ func (s *Server) makeDirectory(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, e)
+	return s.writeJSON(r, e)
 }
 
 func (s *Server) moveEntry(r fileRequest) error { return s.placeEntry(r, r.fs.Move) }
@@ -100,7 +100,7 @@ func (s *Server) placeEntry(r fileRequest, place func(ctx context.Context, from,
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, e)
+	return s.writeJSON(r, e)
 }
 
 func (s *Server) deleteEntry(r fileRequest) error {

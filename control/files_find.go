@@ -50,7 +50,7 @@ func (s *Server) searchFiles(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, found)
+	return s.writeJSON(r, found)
 }
 
 // watchFiles streams the changes in a folder until the client leaves, the
@@ -155,7 +155,7 @@ func (s *Server) gitStatus(r fileRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, st)
+	return s.writeJSON(r, st)
 }
 
 // gitDiff answers with a patch.
@@ -173,11 +173,12 @@ func (s *Server) gitDiff(r fileRequest) error {
 	var patch []byte
 	cut := false
 	err = s.holding(ctx, s.searches, func() (err error) {
-		if patch, cut, err = r.fs.GitDiff(ctx, path, o); err == nil && share.Take(ctx, len(patch)) != nil {
-			err = errMemory()
-		}
+		patch, cut, err = r.fs.GitDiff(ctx, path, o)
 		return err
 	})
+	if err == nil && share.Take(ctx, len(patch)) != nil {
+		err = errMemory()
+	}
 	if err != nil {
 		return err
 	}

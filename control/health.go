@@ -43,11 +43,11 @@ func (s *Server) getReady(c echo.Context) error {
 		}
 		return problem.Wrap(problem.Unavailable, err, "the gateway is not ready")
 	}
-	return writeJSON(c, statusBody{"ready"})
+	return s.writeJSON(c, statusBody{"ready"})
 }
 
 func (s *Server) getVersion(c echo.Context) error {
-	return writeJSON(c, versionBody{
+	return s.writeJSON(c, versionBody{
 		Version: s.o.Version, ProtocolVersion: 1,
 		GoVersion: goruntime.Version(), OS: goruntime.GOOS, Arch: goruntime.GOARCH, Instance: s.instance,
 	})

@@ -64,7 +64,7 @@ func (s *Server) installAgent(c echo.Context) error {
 	if f.err != nil {
 		return noSuchAgent(f.err)
 	}
-	return writeJSON(c, f.result)
+	return s.writeJSON(c, f.result)
 }
 
 // readInstallBody reads the body, which may be empty.
@@ -161,7 +161,7 @@ func (s *Server) getInstall(c echo.Context) error {
 	if err != nil {
 		return noSuchAgent(err)
 	}
-	return writeJSON(c, status)
+	return s.writeJSON(c, status)
 }
 
 func (s *Server) removeInstall(c echo.Context) error {
@@ -197,7 +197,7 @@ func (s *Server) getDoctor(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, report)
+	return s.writeJSON(c, report)
 }
 
 // bounded returns a context that also ends when the server stops.

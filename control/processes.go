@@ -210,7 +210,7 @@ func (s *Server) runProcess(r processRequest) error {
 		both := encode(result.Combined)
 		a.Combined = &both
 	}
-	return writeJSON(r, a)
+	return s.writeJSON(r, a)
 }
 
 // validText returns output as text. A character that a limit has cut is left
@@ -299,10 +299,10 @@ func (s *Server) listProcesses(r processRequest) error {
 	for _, p := range r.all.Processes() {
 		body.Processes = append(body.Processes, p.Info())
 	}
-	return writeJSON(r, body)
+	return s.writeJSON(r, body)
 }
 
-func (s *Server) getProcess(r processRequest) error { return writeJSON(r, r.p.Info()) }
+func (s *Server) getProcess(r processRequest) error { return s.writeJSON(r, r.p.Info()) }
 
 // deleteProcess ends a process, if it runs, and forgets it.
 func (s *Server) deleteProcess(r processRequest) error {
@@ -310,7 +310,7 @@ func (s *Server) deleteProcess(r processRequest) error {
 	return r.NoContent(http.StatusNoContent)
 }
 
-func (s *Server) getProcessLimits(r processRequest) error { return writeJSON(r, r.all.Limits()) }
+func (s *Server) getProcessLimits(r processRequest) error { return s.writeJSON(r, r.all.Limits()) }
 
 // putProcessLimits replaces the limits that the body names.
 func (s *Server) putProcessLimits(r processRequest) error {
@@ -323,7 +323,7 @@ func (s *Server) putProcessLimits(r processRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, r.all.Limits())
+	return s.writeJSON(r, r.all.Limits())
 }
 
 type writtenBody struct {
@@ -350,7 +350,7 @@ func (s *Server) writeProcess(r processRequest) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(r, writtenBody{n})
+	return s.writeJSON(r, writtenBody{n})
 }
 
 type signalBody struct {
@@ -382,5 +382,5 @@ func (s *Server) stopProcess(r processRequest) error {
 		patience = time.Duration(n) * time.Millisecond
 	}
 	r.p.Stop(patience)
-	return writeJSON(r, r.p.Info())
+	return s.writeJSON(r, r.p.Info())
 }

@@ -119,7 +119,7 @@ func (s *Server) getProcessLogs(r processRequest) error {
 			body.Chunks = append(body.Chunks, logChunk(c))
 		}
 	}
-	return writeJSON(r, body)
+	return s.writeJSON(r, body)
 }
 
 // streamLogs writes output until the process has ended, the client leaves or

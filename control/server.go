@@ -213,7 +213,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 // routes builds the API. Each resource has its own file.
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
-	e.JSONSerializer = serializer{}
+	e.JSONSerializer = serializer{s}
 	e.HTTPErrorHandler = s.handleError
 	e.Use(s.noteRoutes, s.checkQueries)
 	// A GET answers HEAD as well; the HTTP server leaves the body out.

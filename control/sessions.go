@@ -34,7 +34,7 @@ func (s *Server) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, page)
+	return s.writeJSON(c, page)
 }
 
 // followSessions writes how the list of sessions changes.
@@ -62,7 +62,7 @@ func (s *Server) getSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, info)
+	return s.writeJSON(c, info)
 }
 
 func (s *Server) deleteSession(c echo.Context) error {

@@ -260,6 +260,74 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
+// Answers that nobody reads take of the memory of all, and those who wait for it have no place that others need.
+func TestSearches_AnswersTakeMemory(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	inGit(t, dir, "init", "-q")
+	put(t, dir+"/f", "one\n")
+	inGit(t, dir, "add", "-A")
+	put(t, dir+"/f", strings.Repeat("two\n", pieceBytes))
+	for i := range 600 {
+		put(t, fmt.Sprintf("%s/%0200d", dir, i), "")
+	}
+	ask := func(t *testing.T, l pipes.Listener, path string) net.Conn {
+		conn := l.Dial()
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	for name, path := range map[string]string{"diff": "/v2/fs/git/diff?path=.", "search": "/v2/fs/search?name=0&limit=1000&path=.", "status": "/v2/fs/git/status?path=."} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o.Memory = memory.NewBound(1 << 19)
+				l := pipes.Serve(t, newServer(t, o))
+				var conns [maxSearches]net.Conn
+				for i := range conns {
+					conns[i] = ask(t, l, path)
+				}
+				time.Sleep(writeTimeout / 2) // of the test's own clock
+				cut := 0
+				for _, conn := range conns {
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						cut++
+						continue
+					}
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode == http.StatusTooManyRequests {
+						cut++
+					}
+					_ = resp.Body.Close()
+				}
+				if cut == 0 {
+					t.Error("all are held")
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				o.Memory = memory.NewBound(1 << 19)
+				others := o.Memory.Open(nil)
+				defer others.Close()
+				others.Count(2 << 20)
+				l := pipes.Serve(t, newServer(t, o))
+				for range maxSearches {
+					ask(t, l, path)
+				}
+				synctest.Wait() // all that may do wait for memory
+				began := time.Now()
+				resp, err := http.ReadResponse(bufio.NewReader(ask(t, l, "/v2/fs/search?name=nothing&path=.")), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || time.Since(began) != 0 {
+					t.Errorf("another one: %s after %v", resp.Status, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
 // checksums are those of many files, as the other side of an export says that it has them.
 func checksums() string {
 	var sums strings.Builder
@@ -322,14 +390,11 @@ func TestBody_WithoutRoom(t *testing.T) {
 	}
 	sums := checksums()
 	text := `{"command":"` + strings.Repeat("x", 2<<20)
-	for path, row := range map[string]struct {
-		body  string
-		taken int // of memory, before the body is read
-	}{
-		"sessions/s1/export":               {sums, parcel.WriterBytes},
-		"processes":                        {text, 0},
-		"processes/run":                    {text, 0},
-		"processes/" + cat.ID() + "/stdin": {text, 0},
+	for path, body := range map[string]string{
+		"sessions/s1/export":               sums,
+		"processes":                        text,
+		"processes/run":                    text,
+		"processes/" + cat.ID() + "/stdin": text,
 	} {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,12 +402,12 @@ func TestBody_WithoutRoom(t *testing.T) {
 				o.Memory = memory.NewBound(most)
 				others := o.Memory.Open(nil)
 				defer others.Close()
-				others.Count(most*3/4 - row.taken - 1<<20)
+				others.Count(most*3/4 - 1<<20)
 				before := o.Memory.Used()
 				conn := pipes.Serve(t, newServer(t, o)).Dial()
 				defer conn.Close()
 				go func() { // all but the last byte
-					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(row.body)+1, row.body)
+					_, _ = fmt.Fprintf(conn, "POST /v2/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body)+1, body)
 				}()
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil {
@@ -359,6 +424,75 @@ func TestBody_WithoutRoom(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who does not send on gives back what memory its body takes, and is told so, when others need it.
+func TestBody_OthersNeedTheMemory(t *testing.T) {
+	o, _ := withProcesses(t, Options{Travel: slowTravel{dir: t.TempDir()}})
+	sums := checksums()
+	for name, row := range map[string]struct {
+		path, begin, more string // more comes each second
+		holds             bool
+	}{
+		"checksums, none came":    {"sessions/s1/export", "", "", false},
+		"checksums, many came":    {"sessions/s1/export", sums, "", true},
+		"checksums, slowly":       {"sessions/s1/export", sums[:100], sums[100:1000], true},
+		"a process, many came":    {"processes", `{"command":"` + strings.Repeat("x", 2<<20), "", true},
+		"a process, comes slowly": {"processes", `{"command":"` + strings.Repeat("x", 2<<20), "xxx", true},
+	} {
+		for _, two := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP2=%v", name, two), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const most = 16 << 20
+					o.Memory = memory.NewBound(most)
+					body, line := io.Pipe()
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/"+row.path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Header.Set("Content-Type", "application/json")
+					answered := make(chan *http.Response)
+					transport := pipes.Serve(t, newServer(t, o)).Transport(t, two)
+					go func() {
+						resp, err := transport.RoundTrip(r)
+						if err != nil {
+							t.Error(err)
+						}
+						answered <- resp
+					}()
+					go func() {
+						_, err := io.WriteString(line, row.begin)
+						for err == nil && row.more != "" {
+							time.Sleep(time.Second) // of the test's own clock
+							_, err = io.WriteString(line, row.more)
+						}
+					}()
+					synctest.Wait()
+					other := o.Memory.Open(nil)
+					defer other.Close()
+					began := time.Now()
+					if err := other.Take(t.Context(), most*3/4); err != nil || time.Since(began) > 3*time.Second {
+						t.Errorf("another has room after %v, %v", time.Since(began), err)
+					}
+					if !row.holds {
+						_ = line.Close()
+					}
+					resp := <-answered
+					defer line.Close()
+					if resp == nil {
+						return
+					}
+					b, err := io.ReadAll(resp.Body)
+					if err != nil || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(b), "--max-memory") {
+						t.Errorf("it got %s %s, %v", resp.Status, b, err)
+					}
+					_ = resp.Body.Close()
+					_ = line.Close()
+					time.Sleep(2 * stall) // as above: nothing happens behind it
+				})
+			})
+		}
 	}
 }
 
@@ -412,20 +546,40 @@ func TestTerminal_TakesNothingForAWhile(t *testing.T) {
 	})
 }
 
-// The gateway ends also when a viewer of a terminal takes nothing.
-func TestTerminal_ShutdownWhileOneTakesNothing(t *testing.T) {
+// The gateway ends also when a viewer of a terminal takes nothing. One that takes what it is sent, however slowly, is told.
+func TestTerminal_ShutdownWhileOneStandsStill(t *testing.T) {
 	o, _ := withProcesses(t, Options{})
 	program := wrote(t, o.Processes)
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, o)
-		viewing(t, s, program)
-		synctest.Wait() // it is being sent what there is
-		began := time.Now()
-		s.Shutdown()
-		if took := time.Since(began); took > farewell {
-			t.Errorf("it took %v", took)
-		}
-	})
+	for name, takes := range map[string]bool{"nothing": false, "slowly": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, o)
+				ws := viewing(t, s, program)
+				synctest.Wait() // it is being sent what there is
+				heard := make(chan error, 1)
+				go func() {
+					for n := 0; takes; n++ {
+						if _, _, err := ws.Read(t.Context()); err != nil {
+							heard <- err
+							break
+						}
+						if n < 2 {
+							time.Sleep(farewell * 3 / 4) // of the test's own clock
+						}
+					}
+					close(heard)
+				}()
+				began := time.Now()
+				s.Shutdown()
+				if took := time.Since(began); took > 2*farewell || takes && took < farewell {
+					t.Errorf("it took %v", took)
+				}
+				if err := <-heard; takes && websocket.CloseStatus(err) != websocket.StatusGoingAway {
+					t.Errorf("it was told %v", err)
+				}
+			})
+		})
+	}
 }
 
 // What went wrong is in the log also when nobody is there any more to hear that it is. That a client has left is no news.

@@ -110,8 +110,8 @@ type viewer struct {
 // serve returns when the viewer has left, the process has ended, or stop is done.
 func (v *viewer) serve(stop context.Context, after uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer context.AfterFunc(ctx, func() { _ = v.conn.Close() })()                // which ends what waits for the viewer
-	defer context.AfterFunc(stop, func() { time.AfterFunc(farewell, cancel) })() // Shutdown waits for the viewer
+	defer context.AfterFunc(ctx, func() { _ = v.conn.Close() })() // which ends what waits for the viewer
+	defer context.AfterFunc(stop, func() { v.conn.Hurry(farewell, time.Now().Add(2*farewell)) })()
 	typing, over := context.WithCancel(stop)
 	defer over()
 	var own sync.WaitGroup
@@ -146,7 +146,7 @@ func (v *viewer) serve(stop context.Context, after uint64) {
 // leftBehind is how long what a viewer has typed is still given to the program when the viewer has left.
 const leftBehind = 30 * time.Second
 
-// farewell is how long a viewer may take to hear that the gateway stops.
+// farewell is how long a viewer may stand still while it is told that the gateway stops, for which it has twice that in all.
 const farewell = 2 * time.Second
 
 // write shows the output and returns how to close, 0 for a viewer that is gone.

@@ -20,7 +20,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/fs"
-	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -76,16 +75,22 @@ func (s *Server) exportSession(c echo.Context) error {
 	if len(has.Have) > maxHave {
 		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(has.Have), maxHave).With("parameter", "have")
 	}
-	share, end, err := s.transferring(c, parcel.WriterBytes) // before the body is read
+	release, err := s.transfer(fileRequest{Context: c}) // before the body is read
+	if err != nil {
+		return err
+	}
+	defer release()
+	held := 0
+	if c.Request().Method == http.MethodPost {
+		if has.Files, held, err = s.readChecksums(c); err != nil {
+			return err
+		}
+	}
+	share, end, err := s.making(c, held, parcel.WriterBytes) // behind it: who does not send it would hold this
 	if err != nil {
 		return err
 	}
 	defer end()
-	if c.Request().Method == http.MethodPost {
-		if has.Files, err = readChecksums(c, share); err != nil {
-			return err
-		}
-	}
 	return s.sendMade(fileRequest{Context: c}, heldBack, share, func(out *bufio.Writer, _ *outgoing) error {
 		var w *parcel.Writer
 		d.Begin = func(m runtime.Manifest) (err error) {
@@ -133,8 +138,11 @@ const (
 	checksumRoom  = 1 << 20
 )
 
-// readChecksums reads files by their checksums, as "sha256sum -z" writes them. The memory that they take is the share's.
-func readChecksums(c echo.Context, share *memory.Share) (map[[sha256.Size]byte]string, error) {
+// readChecksums reads files by their checksums, as "sha256sum -z" writes them, and says how much memory they take. While they come it is a
+// part of what all clients have together.
+func (s *Server) readChecksums(c echo.Context) (_ map[[sha256.Size]byte]string, held int, err error) {
+	share := s.arriving(c)
+	defer share.Close()
 	in := newIncoming(fileRequest{Context: c})
 	defer in.done()
 	files := map[[sha256.Size]byte]string{}
@@ -144,27 +152,31 @@ func readChecksums(c echo.Context, share *memory.Share) (map[[sha256.Size]byte]s
 		line, err := r.ReadSlice(0)
 		share.Moved(len(line))
 		if read += len(line); read > maxChecksums {
-			return nil, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
+			return nil, 0, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
 		}
 		if err == io.EOF && len(line) == 0 {
-			return files, nil
+			return files, held, nil
+		}
+		if share.Ended() {
+			return nil, 0, errMemory()
 		}
 		if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, err
+			return nil, 0, err
 		}
 		var sum [sha256.Size]byte
 		hash, path, ok := bytes.Cut(bytes.TrimSuffix(line, []byte{0}), []byte("  "))
 		if n, bad := hex.Decode(sum[:], hash[:min(len(hash), 2*len(sum))]); !ok || err != nil || bad != nil || n != len(sum) || len(hash) != 2*len(sum) || len(path) == 0 {
-			return nil, problem.New(problem.InvalidRequest, "the body must be checksums as `sha256sum -z` writes them, and has the line %.200q", line)
+			return nil, 0, problem.New(problem.InvalidRequest, "the body must be checksums as `sha256sum -z` writes them, and has the line %.200q", line)
 		}
 		if _, known := files[sum]; known {
 			continue
 		}
 		if room -= len(path) + checksumBytes; room < 0 {
 			if share.Take(c.Request().Context(), checksumRoom) != nil {
-				return nil, errMemory()
+				return nil, 0, errMemory()
 			}
 			room += checksumRoom
+			held += checksumRoom
 		}
 		files[sum] = string(path)
 	}

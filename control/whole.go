@@ -18,7 +18,12 @@ const heldBack = 64 << 10
 // that is deleted meanwhile, is answered with why; later the connection is cut. bytes is
 // the memory that making it takes.
 func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write func(w io.Writer) error) error {
-	share, end, err := s.transferring(c, bytes)
+	release, err := s.transfer(fileRequest{Context: c})
+	if err != nil {
+		return err
+	}
+	defer release()
+	share, end, err := s.making(c, 0, bytes)
 	if err != nil {
 		return err
 	}
@@ -26,17 +31,10 @@ func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write fun
 	return s.sendMade(fileRequest{Context: c}, heldBack, share, func(w *bufio.Writer, _ *outgoing) error { return write(w) }, "what", what, "session", id)
 }
 
-// transferring takes one of the places for uploads and downloads, and memory, until end is called.
-func (s *Server) transferring(c echo.Context, bytes int) (share *memory.Share, end func(), err error) {
-	release, err := s.transfer(fileRequest{Context: c})
-	if err != nil {
-		return nil, nil, err
-	}
-	share, ctx, close := s.share(c)
-	end = func() {
-		close()
-		release()
-	}
+// making takes memory for an answer, beside what is held for it already, until end is called.
+func (s *Server) making(c echo.Context, held, bytes int) (share *memory.Share, end func(), err error) {
+	share, ctx, end := s.share(c)
+	share.Count(held)
 	if share.Take(ctx, bytes) != nil {
 		end()
 		return nil, nil, errMemory()

@@ -73,11 +73,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusOK)
 	// A client waits for these headers before it sends its first prompt.
-	rc := http.NewResponseController(w)
-	if rc.Flush() != nil {
+	if h.writeMore(w, nil) != nil {
 		st.Close()
 		return nil
 	}
+	rc := http.NewResponseController(w)
 	if r.ProtoMajor == 1 {
 		if conn, _, err := rc.Hijack(); err == nil {
 			h.open.add(1)
@@ -171,7 +171,7 @@ func (h *Handler) pump(ctx context.Context, out *outgoing, conn net.Conn, flush 
 			return
 		case <-st.Done():
 			return
-		case <-h.closing:
+		case <-h.closing.Done():
 			return
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -68,9 +69,11 @@ type Handler struct {
 	o   Options
 	log *slog.Logger
 
-	closing chan struct{}   // closed by Shutdown
-	cut     context.Context // done a moment later: clients that take nothing are not waited for
+	closing context.Context // ended by Shutdown, with errEnding
+	close   context.CancelCauseFunc
+	cut     context.Context // done a moment later: clients that stand still are waited for no more than another one
 	cutOff  context.CancelFunc
+	last    time.Time // nobody is waited for after it, once cut is done; zero for no such time
 	once    sync.Once
 	open    gauge // requests in progress
 	memory  *memory.Bound
@@ -115,19 +118,23 @@ func New(gw acp.Gateway, o Options) *Handler {
 	if o.Memory == nil {
 		o.Memory = memory.NewBound(0)
 	}
-	h := &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: o.Memory, conns: map[string]*conn{}}
+	h := &Handler{gw: gw, o: o, log: o.Logger, memory: o.Memory, conns: map[string]*conn{}}
+	h.closing, h.close = context.WithCancelCause(context.Background())
 	h.cut, h.cutOff = context.WithCancel(context.Background())
 	return h
 }
 
-// farewell is how long a client may take nothing when the handler shuts down.
+var errEnding = problem.New(problem.Unavailable, "the gateway is shutting down")
+
+// farewell is how long a client is left alone when the handler shuts down, and how long it may then stand still.
 const farewell = 2 * time.Second
 
 // Shutdown ends every stream and waits until all requests were answered, or ctx
-// ends. Clients that take nothing are cut off before that.
+// ends. Clients that take nothing, or send nothing of what they began, are cut off before that.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	h.once.Do(func() {
-		close(h.closing)
+		h.last, _ = ctx.Deadline()
+		h.close(errEnding)
 		time.AfterFunc(farewell, h.cutOff)
 	})
 	select {
@@ -143,8 +150,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.open.add(1)
 	defer h.open.add(-1)
 	select {
-	case <-h.closing:
-		problem.Write(w, problem.New(problem.Unavailable, "the gateway is shutting down"))
+	case <-h.closing.Done():
+		problem.Write(w, errEnding)
 		return
 	default:
 	}
@@ -258,7 +265,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	if after := r.Header.Get(HeaderAfter); after != "" {
-		if err := c.follow(r.Context(), after, key, len(body)); err != nil {
+		if err := h.follow(r.Context(), c, after, key, len(body)); err != nil {
 			return err
 		}
 	}
@@ -302,13 +309,20 @@ func (h *Handler) arrives(r *http.Request) (over func()) {
 }
 
 // follow has a POST of so many bytes wait for the one that it is to follow. The error says that it is not carried out: its client has left
-// while it waited, and may send it again with its key.
-func (c *conn) follow(ctx context.Context, after, key string, size int) error {
+// while it waited, or the handler ends, and may send it again with its key.
+func (h *Handler) follow(ctx context.Context, c *conn, after, key string, size int) error {
+	ctx, over := context.WithCancelCause(ctx)
+	defer over(nil)
+	defer context.AfterFunc(h.closing, func() { over(errEnding) })()
 	if !c.waiting.Try(size) {
 		return errMemory
 	}
 	defer c.waiting.Give(size)
-	if err := c.receipts.await(ctx, after, key); err != nil && key != "" {
+	err := c.receipts.await(ctx, after, key)
+	switch {
+	case errors.Is(err, errEnding):
+		return errEnding
+	case err != nil && key != "":
 		return problem.Wrap(problem.Unavailable, err, "the request ended while it waited for the one that it follows: send it again")
 	}
 	return nil
@@ -330,13 +344,19 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if length < 0 || length > h.o.MaxBody {
 		length = h.o.MaxBody
 	}
-	_ = rc.SetReadDeadline(time.Now().Add(h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second))
-	share := h.memory.Open(func() { _ = rc.SetReadDeadline(passed) })
+	arriving := deadline.New(h.o.BodyTimeout+time.Duration(length/slowestLine)*time.Second, rc.SetReadDeadline)
+	defer arriving.Leave() // where not all came the deadline stays: the server would wait for the rest without end
+	arriving.Extend()
+	defer context.AfterFunc(h.cut, arriving.End)()
+	share := h.memory.Open(arriving.End)
 	defer share.Close()
 	body, err := h.gather(r.Context(), share, io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
 	switch {
-	case errors.Is(err, errMemory):
-		return nil, err
+	case errors.Is(err, errMemory), err != nil && share.Ended():
+		return nil, errMemory
+	case errors.Is(err, os.ErrDeadlineExceeded) && h.cut.Err() != nil:
+		w.Header().Set("Connection", "close")
+		return nil, errEnding
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
 		return nil, problem.New(problem.Timeout, "the body did not arrive in time: %d of %d bytes came", len(body), r.ContentLength)
@@ -347,13 +367,9 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
 		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
-	// Where not all came the deadline stays: the server would wait for the rest without end.
-	_ = rc.SetReadDeadline(time.Time{})
+	arriving.Lift()
 	return body, nil
 }
-
-// passed is a deadline that ends a read or a write that is going on.
-var passed = time.Unix(1, 0)
 
 var errMemory = problem.New(problem.TooManyRequests, "the messages of clients take all the memory that they may have: try again, or raise it with --max-memory")
 

@@ -2,6 +2,7 @@ package acphttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -57,7 +58,6 @@ func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m 
 func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, replies <-chan acp.Reply) error {
 	wait := time.NewTimer(h.o.HoldHeaders)
 	defer wait.Stop()
-	rc := http.NewResponseController(w)
 	flushed := false
 	for {
 		select {
@@ -69,8 +69,7 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 				w.WriteHeader(http.StatusOK)
 				flushed = true
 			}
-			_ = rc.SetWriteDeadline(time.Now().Add(h.o.WriteTimeout))
-			if _, err := w.Write([]byte{' '}); err != nil || rc.Flush() != nil {
+			if h.writeMore(w, []byte{' '}) != nil {
 				return nil // the client is gone; its request goes on
 			}
 			wait.Reset(h.o.Heartbeat)
@@ -100,8 +99,16 @@ func (h *Handler) unanswered(w http.ResponseWriter, r *http.Request, m acp.Messa
 		return p
 	}
 	e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Detail).WithData(p))
-	_, _ = w.Write(e.Frame())
+	_ = h.writeMore(w, e.Frame())
 	return nil
+}
+
+// writeMore sends some more of an answer that has begun, or only its header.
+func (h *Handler) writeMore(w http.ResponseWriter, b []byte) error {
+	out := h.outgoing(w)
+	defer out.close()
+	out.time.Extend()
+	return errors.Join(out.write(b), http.NewResponseController(w).Flush())
 }
 
 // reply writes the response after the events that precede it.

@@ -12,11 +12,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"sandboxagent.dev/sandbox-agent/internal/memory"
+	"sandboxagent.dev/sandbox-agent/internal/pipes"
 )
 
 // stalled opens a connection and announces a body of n bytes that does not come.
@@ -82,6 +84,44 @@ func TestPost_MemoryOfBodies(t *testing.T) {
 	// Each began as a small one, and those have a quarter more.
 	if n := h.memory.Used(); n > 3<<20+3<<18 {
 		t.Errorf("%d bytes are taken", n)
+	}
+}
+
+// Who does not send on gives back what memory its body takes, and is told so, when others need it.
+func TestPost_OthersNeedTheMemory(t *testing.T) {
+	for name, two := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const most = 4 << 20
+				all := memory.NewBound(most)
+				l := pipes.Serve(t, New(fakeGateway{newFakeClient()}, Options{Memory: all}))
+				body, line := io.Pipe()
+				defer line.Close()
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/", body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Content-Type", "application/json")
+				go func() {
+					_, _ = io.WriteString(line, strings.Repeat(" ", most/4))
+					synctest.Wait()
+					other := all.Open(nil)
+					defer other.Close()
+					if err := other.Take(t.Context(), most*3/4); err != nil {
+						t.Error(err)
+					}
+				}()
+				resp, err := l.Transport(t, two).RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(b), "--max-memory") {
+					t.Errorf("it got %s %s, %v", resp.Status, b, err)
+				}
+			})
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -18,13 +19,10 @@ const (
 // outgoing is an answer or a stream on its way to a client. A client that stands still is
 // dropped after WriteTimeout, and before that when others need the memory.
 type outgoing struct {
-	h     *Handler
 	w     io.Writer
-	bound bounding
+	time  *deadline.Deadline
 	share *memory.Share
-
-	deadline time.Time
-	uncut    func() bool // the handler's end is of no matter any more
+	uncut func() bool // the handler's end is of no matter any more
 }
 
 // bounding is a connection, or the controller of an answer on it.
@@ -35,19 +33,15 @@ func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
 }
 
 func (h *Handler) writing(w io.Writer, bound bounding) *outgoing {
-	o := &outgoing{h: h, w: w, bound: bound}
-	cut := func() { _ = bound.SetWriteDeadline(passed) }
-	o.share, o.uncut = h.memory.Open(cut), context.AfterFunc(h.cut, cut)
-	return o
+	d := deadline.New(h.o.WriteTimeout, bound.SetWriteDeadline)
+	return &outgoing{w: w, time: d, share: h.memory.Open(d.End), uncut: context.AfterFunc(h.cut, func() { d.Hurry(farewell, h.last) })}
 }
 
 // close gives the memory back. The connection may serve other requests.
 func (o *outgoing) close() {
 	o.share.Close()
 	o.uncut()
-	if !o.deadline.IsZero() {
-		_ = o.bound.SetWriteDeadline(time.Time{})
-	}
+	o.time.Lift()
 }
 
 // count counts a frame that is in memory already, after it has waited for room.
@@ -57,21 +51,10 @@ func (o *outgoing) count(ctx context.Context, frame []byte) {
 	}
 }
 
-// extend gives the client time. A timer for every write would cost more than the write.
-func (o *outgoing) extend() {
-	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {
-		o.deadline = now.Add(o.h.o.WriteTimeout)
-		_ = o.bound.SetWriteDeadline(o.deadline)
-		if o.h.cut.Err() != nil {
-			_ = o.bound.SetWriteDeadline(passed)
-		}
-	}
-}
-
 // write writes b in pieces, each in its time.
 func (o *outgoing) write(b []byte) error {
 	for len(b) > 0 {
-		o.extend()
+		o.time.Extend()
 		n, err := o.w.Write(b[:min(len(b), pieceBytes)])
 		o.share.Moved(n)
 		if err != nil {

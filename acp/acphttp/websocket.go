@@ -79,7 +79,7 @@ func (s *socket) run(ctx context.Context) {
 		_ = s.ws.CloseNow()
 		s.conn.Wait()
 	}()
-	defer context.AfterFunc(s.h.cut, func() { _ = s.conn.Close() })()
+	defer context.AfterFunc(s.h.cut, func() { s.conn.Hurry(farewell, s.h.last) })()
 	drop := func() { s.conn.Drop(int(websocket.StatusTryAgainLater), memoryFull) }
 	s.in, s.out = s.h.memory.Open(drop), s.h.memory.Open(drop)
 	defer s.in.Close()
@@ -118,16 +118,18 @@ func (s *socket) serve(ctx context.Context) {
 func (s *socket) handshake(ctx context.Context) acp.Client {
 	late := time.AfterFunc(s.h.o.Handshake, func() { _ = s.ws.CloseNow() })
 	defer late.Stop()
-	said := make(chan struct{})
-	unsaid := context.AfterFunc(s.over, func() {
-		defer close(said)
-		s.sayOver()
-	})
-	defer func() {
-		if !unsaid() {
-			<-said
-		}
-	}()
+	for _, end := range []context.Context{s.over, s.h.closing} {
+		said := make(chan struct{})
+		unsaid := context.AfterFunc(end, func() {
+			defer close(said)
+			s.sayOver()
+		})
+		defer func() {
+			if !unsaid() {
+				<-said
+			}
+		}()
+	}
 	for {
 		m, ok, err := s.next(ctx)
 		switch {
@@ -306,7 +308,7 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 		case <-client.Done():
 			s.sayOver()
 			return
-		case <-s.h.closing:
+		case <-s.h.closing.Done():
 			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
 			return
 		}

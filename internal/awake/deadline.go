@@ -57,6 +57,16 @@ func (l *Deadline) Stop() {
 	}
 }
 
+// Leave leaves the connection with the deadline that it has.
+func (l *Deadline) Leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = false
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
 func (l *Deadline) liftLocked() {
 	if l.over {
 		l.over = false

@@ -3,21 +3,25 @@
 //
 // # Guarantees
 //
-// Frames never mix. A client has as long as is said for each piece of what it is sent, and no ping of its own ends that
-// sooner: the library gives an answer five seconds, and ends the connection then, also behind a large frame on a slow line.
-// Here answers wait for their turn. No more than one does: the newest is for all pings before it.
+// Frames never mix, and none follows a goodbye: a browser that finds one there does not tell its page why the connection
+// ended. A client has as long as is said for each piece of what it is sent, and no ping of its own ends that sooner: the
+// library gives an answer five seconds, and ends the connection then, also behind a large frame on a slow line. Here answers
+// wait for their turn. No more than one does: the newest is for all pings before it.
 package frames
 
 import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
@@ -37,10 +41,13 @@ const (
 	unheardOf  = 3                     // pings that a client may leave without a sign of life
 )
 
+// errLeft says that goodbye was said.
+var errLeft = fmt.Errorf("send behind the goodbye: %w", net.ErrClosed)
+
 // Hijacker is the http.ResponseWriter of a request that becomes a WebSocket. The library hijacks it.
 type Hijacker struct {
 	http.ResponseWriter
-	Within time.Duration // see Conn
+	Within time.Duration // for the client to take a piece
 	Conn   *Conn         // nil until then
 }
 
@@ -58,7 +65,10 @@ func (h *Hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	h.Conn = &Conn{Conn: conn, within: h.Within, early: early, turn: make(chan struct{}, 1)}
+	h.Conn = &Conn{
+		Conn: conn, early: early, turn: make(chan struct{}, 1),
+		takes: deadline.New(h.Within, conn.SetWriteDeadline), leaves: deadline.New(h.Within, conn.SetReadDeadline),
+	}
 	h.Conn.heard.Store(true)
 	return h.Conn, bufio.NewReadWriter(bufio.NewReaderSize(h.Conn, 2<<10), bufio.NewWriterSize(h.Conn, 512)), nil
 }
@@ -70,7 +80,8 @@ func (h *Hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // may be called by any.
 type Conn struct {
 	net.Conn
-	within time.Duration // for the client to take a piece
+	takes  *deadline.Deadline // of the client, to take a piece
+	leaves *deadline.Deadline // and to say goodbye, too
 
 	heard   atomic.Bool // something was read since the last ping
 	listens atomic.Bool // the library is reading
@@ -78,6 +89,7 @@ type Conn struct {
 	early   []byte      // read before the connection was taken over
 
 	turn chan struct{} // holds one while somebody writes
+	left bool          // goodbye was said, and nothing may follow it; for whoever's turn it is
 
 	answer    sync.Mutex
 	pong      []byte         // the newest that waits for its turn, nil for none; guarded by answer
@@ -108,7 +120,22 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
+	if c.left {
+		return 0, errLeft
+	}
+	if len(p) > 0 && p[0] == goodbye {
+		c.left = true
+		c.leaves.Extend()
+	}
+	c.takes.Extend()
 	return c.Conn.Write(p)
+}
+
+// Hurry gives the client so long for each piece from now on, and for its goodbye once it is told one. It has no time after last, unless
+// that is zero.
+func (c *Conn) Hurry(within time.Duration, last time.Time) {
+	c.takes.Hurry(within, last)
+	c.leaves.Hurry(within, last)
 }
 
 // owe has an answer written when it is its turn.
@@ -144,9 +171,12 @@ func (c *Conn) Send(share *memory.Share, parts ...[]byte) error {
 
 // write is for whoever's turn it is.
 func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
+	if c.left {
+		return errLeft
+	}
 	for _, p := range parts {
 		for len(p) > 0 {
-			_ = c.SetWriteDeadline(time.Now().Add(c.within))
+			c.takes.Extend()
 			n, err := c.Conn.Write(p[:min(len(p), pieceBytes)])
 			share.Moved(n)
 			if err != nil {
@@ -161,12 +191,13 @@ func (c *Conn) write(share *memory.Share, parts ...[]byte) error {
 
 // Ping asks the client for a sign of life. It returns false for one that is gone: it takes nothing, or has left some pings
 // without one. They are counted, not timed: a machine that was suspended has not listened. Nor does anybody listen while what
-// was read before waits. One goroutine may call it.
+// was read before waits. Whoever was told goodbye is not asked any more. One goroutine may call it.
 func (c *Conn) Ping() bool {
 	if c.unheard++; c.heard.Swap(false) || !c.listens.Load() {
 		c.unheard = 0
 	}
-	return c.unheard <= unheardOf && c.Send(nil, []byte{ping, 0}) == nil
+	err := c.Send(nil, []byte{ping, 0})
+	return errors.Is(err, errLeft) || err == nil && c.unheard <= unheardOf
 }
 
 // Drop ends a connection whose client stands still. One that reads is told why, with a status of WebSockets.
@@ -174,8 +205,13 @@ func (c *Conn) Drop(status int, reason string) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
+		if c.left {
+			break
+		}
+		c.left = true
 		b := binary.BigEndian.AppendUint16([]byte{goodbye, byte(2 + len(reason))}, uint16(status))
-		_ = c.SetWriteDeadline(time.Now().Add(dropTime))
+		c.takes.Hurry(dropTime, time.Time{})
+		c.takes.Extend()
 		_, _ = c.Conn.Write(append(b, reason...)) // if it can be told
 	default:
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,7 +106,7 @@ func TestConn_PingUnread(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		defer far.Close()
-		conn := &Conn{Conn: far, within: time.Minute, turn: make(chan struct{}, 1)}
+		conn := &Conn{Conn: far, turn: make(chan struct{}, 1), takes: deadline.New(time.Minute, far.SetWriteDeadline)}
 		go func() { _, _ = io.Copy(io.Discard, near) }()
 		for range 3 * unheardOf {
 			if !conn.Ping() {
@@ -139,4 +141,75 @@ func TestConn_Ping(t *testing.T) {
 			t.Error("it is there without a sign of life")
 		}
 	})
+}
+
+// Nothing follows a goodbye, whoever says it: a browser does not tell its page why the connection ended if something does.
+func TestConn_NothingFollowsAGoodbye(t *testing.T) {
+	for name, leave := range map[string]func(*Conn) error{
+		"the library's": func(c *Conn) error {
+			_, err := c.Write([]byte{goodbye, 0})
+			return err
+		},
+		"of one that is dropped": func(c *Conn) error {
+			c.Drop(1013, "")
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, client := opened(t, time.Minute)
+				got := make(chan []byte, 1)
+				go func() {
+					b, _ := io.ReadAll(client)
+					got <- b
+				}()
+				if err := leave(conn); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.Send(nil, []byte{Text, 1, 'x'}); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("a frame: %v", err)
+				}
+				conn.Ping()
+				_, _ = conn.Write([]byte{pong, 0})
+				_, _ = conn.Write([]byte{goodbye, 0})
+				conn.Drop(1013, "too slow")
+				synctest.Wait()
+				_ = conn.Close()
+				if b := <-got; len(b) < 2 || b[0] != goodbye || len(b) != 2+int(b[1]) {
+					t.Errorf("it reads % x", b)
+				}
+			})
+		})
+	}
+}
+
+// The library's goodbye has a time of its own: that of what was sent before may have passed long ago.
+func TestConn_GoodbyeLongAfter(t *testing.T) {
+	const within = time.Minute
+	for name, silence := range map[string]time.Duration{"at once": 0, "nearly": within - 1, "passed": within + time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, client := opened(t, within)
+				got := make(chan []byte, 1)
+				go func() {
+					b := make([]byte, 3)
+					_, _ = io.ReadFull(client, b)
+					time.Sleep(silence + 2) // of the test's own clock; it takes the goodbye a moment after it was said
+					b, _ = io.ReadAll(client)
+					got <- b
+				}()
+				if err := conn.Send(nil, []byte{Text, 1, 'x'}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(silence) // as above
+				if _, err := conn.Write([]byte{goodbye, 2, 0x3, 0xe8}); err != nil {
+					t.Error(err)
+				}
+				_ = conn.Close()
+				if b := <-got; !bytes.Equal(b, []byte{goodbye, 2, 0x3, 0xe8}) {
+					t.Errorf("it reads % x", b)
+				}
+			})
+		})
+	}
 }

@@ -97,6 +97,9 @@ func (s *Share) Close() {
 	s.GiveAll()
 }
 
+// Ended reports whether end was called. It is true before that.
+func (s *Share) Ended() bool { return s != nil && s.over.Load() }
+
 // Moved says that so many bytes came from the client, or went to it.
 func (s *Share) Moved(n int) {
 	if s != nil {

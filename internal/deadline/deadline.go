@@ -1,0 +1,85 @@
+// Package deadline is how long somebody who is served may keep others waiting.
+package deadline
+
+import (
+	"sync"
+	"time"
+)
+
+// Passed is a deadline that ends a read or a write that is going on.
+var Passed = time.Unix(1, 0)
+
+// Deadline is how long a peer has to take what it is sent, or to send. It is all that sets the deadline of the connection in this
+// direction: whoever ends something early may do so at any time, also when it has just ended by itself. The connection, or what is left of
+// it, is that of others then. It is safe for concurrent use.
+type Deadline struct {
+	set func(time.Time) error
+
+	mu     sync.Mutex
+	within time.Duration // for what begins now
+	until  time.Time     // zero before anything begins
+	last   time.Time     // no time is given after it; zero for no such time
+	over   bool          // the connection is that of others
+}
+
+// New returns a deadline that gives so long for each piece. set sets that of the connection.
+func New(within time.Duration, set func(time.Time) error) *Deadline {
+	return &Deadline{within: within, set: set}
+}
+
+// Extend gives time for a piece. A timer for every write would cost more than the write.
+func (d *Deadline) Extend() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); d.until.Sub(now) < d.within*9/10 {
+		d.giveLocked(now)
+	}
+}
+
+// Hurry gives no more than this for each piece from now on, also for one that is under way, and none after last, unless that is zero.
+func (d *Deadline) Hurry(within time.Duration, last time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.within, d.last = min(d.within, within), last
+	if !d.until.IsZero() {
+		d.giveLocked(time.Now())
+	}
+}
+
+func (d *Deadline) giveLocked(now time.Time) {
+	d.until = now.Add(d.within)
+	switch {
+	case d.within == 0:
+		d.until = Passed
+	case !d.last.IsZero() && d.until.After(d.last):
+		d.until = d.last
+	}
+	if !d.over {
+		_ = d.set(d.until) // where there is none, nothing waits
+	}
+}
+
+// End gives no more time.
+func (d *Deadline) End() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.within = 0
+	d.giveLocked(time.Time{})
+}
+
+// Leave leaves the connection as it is to others.
+func (d *Deadline) Leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+}
+
+// Lift leaves the connection to others, without a deadline.
+func (d *Deadline) Lift() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over && !d.until.IsZero() {
+		_ = d.set(time.Time{})
+	}
+	d.over = true
+}
