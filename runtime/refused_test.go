@@ -704,8 +704,9 @@ func TestStart_RefusedOnce(t *testing.T) {
 // A permissionMode that there is not does not keep the mode back that is asked for beside it.
 func TestLoad_ModeBesideNoPermissionMode(t *testing.T) {
 	t.Parallel()
-	a, tc, s := offering(t, adapters.Info{}, own(`"permissionMode":"default"`))
-	id := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"bogus","mode":"plan"`)))
+	a, tc, made := offering(t, adapters.Info{}, own(`"permissionMode":"default"`))
+	tc.until(acp.ID(made))
+	id := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"bogus","mode":"plan"`)))
 	if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") != `"plan"` {
 		t.Errorf("%s", set.m.Frame())
 	} else {
