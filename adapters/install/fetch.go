@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 const (
@@ -30,16 +31,6 @@ func (in *Installer) mirrored(url string) string {
 	return in.mirrors[best] + strings.TrimPrefix(url, best)
 }
 
-// redacted returns rawURL for people and files, without a password: a mirror's
-// address may hold one.
-func redacted(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "an address that is no URL"
-	}
-	return u.Redacted()
-}
-
 // text fetches a small document. header holds pairs of further request headers;
 // an answer other than 200 is a *statusError.
 func (in *Installer) text(ctx context.Context, address string, header ...string) ([]byte, http.Header, error) {
@@ -54,15 +45,15 @@ func (in *Installer) text(ctx context.Context, address string, header ...string)
 		resp, err = in.get(ctx, http.MethodGet, address, header...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), err)
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxText+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), cause(ctx, err))
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), cause(ctx, err))
 	}
 	if len(b) > maxText {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), errTooLarge)
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), errTooLarge)
 	}
 	return b, resp.Header, nil
 }
@@ -88,7 +79,7 @@ func (in *Installer) get(ctx context.Context, method, address string, header ...
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, &statusError{url: redacted(address), code: resp.StatusCode}
+		return nil, &statusError{url: secret.Address(address), code: resp.StatusCode}
 	}
 	return resp, nil
 }
