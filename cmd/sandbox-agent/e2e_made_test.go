@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,6 +55,8 @@ func TestMade_IsLeft(t *testing.T) {
 		"a program, as JSON":             {[]string{"process", "start", "--json", "cat"}, false, 0, "", "/v2/processes/", 200},
 		"a terminal":                     {[]string{"process", "start", "--attach", "cat"}, false, 130, "sandbox-agent process attach ", "/v2/processes/", 200},
 		"a program, in vain":             {[]string{"process", "start", "cat"}, true, 130, "sandbox-agent process list", "", 0},
+		"a program, and it breaks off":   {[]string{"process", "start", "--env", "BREAK=1", "cat"}, false, 130, "sandbox-agent process list", "", 0},
+		"a program that is refused":      {[]string{"process", "start", "--cwd", "/none/there", "cat"}, false, 5, "/none/there", "", 0},
 		"a handoff":                      {[]string{"sessions", "handoff", "SESSION", "--agent", "held"}, false, 0, "held goes on in session-of-the-held-agent:", "/v2/sessions/", 200},
 		"a handoff, in vain":             {[]string{"sessions", "handoff", "SESSION", "--agent", "held"}, true, 130, "sandbox-agent sessions list", "", 0},
 		"a prompt":                       {[]string{"prompt", "--agent", "held", "hello"}, false, 130, "session session-of-the-held-agent", "/v2/sessions/", 200},
@@ -78,6 +81,7 @@ func TestMade_IsLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			breaks := slices.Contains(tt.args, "BREAK=1")
 			asked, answer := make(chan struct{}), make(chan struct{})
 			let := sync.OnceFunc(func() {
 				close(answer)
@@ -90,6 +94,9 @@ func TestMade_IsLeft(t *testing.T) {
 				if r.Request.Method == http.MethodPost && r.Request.URL.Path == "/v2/processes" { // it is made, and not told
 					close(asked)
 					<-answer
+					if breaks {
+						panic(http.ErrAbortHandler) // which ends the connection
+					}
 				}
 				return nil
 			}
