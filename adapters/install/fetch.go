@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/secret"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -97,9 +98,10 @@ func secureRedirects(req *http.Request, via []*http.Request) error {
 
 // newClient returns a client whose idle connections are its own.
 func newClient() (c *http.Client, idle func()) {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	t := &http.Transport{Proxy: socket.Proxy}
 	if d, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = d.Clone()
+		t.Proxy = socket.Proxy
 	}
 	t.ResponseHeaderTimeout = time.Minute
 	return &http.Client{Transport: t, CheckRedirect: secureRedirects}, t.CloseIdleConnections

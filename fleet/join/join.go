@@ -27,6 +27,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/internal/secret"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -107,7 +108,8 @@ func New(o Options) (*Joiner, error) {
 	if err := j.readToken(); err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() // with the proxies of the environment
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = socket.Proxy
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true) // a WebSocket needs it
 	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
