@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -30,7 +31,7 @@ func newPeers(pool *x509.CertPool) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // WebSockets need it
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, Protocols: protocols, DisableCompression: true,
+		Proxy: socket.Proxy, Protocols: protocols, DisableCompression: true,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, TLSHandshakeTimeout: peerHandshake,
 		MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
 		ReadBufferSize: copyBuffer, WriteBufferSize: copyBuffer, MaxResponseHeaderBytes: maxHeader,

@@ -22,6 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/frames"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 	sockets "sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
@@ -90,10 +91,11 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		if resp != nil && resp.Body != nil {
 			_ = resp.Body.Close()
 		}
-		if shown, perr := url.Parse(endpoint); perr == nil {
-			endpoint = shown.Redacted()
+		if request, ok := errors.AsType[*url.Error](err); ok { // what is around it has the address in its text
+			request.URL = secret.Address(request.URL)
+			err = request
 		}
-		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
+		return nil, fmt.Errorf("connect to %s: %w", secret.Address(endpoint), err)
 	}
 	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))
 	return &dialed{ws: ws, frames: own, below: below, release: release}, nil
@@ -102,8 +104,8 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 // dialURL returns the WebSocket's address.
 func dialURL(endpoint, agent string) (string, error) {
 	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", fmt.Errorf("parse endpoint: %w", err)
+	if err != nil { // which says parts of the address
+		return "", fmt.Errorf("parse endpoint: %q is no address", secret.Address(endpoint))
 	}
 	switch u.Scheme {
 	case "http", "ws":
@@ -111,10 +113,10 @@ func dialURL(endpoint, agent string) (string, error) {
 	case "https", "wss":
 		u.Scheme = "wss"
 	default:
-		return "", fmt.Errorf("parse endpoint: %q is not an http or https address", endpoint)
+		return "", fmt.Errorf("parse endpoint: %q is not an http or https address", secret.Address(endpoint))
 	}
 	if u.Host == "" {
-		return "", fmt.Errorf("parse endpoint: %q names no host", endpoint)
+		return "", fmt.Errorf("parse endpoint: %q names no host", secret.Address(endpoint))
 	}
 	if p := strings.TrimRight(u.Path, "/"); !strings.HasSuffix(p, dialPath) {
 		u.Path = p + dialPath

@@ -29,7 +29,9 @@
 //	<data dir>/agents/.registry.json                  last good copy of the ACP registry
 //
 // The current version and the one before it are kept, those that callers have
-// named last for themselves, and those that run; older ones are removed.
+// named last for themselves, and those that run; older ones are removed by an
+// installation. Remove takes all of them, also those that run: whoever asks for
+// it wants the program gone, and a process that has begun may go on without its files.
 // Paths in install.json are relative to its directory, so a data directory may
 // be moved or copied into an image.
 package install

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // reachLimit bounds the check of one source. Who waits longer for an answer
@@ -104,7 +106,7 @@ func vendorHost(p patient) string {
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return redacted(address)
+		return secret.Address(address)
 	}
 	return u.Host
 }

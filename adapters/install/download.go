@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // Download is the provenance of one downloaded file.
@@ -49,7 +51,7 @@ type transfer struct {
 // continued; that needs a want.
 func (in *Installer) download(ctx context.Context, address, dest, want string, say *reporter) (d Download, err error) {
 	address = in.mirrored(address)
-	shown := redacted(address)
+	shown := secret.Address(address)
 	say.step(StepDownload, shown)
 	f, err := os.OpenFile(dest, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -117,7 +119,7 @@ func (t *transfer) run(ctx context.Context) error {
 		if cuts >= maxCuts {
 			return err
 		}
-		t.in.log.Debug("download is taken up again", "url", redacted(t.url), "have", t.have, "err", err)
+		t.in.log.Debug("download is taken up again", "url", secret.Address(t.url), "have", t.have, "err", err)
 		if err := pause(ctx, t.in.retry<<cuts); err != nil {
 			return err
 		}
@@ -179,7 +181,7 @@ func (t *transfer) once(ctx context.Context) error {
 		}
 		return io.ErrUnexpectedEOF
 	default:
-		return &statusError{url: redacted(t.url), code: resp.StatusCode}
+		return &statusError{url: secret.Address(t.url), code: resp.StatusCode}
 	}
 	if t.total > t.in.maxDownload {
 		return fmt.Errorf("%w: %d bytes of at most %d", errTooLarge, t.total, t.in.maxDownload)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // fromRegistry installs what the agent's entry in the ACP registry offers, the
@@ -21,7 +22,7 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 	if j.recipe.entry == "" {
 		return nil, fmt.Errorf("%w: the ACP registry has no entry for this program", errNotOffered)
 	}
-	j.say.step(StepResolve, redacted(j.registryURL))
+	j.say.step(StepResolve, secret.Address(j.registryURL))
 	e, ok, err := j.listed(ctx, j.recipe.entry, func(e *Entry) bool {
 		return j.want == e.Version || j.want == "" && !j.newest && !j.reinstall
 	})

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -30,16 +32,6 @@ func (in *Installer) mirrored(url string) string {
 	return in.mirrors[best] + strings.TrimPrefix(url, best)
 }
 
-// redacted returns rawURL for people and files, without a password: a mirror's
-// address may hold one.
-func redacted(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "an address that is no URL"
-	}
-	return u.Redacted()
-}
-
 // text fetches a small document. header holds pairs of further request headers;
 // an answer other than 200 is a *statusError.
 func (in *Installer) text(ctx context.Context, address string, header ...string) ([]byte, http.Header, error) {
@@ -54,15 +46,15 @@ func (in *Installer) text(ctx context.Context, address string, header ...string)
 		resp, err = in.get(ctx, http.MethodGet, address, header...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), err)
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxText+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), cause(ctx, err))
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), cause(ctx, err))
 	}
 	if len(b) > maxText {
-		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), errTooLarge)
+		return nil, nil, fmt.Errorf("get %s: %w", secret.Address(address), errTooLarge)
 	}
 	return b, resp.Header, nil
 }
@@ -88,7 +80,7 @@ func (in *Installer) get(ctx context.Context, method, address string, header ...
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, &statusError{url: redacted(address), code: resp.StatusCode}
+		return nil, &statusError{url: secret.Address(address), code: resp.StatusCode}
 	}
 	return resp, nil
 }
@@ -106,9 +98,10 @@ func secureRedirects(req *http.Request, via []*http.Request) error {
 
 // newClient returns a client whose idle connections are its own.
 func newClient() (c *http.Client, idle func()) {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	t := &http.Transport{Proxy: socket.Proxy}
 	if d, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = d.Clone()
+		t.Proxy = socket.Proxy
 	}
 	t.ResponseHeaderTimeout = time.Minute
 	return &http.Client{Transport: t, CheckRedirect: secureRedirects}, t.CloseIdleConnections

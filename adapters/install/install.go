@@ -291,7 +291,7 @@ func (in *Installer) entryRecipe(e Entry) recipe {
 	return r
 }
 
-// Remove removes every installed version of an agent. What is in PATH stays.
+// Remove removes every installed version of an agent, also one that runs. What is in PATH stays.
 // The error is a *problem.Error, of kind agent_not_installed when there was
 // nothing to remove, and of kind unsupported_agent when no such agent is known.
 func (in *Installer) Remove(ctx context.Context, agent string) error {

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // DefaultRegistryURL is the index of the ACP registry.
@@ -128,7 +129,7 @@ func (in *Installer) cachedIndex() (*Index, *registryCache, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, nil, err
 	}
-	if c.URL != redacted(in.registryURL) {
+	if c.URL != secret.Address(in.registryURL) {
 		return nil, nil, fs.ErrNotExist // of another registry
 	}
 	entries, err := parseIndex(c.Index)
@@ -199,7 +200,7 @@ func (in *Installer) fetchIndex(ctx context.Context, cache *registryCache) (*Ind
 	if cache != nil && cache.ETag != "" {
 		header = []string{"If-None-Match", cache.ETag}
 	}
-	c := registryCache{URL: redacted(in.registryURL), FetchedAt: time.Now().UTC()}
+	c := registryCache{URL: secret.Address(in.registryURL), FetchedAt: time.Now().UTC()}
 	b, h, err := in.text(ctx, in.registryURL, header...)
 	switch e, _ := errors.AsType[*statusError](err); {
 	case e != nil && e.code == 304 && cache != nil:

@@ -13,6 +13,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 const (
@@ -135,7 +137,7 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	url := j.mirrored(gitHub + "/" + repo + "/releases/latest")
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, http.NoBody)
 	if err != nil {
-		return "", fmt.Errorf("get %s: %w", redacted(url), cause(ctx, err))
+		return "", fmt.Errorf("get %s: %w", secret.Address(url), cause(ctx, err))
 	}
 	req.Header.Set("User-Agent", userAgent)
 	c := *j.http
@@ -143,16 +145,16 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	c.Timeout = 2 * j.stall
 	resp, err := c.Do(req)
 	if err != nil {
-		return "", fmt.Errorf("get %s: %w", redacted(url), cause(ctx, err))
+		return "", fmt.Errorf("get %s: %w", secret.Address(url), cause(ctx, err))
 	}
 	_ = resp.Body.Close()
 	to, err := resp.Location()
 	if err != nil {
-		return "", &statusError{url: redacted(url), code: resp.StatusCode}
+		return "", &statusError{url: secret.Address(url), code: resp.StatusCode}
 	}
 	_, tag, ok := strings.Cut(to.Path, "/releases/tag/")
 	if !ok || tag == "" {
-		return "", fmt.Errorf("%s redirects to %s, which names no release", redacted(url), to.Redacted())
+		return "", fmt.Errorf("%s redirects to %s, which names no release", secret.Address(url), secret.Address(to.String()))
 	}
 	return tag, nil
 }

@@ -249,9 +249,16 @@ func TestVendor_ProofHasNoSecrets(t *testing.T) {
 	}
 }
 
-// The password in the address of a mirror or of the registry is in nothing that is said or kept.
+// The password in the address of a mirror or of the registry, and a token in place of its user, is in nothing that is said or kept.
 func TestVendor_MirrorPasswordStaysHidden(t *testing.T) {
 	onPath(t, nil)
+	for name, user := range map[string]string{"a password": "user:hunter2@", "a token": "hunter2@"} {
+		t.Run(name, func(t *testing.T) { testMirrorSecret(t, user) })
+	}
+}
+
+// testMirrorSecret uses mirrors and a registry with this before their hosts, which has the word hunter2.
+func testMirrorSecret(t *testing.T, user string) {
 	m := newMaker(t)
 	m.putClaude("1.0.0", program("1.0.0"))
 	m.put("/files/goose", program("1.5.0"))
@@ -260,7 +267,7 @@ func TestVendor_MirrorPasswordStaysHidden(t *testing.T) {
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(http.StatusFound)
 	})
-	address := strings.Replace(m.URL, "http://", "http://user:hunter2@", 1)
+	address := strings.Replace(m.URL, "http://", "http://"+user, 1)
 	in := m.installer(t, Options{Sources: []Source{Vendor, Registry}, Mirrors: mirrorsAt(address), RegistryURL: address + "/registry.json"})
 	broken := m.installer(t, Options{Mirrors: mirrorsAt(address + "%zz"), RegistryURL: address + "%zz"})
 	var said []any

@@ -22,6 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 func acpCommand(std stdio) *cli.Command {
@@ -169,7 +170,7 @@ func carryEditor(ctx context.Context, cfg serverConfig, t target, giveUp time.Du
 		case <-stopped:
 		}
 	}()
-	log.Info("using the agents of a gateway", "endpoint", cmdline.Shown(t.endpoint), "agent", cfg.defaultAgent)
+	log.Info("using the agents of a gateway", "endpoint", secret.Address(t.endpoint), "agent", cfg.defaultAgent)
 	err = acpstdio.Relay(ctx, &logInstalling{Conn: conn, log: log}, std.in, std.out, acpstdio.Options{MaxLine: int(cfg.maxBody)})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil

@@ -152,10 +152,11 @@ func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error
 	explain = func(err error) error {
 		unanswered, made := errors.AsType[*cmdline.UnansweredError](err)
 		_, left := errors.AsType[*leftError](err)
+		_, refused := errors.AsType[*cmdline.RefusedError](err)
 		switch {
 		case err == nil:
 			return nil
-		case left:
+		case left || refused:
 			return err
 		case made && signalled.Err() != nil && c.Context.Err() == nil:
 			return &leftError{unanswered.What, errInterrupted}

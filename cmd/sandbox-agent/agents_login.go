@@ -99,6 +99,9 @@ func (l *login) interrupted(ctx context.Context, err error) error {
 		if unanswered, ok := errors.AsType[*cmdline.UnansweredError](err); ok {
 			return &leftError{unanswered.What, errInterrupted}
 		}
+		if _, refused := errors.AsType[*cmdline.RefusedError](err); refused {
+			return err
+		}
 		return errInterrupted
 	}
 	return err

@@ -13,7 +13,7 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 		Name:      "remove",
 		Usage:     "remove every installed version of an agent's program",
 		ArgsUsage: "AGENT",
-		Description: `Programs in PATH stay.
+		Description: `Programs in PATH stay. A version that a session runs is removed, too, and its agent may fail: close the session first.
 
 ` + placeText,
 		Flags: targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,7 +149,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		case <-ctx.Done():
 		}
 	}()
-	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, tell: send, id: o.session, acp: o.acp}
+	c := &chatSession{link: l, ends: ends, target: o.target, fresh: &chatNew{answered: make(chan chatOpened, 1)}, ctx: ctx, tell: send, id: o.session, acp: o.acp}
 	if _, err := l.initializeAs(ctx, o.acp, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
 		return err
 	}
@@ -176,6 +177,9 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 	if !interrupted() && model.failed == nil {
 		model.failed = errInterrupted
 	}
+	if !model.made {
+		model.failed = cmp.Or(c.leavesNew(ctx, model, std), model.failed)
+	}
 	if !model.over && model.begun {
 		fmt.Fprintf(std.err, "the session lives on: %s chat --session %s\n", programName(), c.id)
 	}
@@ -189,6 +193,7 @@ type chatSession struct {
 	ends   *turnEnds // of version 2
 	acp    int       // version of the protocol
 	target target
+	fresh  *chatNew
 	ctx    context.Context // ends with the chat
 	tell   func(tea.Msg)   // puts what a request has led to behind the messages that came before
 	id     string
@@ -225,10 +230,16 @@ func (c *chatSession) open(o chatOptions, again bool, sends func(acp.ID)) chatOp
 			own[name] = v
 		}
 	}
+	if !c.fresh.ask() {
+		opened.err = errInterrupted
+		return opened
+	}
 	sends(request)
 	res, err := c.link.callAs(c.ctx, request, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": c.link.meta(own)})
 	opened.id, opened.agent, opened.cwd = rawjson.MemberString(res, "sessionId"), rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd
-	if opened.result = res; err == nil {
+	opened.result, opened.err = res, err
+	c.fresh.answered <- opened
+	if err == nil {
 		err = c.choose(choosing{c.link, c.acp, opened.id, true, res}, o)
 	}
 	opened.err = err

@@ -39,6 +39,7 @@ type chatModel struct {
 	tools   map[string]*chatEntry // by call
 	plan    *chatEntry            // of the present turn
 	opening *chatOpening          // the session that is awaited; nil when one is open, or none can be opened
+	made    bool                  // the answer to the chat's request for a new session has come
 	late    map[string]bool       // sessions whose opening goes on though another one is awaited now
 	left    <-chan struct{}       // closed when all sessions that were left are; nil when none was
 	begun   bool                  // a session was open or gone to, and the chat stays when one cannot be opened

@@ -112,6 +112,7 @@ func (m *chatModel) clear() {
 
 func (m *chatModel) opened(msg chatOpened) tea.Cmd {
 	o := m.opening
+	m.made = m.made || msg.of.id == ""
 	if msg.of != o {
 		return m.openedLate(msg)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -119,6 +120,60 @@ func TestChat_ANewSessionComesTooLate(t *testing.T) {
 			}
 			k.interrupts("chat --session " + here)
 			watch.interrupt()
+		})
+	}
+}
+
+// Who leaves while the first session opens learns which it is, or that it may be there: nobody else knows its id.
+func TestChat_IsLeftBeforeItsSession(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		elsewhere, answers bool
+		code               int
+		says               string
+	}{
+		"it comes":               {false, true, 0, `the session lives on: \S+ chat --session (\S+)`},
+		"it does not":            {false, false, 130, `sandbox-agent sessions list`},
+		"it comes, not wanted":   {true, true, 0, `the session lives on: \S+ chat --session `},
+		"it does not, elsewhere": {true, false, 130, `sandbox-agent sessions list`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, late := withGated(t, "late1")
+			here := sessionOf(t, g, "mock", "echo here")
+			c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+			watch := c.follow("sessions", "watch")
+			defer watch.interrupt()
+			k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 300}, "--agent", "late1", "--cwd", t.TempDir())
+			k.sees(`opening the session`)
+			if tt.elsewhere {
+				k.chooses("here")
+				k.sees(`(?m)^here`, `ready · mock`)
+			}
+			k.types("\x03")
+			k.writes("waiting for the id of the session")
+			if tt.answers {
+				late[0].lets("go")
+			} else {
+				k.types("\x03")
+			}
+			<-k.over
+			all := k.seen.String()
+			found := regexp.MustCompile(tt.says).FindStringSubmatch(all[strings.LastIndex(all, "\x1b[?1049l"):])
+			if code := k.cmd.ProcessState.ExitCode(); code != tt.code || found == nil {
+				t.Fatalf("exit %d, it says %q, want %d and %s", code, all[max(0, len(all)-400):], tt.code, tt.says)
+			}
+			switch {
+			case !tt.answers:
+			case tt.elsewhere:
+				watch.await(watch.out, "late1")
+				watch.await(watch.out, "deleted")
+				if a := g.ask("GET", "/v2/sessions/"+here, ""); a.status != 200 {
+					t.Errorf("the session that was chosen: status %d", a.status)
+				}
+			case found[1] == here || g.ask("GET", "/v2/sessions/"+found[1], "").status != 200:
+				t.Errorf("it names %s, which is not the new session", found[1])
+			}
 		})
 	}
 }

@@ -133,10 +133,15 @@ func (k *talk) sees(patterns ...string) {
 // writes waits until the program has written a text, which need not be shown.
 func (k *talk) writes(text string) {
 	k.t.Helper()
-	limit := time.After(patience)
+	limit, over, ended := time.After(patience), k.over, false
 	for !strings.Contains(k.seen.String(), text) {
+		if ended {
+			k.t.Fatalf("the command ended, and %q was not written", text)
+		}
 		select {
 		case <-k.more:
+		case <-over:
+			over, ended = nil, true
 		case <-limit:
 			k.t.Fatalf("%q was not written", text)
 		}

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 )
 
 // newDaemon returns a command line for a daemon of the test's own, with its data directory, and what ends it.
@@ -390,7 +392,7 @@ func TestDaemon_KeepsItsPort(t *testing.T) {
 // A proxy of the shell is not the way to a gateway of this machine, whichever address it listens on.
 func TestDaemon_BesideAProxy(t *testing.T) {
 	t.Parallel()
-	host := ownAddress(t)
+	host := freeport.Host(t)
 	var asked atomic.Int32
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.RequestURI, host) { // it is asked for the list of agents, too
@@ -464,22 +466,6 @@ func TestDaemon_ItsTokenIsGone(t *testing.T) {
 	if code, _, errOut := c.run("doctor", "--node", "one"); code != 2 || !strings.Contains(errOut, "--endpoint") {
 		t.Errorf("a node without a hub: exit %d, %s", code, errOut)
 	}
-}
-
-// ownAddress returns an address of this machine that others could reach.
-func ownAddress(t *testing.T) string {
-	t.Helper()
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range all {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Fatal("this machine has no address but its loopback, so no proxy would stand before it")
-	return ""
 }
 
 // Without its flags it would have no token, and be another gateway than before.

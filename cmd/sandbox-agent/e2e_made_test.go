@@ -9,22 +9,32 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 )
 
-// heldAgent begins no session before somebody lets it.
+// heldAgent begins no session before somebody lets it. With models it begins one at once, and its model is not chosen before.
 const heldAgent = `#!/bin/sh
 while read -r line; do
 	id=$(printf %s "$line" | sed 's/.*"id":\([^,}]*\).*/\1/')
 	case $line in
 	*'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":1,"agentCapabilities":{}}}\n' "$id" ;;
 	*'"session/new"'*)
+		models=
+		if [ -n "$MODELS" ]; then
+			models=',"models":{"currentModelId":"a","availableModels":[{"modelId":"a","name":"A"},{"modelId":"b","name":"B"}]}'
+		else
+			touch "$HELD/asked"
+			while [ ! -e "$HELD/answer" ]; do sleep 0.02; done
+		fi
+		printf '{"jsonrpc":"2.0","id":%s,"result":{"sessionId":"session-of-the-held-agent"%s}}\n' "$id" "$models" ;;
+	*'"session/set_model"'*)
 		touch "$HELD/asked"
 		while [ ! -e "$HELD/answer" ]; do sleep 0.02; done
-		printf '{"jsonrpc":"2.0","id":%s,"result":{"sessionId":"session-of-the-held-agent"}}\n' "$id" ;;
+		printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' "$id" ;;
 	esac
 done
 `
@@ -45,11 +55,15 @@ func TestMade_IsLeft(t *testing.T) {
 		"a program, as JSON":             {[]string{"process", "start", "--json", "cat"}, false, 0, "", "/v2/processes/", 200},
 		"a terminal":                     {[]string{"process", "start", "--attach", "cat"}, false, 130, "sandbox-agent process attach ", "/v2/processes/", 200},
 		"a program, in vain":             {[]string{"process", "start", "cat"}, true, 130, "sandbox-agent process list", "", 0},
+		"a program, and it breaks off":   {[]string{"process", "start", "--env", "BREAK=1", "cat"}, false, 130, "sandbox-agent process list", "", 0},
+		"a program that is refused":      {[]string{"process", "start", "--cwd", "/none/there", "cat"}, false, 5, "/none/there", "", 0},
 		"a handoff":                      {[]string{"sessions", "handoff", "SESSION", "--agent", "held"}, false, 0, "held goes on in session-of-the-held-agent:", "/v2/sessions/", 200},
 		"a handoff, in vain":             {[]string{"sessions", "handoff", "SESSION", "--agent", "held"}, true, 130, "sandbox-agent sessions list", "", 0},
 		"a prompt":                       {[]string{"prompt", "--agent", "held", "hello"}, false, 130, "session session-of-the-held-agent", "/v2/sessions/", 200},
 		"a prompt, the session goes too": {[]string{"prompt", "--agent", "held", "--delete", "hello"}, false, 130, "session session-of-the-held-agent", "/v2/sessions/", 404},
 		"a prompt, in vain":              {[]string{"prompt", "--agent", "held", "hello"}, true, 130, "sandbox-agent sessions list", "", 0},
+		"a prompt whose model is chosen": {[]string{"prompt", "--agent", "models", "--model", "b", "hello"}, true, 130, "session session-of-the-held-agent is there", "/v2/sessions/", 200},
+		"the same, the session goes too": {[]string{"prompt", "--agent", "models", "--model", "b", "--delete", "hello"}, true, 130, "session session-of-the-held-agent", "/v2/sessions/", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,12 +72,16 @@ func TestMade_IsLeft(t *testing.T) {
 			if err := os.WriteFile(script, []byte(heldAgent), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			g := newGateway(t, "--agent-command", "held=env HELD="+quoteArg(held)+" "+quoteArg(script))
+			program := func(also string) string {
+				return "env HELD=" + quoteArg(held) + also + " " + quoteArg(script)
+			}
+			g := newGateway(t, "--agent-command", "held="+program(""), "--agent-command", "models="+program(" MODELS=1"))
 			g.start()
 			to, err := url.Parse(g.url)
 			if err != nil {
 				t.Fatal(err)
 			}
+			breaks := slices.Contains(tt.args, "BREAK=1")
 			asked, answer := make(chan struct{}), make(chan struct{})
 			let := sync.OnceFunc(func() {
 				close(answer)
@@ -76,6 +94,9 @@ func TestMade_IsLeft(t *testing.T) {
 				if r.Request.Method == http.MethodPost && r.Request.URL.Path == "/v2/processes" { // it is made, and not told
 					close(asked)
 					<-answer
+					if breaks {
+						panic(http.ErrAbortHandler) // which ends the connection
+					}
 				}
 				return nil
 			}

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -237,6 +239,9 @@ func TestAddresses_PasswordsAreNotSaid(t *testing.T) {
 	t.Parallel()
 	c := newCommandLine(t)
 	gone := "http://user:hunter2@127.0.0.1:1"
+	hangsUp := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer hangsUp.Close()
+	ends := strings.Replace(hangsUp.URL, "http://", "http://user:hunter2@", 1)
 	for _, args := range [][]string{
 		{"health", "--endpoint", gone},
 		{"prompt", "--endpoint", gone, "hello"},
@@ -246,6 +251,13 @@ func TestAddresses_PasswordsAreNotSaid(t *testing.T) {
 		{"process", "attach", "--endpoint", gone, "x"},
 		{"rpc", "call", "--endpoint", gone, "initialize"},
 		{"fs", "get", "--endpoint", gone, "/x"},
+		{"health", "--endpoint", ends},
+		{"prompt", "--endpoint", ends, "hello"},
+		{"acp", "--endpoint", ends},
+		{"process", "attach", "--endpoint", ends, "x"},
+		{"rpc", "call", "--endpoint", ends, "initialize"},
+		{"health", "--endpoint", "http://user:hunter2/x@127.0.0.1:1"},
+		{"health", "--endpoint", "http://user:hunter2 x@127.0.0.1:1"},
 		{"health", "--endpoint", "ftp" + gone},
 		{"health", "--endpoint", "http://user:hunter2@127.0.0.1:none"},
 		{"health", "--endpoint", "user:hunter2@127.0.0.1"},
@@ -253,6 +265,8 @@ func TestAddresses_PasswordsAreNotSaid(t *testing.T) {
 		{"server", "--join", gone, "--join-token-file", "/dev/null"},
 		{"server", "--join", "ftp" + gone, "--join-token-file", "/dev/null"},
 		{"server", "--join", "http://user:hunter2@127.0.0.1:none", "--join-token-file", "/dev/null"},
+		{"server", "--join", "http://user:hunter2/x@127.0.0.1", "--join-token-file", "/dev/null"},
+		{"server", "--join", "user:hunter2@127.0.0.1", "--join-token-file", "/dev/null"},
 		{"agents", "install", "claude", "--mirror", gone},
 		{"agents", "install", "claude", "--mirror", "https://x.test=ftp" + gone},
 		{"agents", "install", "claude", "--mirror", "https://x.test=http://user:hunter2@127.0.0.1:none"},
@@ -260,9 +274,17 @@ func TestAddresses_PasswordsAreNotSaid(t *testing.T) {
 		{"agents", "install", "gadget", "--registry-url", gone},
 		{"agents", "install", "gadget", "--registry-url", "ftp" + gone},
 	} {
-		code, out, errOut := c.run(args...)
-		if code == 0 && args[0] != "acp" || strings.Contains(out+errOut, "hunter2") { // which ends well with its input
-			t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+		asUser := make([]string, len(args)) // as a token is written
+		for i, a := range args {
+			if asUser[i] = a; !strings.Contains(a, "hunter2/") { // that would be a host
+				asUser[i] = strings.Replace(a, "user:", "", 1)
+			}
+		}
+		for _, args := range [][]string{args, asUser} {
+			code, out, errOut := c.run(args...)
+			if code == 0 && args[0] != "acp" || strings.Contains(out+errOut, "hunter2") { // which ends well with its input
+				t.Errorf("%q: exit %d, %s%s", args, code, out, errOut)
+			}
 		}
 	}
 }

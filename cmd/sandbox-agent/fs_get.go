@@ -126,8 +126,10 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 		}
 	}
 	if a.etag != e.ETag {
-		if e, err = files.Stat(ctx, remote, true); err != nil {
-			return err
+		if c.Bool("json") {
+			if now, err := files.Stat(ctx, remote, true); err == nil { // else it is gone since, and has come all the same
+				e = now
+			}
 		}
 		e.ETag, e.Size = a.etag, a.have
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -23,16 +24,18 @@ func TestFS_GetOfWhatChanges(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answers string   // each is a version, and :N where the connection breaks N bytes behind its head
 		runs    []string // of each run of the command the version that is there when it begins, and : and what comes of it
+		goes    bool     // the file is gone when it has come
 	}{
-		"nothing":            {"a", []string{"a:a"}},
-		"between two parts":  {"a:500000 b:300000 b", []string{"a:b"}},
-		"and back":           {"a:500000 b:300000 b:0 b:0 a", []string{"a:", "a:a"}},
-		"and back at once":   {"a:500000 b:300000 a:100000 a", []string{"a:a"}},
-		"before it begins":   {"b:300000 b:0 b:0 b:0 a", []string{"a:", "a:a"}},
-		"to one in parts":    {"a:500000 b:300000 b:0 b:0 b", []string{"a:", "b:b"}},
-		"to less than there": {"a:500000 short a", []string{"a:short", "a:a"}},
-		"to nothing":         {"a:500000 empty a", []string{"a:empty", "a:a"}},
-		"from nothing":       {"a:500000 a:0 a:0 a:0 a", []string{"empty:", "a:a"}},
+		"nothing":            {"a", []string{"a:a"}, false},
+		"between two parts":  {"a:500000 b:300000 b", []string{"a:b"}, false},
+		"and back":           {"a:500000 b:300000 b:0 b:0 a", []string{"a:", "a:a"}, false},
+		"and back at once":   {"a:500000 b:300000 a:100000 a", []string{"a:a"}, false},
+		"before it begins":   {"b:300000 b:0 b:0 b:0 a", []string{"a:", "a:a"}, false},
+		"to one in parts":    {"a:500000 b:300000 b:0 b:0 b", []string{"a:", "b:b"}, false},
+		"to less than there": {"a:500000 short a", []string{"a:short", "a:a"}, false},
+		"to nothing":         {"a:500000 empty a", []string{"a:empty", "a:a"}, false},
+		"from nothing":       {"a:500000 a:0 a:0 a:0 a", []string{"empty:", "a:a"}, false},
+		"and goes":           {"a:500000 b:300000 b", []string{"a:b"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,6 +45,12 @@ func TestFS_GetOfWhatChanges(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if r.URL.Path == "/v2/fs/stat" {
+					if tt.goes && len(left) == 0 {
+						w.Header().Set("Content-Type", problem.ContentType)
+						w.WriteHeader(http.StatusNotFound)
+						_, _ = fmt.Fprintf(w, `{"type":%q,"status":404}`, problem.NotFound.Type())
+						return
+					}
 					w.Header().Set("Content-Type", "application/json")
 					_ = json.NewEncoder(w).Encode(fs.Entry{Path: "/f", Name: "f", Type: fs.File, Size: int64(len(files[now])), ETag: `"` + now + `"`})
 					return

@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // installFlags say where agents' programs come from. The server and the
@@ -61,11 +62,11 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		from, to, ok := strings.Cut(w, "=")
 		switch {
 		case !ok:
-			return o, cmdline.Usagef(c, "--mirror %s is not FROM=TO", cmdline.Shown(w))
+			return o, cmdline.Usagef(c, "--mirror %s is not FROM=TO", secret.Address(w))
 		case !isWebAddress(from):
-			return o, cmdline.Usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", cmdline.Shown(w))
+			return o, cmdline.Usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", secret.Address(w))
 		case !isWebAddress(to):
-			return o, cmdline.Usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", cmdline.Shown(w))
+			return o, cmdline.Usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", secret.Address(w))
 		}
 		if o.Mirrors == nil {
 			o.Mirrors = map[string]string{}
@@ -73,7 +74,7 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		o.Mirrors[from] = to
 	}
 	if o.RegistryURL != "" && o.RegistryURL != install.NoRegistry && !isWebAddress(o.RegistryURL) {
-		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address, or %s", cmdline.Shown(o.RegistryURL), install.NoRegistry)
+		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address, or %s", secret.Address(o.RegistryURL), install.NoRegistry)
 	}
 	return o, nil
 }

@@ -59,7 +59,7 @@ func joinConfigOf(c *cli.Context) (joinConfig, error) {
 	}
 	var err error
 	if cfg.hub, err = join.ParseHub(address, c.Bool("join-insecure")); err != nil {
-		return cfg, cmdline.Usagef(c, "--join: %s", cmdline.Shown(err.Error()))
+		return cfg, cmdline.Usagef(c, "--join: %s", err)
 	}
 	if cfg.tokenFile == "" {
 		return cfg, cmdline.Usagef(c, "--join needs a token: give the file that has it with --join-token-file; it is made by sandbox-hub token create --kind join")

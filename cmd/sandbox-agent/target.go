@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 const (
@@ -94,7 +95,7 @@ func atNode(c *cli.Context, hub, node string) (string, error) {
 		return "", err
 	}
 	if strings.Contains(u.Path, "/nodes/") {
-		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", cmdline.Shown(hub))
+		return "", cmdline.Usagef(c, "--endpoint %s names a node already: leave --node out, or /nodes/ and what is behind it", secret.Address(hub))
 	}
 	return acphttp.Address(u, "nodes", node).String(), nil
 }

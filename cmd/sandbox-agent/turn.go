@@ -47,7 +47,7 @@ type turn struct {
 
 	mu       sync.Mutex
 	session  string // "" until there is one
-	making   bool   // the gateway is told, or about to be, to begin a session, whose id only its answer tells
+	making   bool   // the gateway is told, or about to be, to begin a session, whose id only its answer, which has not come, tells
 	running  bool   // the prompt is sent, or about to be
 	request  acp.ID // the prompt's, once it was sent
 	begun    bool   // its turn is known to have begun; of version 2
@@ -92,7 +92,7 @@ func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) 
 	id, stopped, atOnce := t.session, t.stopped, t.atOnce
 	t.mu.Unlock()
 	if id == "" || t.o.ending == (ending{}) {
-		return err
+		return t.leaves(err)
 	}
 	if atOnce {
 		return &leftError{fmt.Sprintf("session %s was not ended", id), err}
@@ -122,6 +122,20 @@ func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) 
 	defer watcher.Wait()
 	defer close(done)
 	return t.o.ending.of(ctx, t.o.target, id, t.o.agent, err)
+}
+
+// leaves adds to the error of a command that was stopped before its prompt was sent what it leaves behind.
+func (t *turn) leaves(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil || t.stopped == nil || t.running || t.o.session != "":
+	case t.making:
+		return &leftError{sessionUnanswered, t.stopped}
+	case t.session != "" && errors.Is(err, t.stopped):
+		return &leftError{"session " + t.session + " is there", t.stopped}
+	}
+	return err
 }
 
 // run connects, opens or resumes the session, and runs the prompt.
@@ -304,7 +318,7 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	t.mu.Unlock()
 	if !running {
 		if making {
-			why = t.awaitMade(why, signals, patience, done)
+			t.awaitMade(signals, patience, done)
 		}
 		kill(why)
 		return
@@ -374,14 +388,13 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	}
 }
 
-// awaitMade waits until it is known which session was made, with whose id the command ends by itself. It returns why it
-// is not waited for any longer.
-func (t *turn) awaitMade(why error, signals <-chan os.Signal, patience <-chan time.Time, done <-chan struct{}) error {
+// awaitMade waits until it is known which session was made, with whose id the command ends by itself, or until that is not
+// waited for any longer.
+func (t *turn) awaitMade(signals <-chan os.Signal, patience <-chan time.Time, done <-chan struct{}) {
 	t.work.Go(func() { t.view.note("waiting for the id of the session, Ctrl-C again to leave at once") })
 	for {
 		select {
 		case <-done:
-			return why
 		case s := <-signals:
 			if t.repeats(s) {
 				continue
@@ -391,7 +404,7 @@ func (t *turn) awaitMade(why error, signals <-chan os.Signal, patience <-chan ti
 			t.mu.Unlock()
 		case <-patience:
 		}
-		return &leftError{sessionUnanswered, why}
+		return
 	}
 }
 
@@ -419,20 +432,28 @@ func (t *turn) openSession(ctx context.Context) (res json.RawMessage, err error)
 	} else {
 		res, err = t.link.resume(ctx, id, t.o.cwd, nil)
 	}
+	_, refused := errors.AsType[*acp.Error](err)
+	t.mu.Lock()
+	if err == nil {
+		t.session = id
+	}
+	t.making = t.making && err != nil && !refused
+	stopped := t.stopped
+	t.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	t.session = id
-	t.mu.Unlock()
 	t.view.opened(res)
+	t.view.note("session " + id)
+	if stopped != nil { // what is chosen next is for a prompt that is not sent
+		return nil, stopped
+	}
 	c := choosing{t.link, t.o.acp, id, t.o.session == "", res}
 	err = errors.Join(c.choose(ctx, "mode", t.o.mode), c.choose(ctx, "model", t.o.model))
 	if _, wrong := errors.AsType[*cmdline.Usage](err); wrong && t.o.session == "" {
 		t.forgetFresh()
 		return nil, err
 	}
-	t.view.note("session " + id)
 	unsupported, _ := rawjson.Member(res, "_meta", acp.MetaKey, "unsupported")
 	for _, u := range rawjson.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))

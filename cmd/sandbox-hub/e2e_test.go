@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 )
 
 // The official SDK, as it is published, over both of its transports: through the hub to a
@@ -322,6 +325,31 @@ func TestCut_ClientGoesOn(t *testing.T) {
 		e.contiguous()
 	}
 	node.says("joined the hub", 2)
+}
+
+// No proxy is the way to a hub of this machine, whichever address it listens on: neither for nodes nor for other hubs.
+func TestJoin_BesideAProxy(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	defer proxy.Close()
+	for _, name := range []string{"HTTP_PROXY", "http_proxy"} {
+		t.Setenv(name, proxy.URL)
+	}
+	t.Setenv("NO_PROXY", "")
+	t.Setenv("no_proxy", "")
+	host, nats, admin := freeport.Host(t), natsServer(t), filepath.Join(t.TempDir(), "admin")
+	if err := os.WriteFile(admin, []byte("admin-token-of-both-hubs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hub := func() *fleet {
+		p := startProgram(t, "sandbox-hub", "serve", "--host", host, "--port", "0", "--nats", nats, "--admin-token-file", admin)
+		return &fleet{program: p, admin: "admin-token-of-both-hubs"}
+	}
+	one, two := hub(), hub()
+	two.startNode("box", "", "--join-insecure")
+	out, err := one.agent("box", one.admin, "sessions", "list")
+	if err != nil {
+		t.Errorf("through the other hub: %v, %s", err, out)
+	}
 }
 
 // A node behind a proxy joins through it.

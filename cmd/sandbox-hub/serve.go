@@ -27,6 +27,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 const (
@@ -136,7 +137,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	case cfg.nats == "" && cfg.peerCA != "":
 		return cfg, cmdline.Usagef(c, "--peer-ca is for hubs that share the servers of --nats, which is missing")
 	case cfg.tlsCert != "" && strings.HasPrefix(strings.ToLower(cfg.advertise), "http:"):
-		return cfg, cmdline.Usagef(c, "--advertise %s: with --tls-cert other hubs reach this one by https", cfg.advertise)
+		return cfg, cmdline.Usagef(c, "--advertise %s: with --tls-cert other hubs reach this one by https", secret.Address(cfg.advertise))
 	case c.Duration("node-loss-after") < leastLossGrace:
 		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case c.Duration("forget-after") != 0 && c.Duration("forget-after") < leastForgetAfter:
@@ -148,7 +149,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, control.NoOrigin, o)
 	}
 	if u, err := url.Parse(cfg.advertise); cfg.advertise != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", cfg.advertise)
+		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", secret.Address(cfg.advertise))
 	}
 	var err error
 	for _, size := range []struct {

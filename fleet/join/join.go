@@ -26,6 +26,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
+	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
 const (
@@ -70,12 +72,9 @@ type Joiner struct {
 // can be read on the way, so that is for this machine only, unless insecure is set.
 func ParseHub(address string, insecure bool) (*url.URL, error) {
 	u, err := url.Parse(address)
-	if err != nil {
-		return nil, fmt.Errorf("parse address of the hub: %w", err)
-	}
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, fmt.Errorf("%q is not the http or https address of a hub", address)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("%q is not the http or https address of a hub", secret.Address(address))
 	case u.User != nil:
 		return nil, errors.New("the address of the hub has a password in it: the token belongs into a file")
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
@@ -109,7 +108,8 @@ func New(o Options) (*Joiner, error) {
 	if err := j.readToken(); err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() // with the proxies of the environment
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = socket.Proxy
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true) // a WebSocket needs it
 	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}

@@ -1,4 +1,4 @@
-// Package freeport finds ports for the servers of tests that must know theirs before they listen.
+// Package freeport finds ports and addresses for the servers of tests that must know theirs before they listen.
 package freeport
 
 import (
@@ -25,4 +25,20 @@ func Of(t testing.TB) int {
 	}
 	t.Fatalf("no port is free from %d on", first)
 	return 0
+}
+
+// Host returns an address of this machine that others could reach.
+func Host(t testing.TB) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this machine has no address but its loopback")
+	return ""
 }

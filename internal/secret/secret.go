@@ -1,4 +1,4 @@
-// Package secret finds what looks like a key in texts, so that it can be taken out of what
+// Package secret finds what looks like a key in texts and addresses, so that it can be taken out of what
 // people pass on.
 package secret
 

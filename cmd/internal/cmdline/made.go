@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 // madePatience is how long who leaves waits for the answer that names what was made.
@@ -23,10 +26,16 @@ func (e *UnansweredError) Error() string { return e.What + ": " + e.Cause.Error(
 // Unwrap returns the cause.
 func (e *UnansweredError) Unwrap() error { return e.Cause }
 
+// RefusedError is a server's answer to who was told to end and waited for it: nothing was made, and it says why.
+type RefusedError struct{ error }
+
+// Unwrap returns the answer.
+func (e *RefusedError) Unwrap() error { return e.error }
+
 // Made returns what ask has a server make, which has a name by the server's answer only. When a signal ends ctx, that
 // answer has some seconds to come, which notes says: else something is there that nobody knows. A time of ctx that is over
 // ends it at once.
-// Where no answer came the error is an [UnansweredError] with what may be there.
+// When ctx has ended the error is a [RefusedError], or, where no answer came, an [UnansweredError] with what may be there.
 func Made[T any](ctx context.Context, notes io.Writer, what string, ask func(context.Context) (T, error)) (T, error) {
 	if ctx.Err() != nil {
 		var none T
@@ -44,8 +53,13 @@ func Made[T any](ctx context.Context, notes io.Writer, what string, ask func(con
 		time.AfterFunc(madePatience, func() { end(cause) })
 	})()
 	made, err := ask(asking)
-	if err != nil && asking.Err() != nil {
-		err = &UnansweredError{what, context.Cause(asking)}
+	if err == nil || ctx.Err() == nil {
+		return made, err
 	}
-	return made, err
+	_, refused := errors.AsType[*problem.Error](err)
+	_, failed := errors.AsType[*acp.Error](err)
+	if refused || failed {
+		return made, &RefusedError{err}
+	}
+	return made, &UnansweredError{what, context.Cause(ctx)} // nobody waits for an answer any more, or the connection broke
 }

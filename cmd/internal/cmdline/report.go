@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // The exit codes that both programs have. The tables in their help say the same.
@@ -105,7 +107,7 @@ func NotReached(server string, err error, hint string) Report {
 func TimedOut(exit int, err error) Report {
 	return Report{
 		Exit: exit, Title: "timed out", Hint: "--timeout sets how long to wait",
-		Detail: strings.TrimSuffix(strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": "),
+		Detail: strings.TrimSuffix(strings.TrimSuffix(said(err), context.DeadlineExceeded.Error()), ": "),
 	}
 }
 
@@ -119,7 +121,16 @@ func briefly(err error) string {
 	case failed && op.Op == "dial" && op.Addr != nil && op.Err != nil:
 		return fmt.Sprintf("connect to %s: %s", op.Addr, strings.TrimPrefix(op.Err.Error(), "connect: "))
 	}
-	return err.Error()
+	return said(err)
+}
+
+// said is the text of an error, in which an address is shown without a password or a token.
+func said(err error) string {
+	text := err.Error()
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		text = strings.ReplaceAll(text, request.URL, secret.Address(request.URL))
+	}
+	return text
 }
 
 // Unreachable reports whether err is of a network, and not of an address to listen on.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"sandboxagent.dev/sandbox-agent/internal/pattern"
 	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
@@ -47,16 +46,9 @@ func Endpoint(c *cli.Context, flag, value string) error {
 	}
 	meant := ""
 	if like := "http://" + value; !strings.Contains(value, "//") && isEndpoint(like) {
-		meant = ": did you mean " + Shown(like) + "?"
+		meant = ": did you mean " + secret.Address(like) + "?"
 	}
-	return Usagef(c, "--%s: %q is not an http or https address%s", flag, Shown(value), meant)
-}
-
-var userinfo = pattern.New(`(^|//)[^/\s]*@`)
-
-// Shown is an address, or a text with one, as it may be shown: an address may hold a password, also one that is wrong.
-func Shown(address string) string {
-	return userinfo.ReplaceAllString(address, "${1}"+secret.Removed+"@")
+	return Usagef(c, "--%s: %q is not an http or https address%s", flag, secret.Address(value), meant)
 }
 
 func isEndpoint(value string) bool {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 	"sandboxagent.dev/sandbox-agent/internal/socket"
 )
 
@@ -22,7 +23,7 @@ var AnswerBound = 25 * time.Second // less than the usual --timeout, which does 
 var ErrSilent = lasting.ErrSilent
 
 func silence(server *url.URL, since time.Time) error {
-	return fmt.Errorf("%s %w: nothing was heard for %v", server.Redacted(), ErrSilent, max(time.Since(since).Round(time.Second), time.Second))
+	return fmt.Errorf("%s %w: nothing was heard for %v", secret.Address(server.String()), ErrSilent, max(time.Since(since).Round(time.Second), time.Second))
 }
 
 // AtOnce asks a server for what it answers at once, for commands that else have all the time of a turn.
