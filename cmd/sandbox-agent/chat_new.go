@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"sync"
 	"time"
-
-	"sandboxagent.dev/sandbox-agent/acp"
 )
 
 // chatNew is the session that a chat begins, whose id only the gateway's answer tells: who leaves before it has come waits
@@ -56,15 +53,35 @@ func (c *chatSession) leavesNew(ctx context.Context, m *chatModel, std stdio) er
 		case <-time.After(cancelPatience):
 		}
 	}
-	_, refused := errors.AsType[*acp.Error](opened.err)
 	switch {
-	case refused:
+	case refuses(opened.err), opened.id == m.session.id && m.begun: // chosen in the list by then
 		return nil
 	case opened.id == "":
 		return &leftError{sessionUnanswered, errInterrupted}
-	case m.begun: // another one was chosen, and nobody has said anything in this one
-		return ending{delete: true}.of(ctx, c.target, opened.id, opened.agent, nil)
+	case m.begun: // another one was chosen
+		ctx, cancel := context.WithTimeout(ctx, endPatience)
+		defer cancel()
+		go func() {
+			select {
+			case <-told:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		return deleteUnused(ctx, c.target, opened.id, opened.agent)
 	}
 	fmt.Fprintf(std.err, "the session lives on: %s chat --session %s\n", programName(), opened.id)
 	return nil
+}
+
+// deleteUnused deletes a session that was made and left, unless somebody has said something in it: others could find it meanwhile.
+func deleteUnused(ctx context.Context, t target, id, agent string) error {
+	api, err := t.client()
+	if err != nil {
+		return err
+	}
+	if s, err := api.Session(ctx, id); err == nil && s.Gist != "" {
+		return nil
+	}
+	return ending{delete: true}.of(ctx, t, id, agent, nil)
 }

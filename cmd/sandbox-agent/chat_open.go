@@ -149,10 +149,10 @@ func (m *chatModel) openedLate(msg chatOpened) tea.Cmd {
 		return m.load(o, o.id)
 	case msg.err != nil || msg.id == m.session.id:
 		return nil
-	case msg.of.id == "": // nobody has said anything in it
+	case msg.of.id == "":
 		s, session := *m.session, m.session.id
 		return func() tea.Msg {
-			err := ending{delete: true}.of(s.ctx, s.target, msg.id, msg.agent, nil)
+			err := deleteUnused(s.ctx, s.target, msg.id, msg.agent)
 			return chatDone{what: "delete the new session that was left", id: session, err: err}
 		}
 	}

@@ -178,6 +178,31 @@ func TestChat_IsLeftBeforeItsSession(t *testing.T) {
 	}
 }
 
+// Who finds the new session in the list before the chat has learned of it, goes there and leaves, leaves it there.
+func TestChat_IsLeftInItsNewSession(t *testing.T) {
+	t.Parallel()
+	held := t.TempDir()
+	script := filepath.Join(held, "agent")
+	if err := os.WriteFile(script, []byte(heldAgent), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t, "--agent-command", "models=env HELD="+quoteArg(held)+" MODELS=1 "+quoteArg(script))
+	sessionOf(t, g, "mock", "echo before")
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+	watch := c.follow("sessions", "watch")
+	defer watch.interrupt()
+	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 300}, "--agent", "models", "--model", "b", "--cwd", t.TempDir())
+	k.sees(`opening the session`)
+	watch.await(watch.out, "session-of-the-held-agent")
+	k.types("\x13") // Ctrl-S
+	k.sees(`❯ .*models`) // the newest is the first
+	k.types("\r\x03")
+	<-k.over
+	if a := g.ask("GET", "/v2/sessions/session-of-the-held-agent", ""); a.status != 200 {
+		t.Errorf("the session that was left: status %d", a.status)
+	}
+}
+
 // A session that is left while a prompt of the chat runs, and is gone to again, is ready when its turn has ended, here or meanwhile.
 func TestChat_ComesBackToItsTurn(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
@@ -388,6 +389,13 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 	}
 }
 
+// refuses reports whether an error is the gateway's answer, by which nothing was made. Where none came, because the connection is lost
+// for good, the error is made here.
+func refuses(err error) bool {
+	e, is := errors.AsType[*acp.Error](err)
+	return is && rawjson.MemberString(e.Data, "done") != problem.Unknown && problem.From(e).Kind != problem.Unavailable
+}
+
 // awaitMade waits until it is known which session was made, with whose id the command ends by itself, or until that is not
 // waited for any longer.
 func (t *turn) awaitMade(signals <-chan os.Signal, patience <-chan time.Time, done <-chan struct{}) {
@@ -432,12 +440,11 @@ func (t *turn) openSession(ctx context.Context) (res json.RawMessage, err error)
 	} else {
 		res, err = t.link.resume(ctx, id, t.o.cwd, nil)
 	}
-	_, refused := errors.AsType[*acp.Error](err)
 	t.mu.Lock()
 	if err == nil {
 		t.session = id
 	}
-	t.making = t.making && err != nil && !refused
+	t.making = t.making && err != nil && !refuses(err)
 	stopped := t.stopped
 	t.mu.Unlock()
 	if err != nil {
