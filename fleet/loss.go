@@ -111,7 +111,7 @@ func (w *lossWatch) look(ctx context.Context) {
 		}
 	}
 	for id, last := range w.failed {
-		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+lossRetry {
+		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+2*lossRetry { // longer than a node is silent
 			delete(w.failed, id)
 		}
 	}
@@ -145,7 +145,8 @@ func (h *Hub) onLoss(n store.Node) (OnLoss, bool) {
 }
 
 // left returns the sessions that a node has taken along and that can go on without it, the one in
-// which something happened last first. What somebody has closed stays as it is.
+// which something happened last first. Those that could not go come behind the others: one that takes
+// long to fail would be the first each time. What somebody has closed stays as it is.
 func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 	for _, s := range w.h.o.Store.Sessions() {
 		if s.Node != n.Name || s.Bundled == 0 || s.Info.State == runtime.StateClosed || s.Info.Ended != nil {
@@ -159,9 +160,17 @@ func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 		}
 	}
 	slices.SortFunc(out, func(a, b *store.Session) int {
-		return cmp.Or(b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
+		return cmp.Or(w.inVain(a)-w.inVain(b), b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
 	})
 	return out
+}
+
+// inVain returns 1 for a session that could not go though there was a place for it, else 0.
+func (w *lossWatch) inVain(s *store.Session) int {
+	if last, failed := w.failed[s.ReplicaID]; failed && !last.place {
+		return 1
+	}
+	return 0
 }
 
 // moves reports whether a hub is doing a move of a session.
@@ -187,7 +196,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		return err == nil
 	}
 	pause, kind := lossRetry, problem.From(err).Kind
-	silent := kind == problem.NodeOffline && got.Node != ""
+	silent := got.Node != "" // by its kind it could also be the session that is at fault
 	if silent {
 		w.silent[got.Node] = attempt{at: awake.Now(), pause: min(max(lossLook, 2*w.silent[got.Node].pause, lossShare*began.Ago()), lossRetry)}
 	}
@@ -212,7 +221,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node: the others go first then
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node, or so it seems: the others go first then
 	return others
 }
 
