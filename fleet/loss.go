@@ -188,7 +188,12 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer cancel(nil)
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
-	got, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, w.isSilent)
+	leftOut := false // a node that is silent
+	got, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
+		silent := w.isSilent(node)
+		leftOut = leftOut || silent
+		return silent
+	})
 	if err == nil {
 		delete(w.silent, got.Node)
 	}
@@ -201,6 +206,9 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		w.silent[got.Node] = attempt{at: awake.Now(), pause: min(max(lossLook, 2*w.silent[got.Node].pause, lossShare*began.Ago()), lossRetry)}
 	}
 	place, others := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent, true
+	if leftOut = leftOut && place; leftOut {
+		kind = problem.NodeNotFound // that with the agent may be the one left out
+	}
 	switch kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
@@ -209,7 +217,10 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		}
 		// It is this one that cannot go, or the node that it was to go to is gone by now.
 		longest := lossRetry
-		if place || kind == problem.TooManyRequests {
+		switch {
+		case leftOut:
+			longest = lossLook // it may answer again
+		case place || kind == problem.TooManyRequests:
 			longest = lossSoon
 		}
 		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), longest)

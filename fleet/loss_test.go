@@ -1,10 +1,13 @@
 package fleet_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
@@ -196,6 +200,51 @@ func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
 				t.Errorf("the one that cannot go: %+v", s)
 			}
 		})
+	}
+}
+
+// The only node with the agent of a session does not answer once. The session waits for that node, not for minutes.
+func TestOnLoss_TheNodeWithTheAgentIsSilent(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
+		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
+	})
+	n := h.join("lost", h.joinToken(), nil, newBox(t))
+	c := h.hello(adminToken)
+	sessions := []string{c.session("lost"), c.session("lost")}
+	for _, s := range sessions {
+		c.says(s, "first")
+		h.bundled(s, "lost")
+	}
+	without := must(join.New(join.Options{Hub: must(url.Parse(h.url)), TokenFile: n.tokenFile, Name: "without", Version: "test"}))
+	without.SetAgents([]string{"other"})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		without.Run(ctx)
+	}()
+	defer func() { leave(); <-left }()
+	h.awaitState("without", fleet.StateOnline)
+	box := newBox(t)
+	var answers atomic.Bool
+	h.join("with", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(sessions, strings.TrimPrefix(r.URL.Path, "/v2/sessions/")) && !answers.Swap(true) {
+			panic(http.ErrAbortHandler)
+		}
+		box.ServeHTTP(w, r)
+	}))
+	n.leave()
+	<-n.done
+	for _, s := range sessions {
+		c.next(0, "that it has moved", func(m *acp.Message) bool {
+			return m.Method() == "_sandboxagent/session/moved" && m.Session() == s
+		})
+		c.says(s, "second")
+		h.knows(s, "with", 1)
+	}
+	if !answers.Load() {
+		t.Error("the node was not asked")
 	}
 }
 
