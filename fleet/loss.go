@@ -188,8 +188,11 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer cancel(nil)
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
+	// One that takes a byte now and then holds up the others as one that takes none.
+	within, done := context.WithTimeoutCause(ctx, longMove, problem.New(problem.NodeOffline, "it has not come to its end within %v", longMove))
+	defer done()
 	leftOut := false // a node that is silent
-	got, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
+	got, err := w.h.move(within, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
 		silent := w.isSilent(node)
 		leftOut = leftOut || silent
 		return silent
