@@ -84,9 +84,8 @@ type move struct {
 	id     string // of the note
 	link   *link  // of the node here when the move began; nil for one at another hub
 	// clean says that the other node has nothing of the session.
-	clean bool
-	// silent says that the move has failed because the other node did not answer.
-	silent bool
+	clean  bool
+	silent bool // the move has failed because the other node did not answer
 }
 
 // moves are those that this hub is doing. The zero value has none.
@@ -440,8 +439,7 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	return got, nil
 }
 
-// took notes how the other node has answered what was to be imported. Only one that has refused it has nothing. Ctx is that of the
-// flow: what ended it says whether it was this node.
+// took notes how the other node has answered, or that it did not, as what ended the flow says. Only one that has refused it has nothing.
 func (m *move) took(ctx context.Context, err error) {
 	why, ended := errors.AsType[*problem.Error](context.Cause(ctx))
 	m.silent = err != nil && ended && why.Kind == problem.NodeOffline
