@@ -111,7 +111,7 @@ func (w *lossWatch) look(ctx context.Context) {
 		}
 	}
 	for id, last := range w.failed {
-		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+lossRetry {
+		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+2*lossRetry { // longer than a node is silent
 			delete(w.failed, id)
 		}
 	}
@@ -145,7 +145,8 @@ func (h *Hub) onLoss(n store.Node) (OnLoss, bool) {
 }
 
 // left returns the sessions that a node has taken along and that can go on without it, the one in
-// which something happened last first. What somebody has closed stays as it is.
+// which something happened last first. Those that could not go come behind the others: one that takes
+// long to fail would be the first each time. What somebody has closed stays as it is.
 func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 	for _, s := range w.h.o.Store.Sessions() {
 		if s.Node != n.Name || s.Bundled == 0 || s.Info.State == runtime.StateClosed || s.Info.Ended != nil {
@@ -159,9 +160,17 @@ func (w *lossWatch) left(n store.Node) (out []*store.Session) {
 		}
 	}
 	slices.SortFunc(out, func(a, b *store.Session) int {
-		return cmp.Or(b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
+		return cmp.Or(w.inVain(a)-w.inVain(b), b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
 	})
 	return out
+}
+
+// inVain returns 1 for a session that could not go though there was a place for it, else 0.
+func (w *lossWatch) inVain(s *store.Session) int {
+	if last, failed := w.failed[s.ReplicaID]; failed && !last.place {
+		return 1
+	}
+	return 0
 }
 
 // moves reports whether a hub is doing a move of a session.
@@ -179,7 +188,15 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer cancel(nil)
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
-	got, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, w.isSilent)
+	// One that takes a byte now and then holds up the others as one that takes none.
+	within, done := context.WithTimeoutCause(ctx, longMove, problem.New(problem.NodeOffline, "it has not come to its end within %v", longMove))
+	defer done()
+	leftOut := false // a node that is silent
+	got, err := w.h.move(within, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
+		silent := w.isSilent(node)
+		leftOut = leftOut || silent
+		return silent
+	})
 	if err == nil {
 		delete(w.silent, got.Node)
 	}
@@ -187,11 +204,14 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		return err == nil
 	}
 	pause, kind := lossRetry, problem.From(err).Kind
-	silent := kind == problem.NodeOffline && got.Node != ""
+	silent := got.Node != "" // by its kind it could also be the session that is at fault
 	if silent {
 		w.silent[got.Node] = attempt{at: awake.Now(), pause: min(max(lossLook, 2*w.silent[got.Node].pause, lossShare*began.Ago()), lossRetry)}
 	}
 	place, others := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent, true
+	if leftOut = leftOut && place; leftOut {
+		kind = problem.NodeNotFound // that with the agent may be the one left out
+	}
 	switch kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
@@ -200,7 +220,10 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 		}
 		// It is this one that cannot go, or the node that it was to go to is gone by now.
 		longest := lossRetry
-		if place || kind == problem.TooManyRequests {
+		switch {
+		case leftOut:
+			longest = lossLook // it may answer again
+		case place || kind == problem.TooManyRequests:
 			longest = lossSoon
 		}
 		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), longest)
@@ -212,7 +235,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node: the others go first then
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node, or so it seems: the others go first then
 	return others
 }
 

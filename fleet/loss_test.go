@@ -1,10 +1,13 @@
 package fleet_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
@@ -141,6 +145,106 @@ func TestOnLoss_ANodeHangs(t *testing.T) {
 	}
 	if body := <-answer; kindOf([]byte(body)) != "node_offline" || !strings.Contains(body, "stays at spare") || !strings.Contains(body, "hangs has not answered") {
 		t.Errorf("moved there: %s", body)
+	}
+}
+
+// A session that cannot go, and for which its next node seems to be at fault, keeps the others of its node from going there for a
+// moment at most, also where it is the first that would go.
+func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
+	for name, row := range map[string]struct {
+		line   string // at the end of what the hub has of it
+		breaks bool   // the node does not say whether it has it
+		beside bool   // there is another node, with more work
+	}{
+		"a line that cannot be read":                {line: `{"seq":%d,"of":"a hub to come"}`},
+		"a line that cannot be read, and two nodes": {line: `{"seq":%d,"of":"a hub to come"}`, beside: true},
+		"no answer": {breaks: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits more than it computes
+			h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
+				Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
+			})
+			n := h.join("lost", h.joinToken(), nil, newBox(t))
+			c := h.hello(adminToken)
+			goes, cannot := c.session("lost"), c.session("lost") // the last one is the first to go
+			for _, s := range []string{goes, cannot} {
+				c.says(s, "first")
+				h.bundled(s, "lost")
+			}
+			if row.line != "" {
+				id := h.store.SessionsNamed(cannot)[0].ReplicaID
+				end := must(h.store.End(t.Context(), id))
+				line := fmt.Appendf(nil, row.line+"\n", end.Last+1)
+				must(h.store.Append(t.Context(), id, end, store.Batch{First: end.Last + 1, Last: end.Last + 1, Lines: line}))
+			}
+			if row.beside {
+				h.box("beside", nil)
+				c.says(c.session("beside"), "first")
+			}
+			box := newBox(t)
+			h.join("spare", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if row.breaks && r.URL.Path == "/v2/sessions/"+cannot {
+					panic(http.ErrAbortHandler)
+				}
+				box.ServeHTTP(w, r)
+			}))
+			n.leave()
+			<-n.done
+			c.next(0, "that it has moved", func(m *acp.Message) bool {
+				return m.Method() == "_sandboxagent/session/moved" && m.Session() == goes
+			})
+			c.says(goes, "second")
+			h.knows(goes, "spare", 1)
+			if s := h.session(cannot); s.Node != "lost" || s.State != fleet.SessionOffline {
+				t.Errorf("the one that cannot go: %+v", s)
+			}
+		})
+	}
+}
+
+// The only node with the agent of a session does not answer once. The session waits for that node, not for minutes.
+func TestOnLoss_TheNodeWithTheAgentIsSilent(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
+		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
+	})
+	n := h.join("lost", h.joinToken(), nil, newBox(t))
+	c := h.hello(adminToken)
+	sessions := []string{c.session("lost"), c.session("lost")}
+	for _, s := range sessions {
+		c.says(s, "first")
+		h.bundled(s, "lost")
+	}
+	without := must(join.New(join.Options{Hub: must(url.Parse(h.url)), TokenFile: n.tokenFile, Name: "without", Version: "test"}))
+	without.SetAgents([]string{"other"})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		without.Run(ctx)
+	}()
+	defer func() { leave(); <-left }()
+	h.awaitState("without", fleet.StateOnline)
+	box := newBox(t)
+	var answers atomic.Bool
+	h.join("with", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(sessions, strings.TrimPrefix(r.URL.Path, "/v2/sessions/")) && !answers.Swap(true) {
+			panic(http.ErrAbortHandler)
+		}
+		box.ServeHTTP(w, r)
+	}))
+	n.leave()
+	<-n.done
+	for _, s := range sessions {
+		c.next(0, "that it has moved", func(m *acp.Message) bool {
+			return m.Method() == "_sandboxagent/session/moved" && m.Session() == s
+		})
+		c.says(s, "second")
+		h.knows(s, "with", 1)
+	}
+	if !answers.Load() {
+		t.Error("the node was not asked")
 	}
 }
 

@@ -1,15 +1,25 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/pipes"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -21,33 +31,10 @@ func TestLossWatch_ThereIsAPlaceAgain(t *testing.T) {
 	for _, missing := range []string{"a move", "a node"} {
 		t.Run(missing, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Hub: "hub"}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Close()
-				h := New(Options{Store: s, OnLoss: []OnLoss{{}}})
-				defer h.Shutdown()
-				time.Sleep(expected) // no node is one of a hub before this one
-				join := func(name string) store.Held {
-					held, err := s.Join(t.Context(), store.Node{Name: name, Instance: name}, func(store.Node) error { return nil })
-					if err != nil {
-						t.Fatal(err)
-					}
-					return held
-				}
-				has := func(node string) {
-					n, _ := s.Node(node)
-					id := store.ReplicaID{Node: node, Session: "s", Epoch: 1}
-					if err := s.UpdateSession(t.Context(), id, func(*store.Session) *store.Session {
-						return &store.Session{ReplicaID: id, NodeJoined: n.Joined, Bundled: 1, Info: runtime.SessionInfo{ID: "s", EventCount: 1, State: runtime.StateIdle}}
-					}); err != nil {
-						t.Fatal(err)
-					}
-				}
+				h, join, has := lossHub(t)
 				held := join("lost")
 				has("lost")
-				if err := s.Leave(t.Context(), held); err != nil {
+				if err := h.o.Store.Leave(t.Context(), held); err != nil {
 					t.Fatal(err)
 				}
 				join("there")
@@ -88,6 +75,103 @@ func TestLossWatch_ThereIsAPlaceAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lossHub is a hub in the time of a test, with how a node joins it and how it hears that one has the session s.
+func lossHub(t *testing.T) (h *Hub, join func(name string) store.Held, has func(node string)) {
+	s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Hub: "hub"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	h = New(Options{Store: s, OnLoss: []OnLoss{{}}})
+	t.Cleanup(h.Shutdown)
+	time.Sleep(expected) // no node is one of a hub before this one
+	return h, func(name string) store.Held {
+			held, err := s.Join(t.Context(), store.Node{Name: name, Instance: name}, func(store.Node) error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return held
+		}, func(node string) {
+			n, _ := s.Node(node)
+			id := store.ReplicaID{Node: node, Session: "s", Epoch: 1}
+			if err := s.UpdateSession(t.Context(), id, func(*store.Session) *store.Session {
+				return &store.Session{ReplicaID: id, NodeJoined: n.Joined, Bundled: 1, Info: runtime.SessionInfo{ID: "s", EventCount: 1, State: runtime.StateIdle}}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+}
+
+// A node that takes a little of a session now and then, and never comes to its end, is not waited for: others are left.
+func TestLossWatch_TheNodeTrickles(t *testing.T) {
+	ats.Register() // a goroutine that servers share, and that must not be of the test
+	defer ats.Unregister()
+	synctest.Test(t, func(t *testing.T) {
+		h, join, has := lossHub(t)
+		held := join("lost")
+		has("lost")
+		id := store.ReplicaID{Node: "lost", Session: "s", Epoch: 1}
+		line := []byte(`{"seq":1,"time":"2026-01-02T03:04:05Z","direction":"agent","message":{"jsonrpc":"2.0","method":"session/update"}}` + "\n")
+		if _, err := h.o.Store.Append(t.Context(), id, store.Place{}, store.Batch{First: 1, Last: 1, Lines: line}); err != nil {
+			t.Fatal(err)
+		}
+		var kept bytes.Buffer
+		w, err := parcel.NewWriter(&kept, runtime.Manifest{Version: runtime.ManifestVersion, SessionID: "s", Agent: "mock", AgentSessionID: "s", Cwd: "/work", LastSeq: 1, WithoutLog: true})
+		if err == nil {
+			err = w.Put(runtime.TravelRecord, strings.NewReader("{}"))
+		}
+		if err == nil {
+			err = w.Put(runtime.TravelAgent+"large", io.LimitReader(rand.Reader, 4<<20))
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err == nil {
+			_, err = h.o.Store.PutBundle(t.Context(), id, 1, &kept)
+		}
+		if err == nil {
+			err = h.o.Store.Leave(t.Context(), held)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		join("there")
+		var taken atomic.Int64
+		at := pipes.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				problem.Write(w, problem.New(problem.SessionNotFound, "there is no such session"))
+				return
+			}
+			for part := make([]byte, 64<<10); ; time.Sleep(flowStall - time.Second) {
+				n, err := io.ReadFull(r.Body, part)
+				if taken.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		}))
+		l := &link{name: "there", users: map[string]int{}, carrier: newStreams(func(context.Context) (net.Conn, error) { return at.Dial(), nil }, idleStreams)}
+		defer l.carrier.CloseIdleConnections()
+		h.links.add(l)
+		defer h.links.drop(l)
+		watch := newLossWatch(h)
+		var took time.Duration
+		for range 120 {
+			time.Sleep(lossLook)
+			began := time.Now()
+			if watch.look(t.Context()); taken.Load() > 0 {
+				took = time.Since(began)
+				break
+			}
+		}
+		if took != longMove {
+			t.Errorf("it has taken %d bytes in %v", taken.Load(), took)
+		}
+		if !watch.isSilent("there") {
+			t.Error("the next session would go there as well")
+		}
+	})
 }
 
 // busyWith reports whether the hub is doing as many moves.

@@ -84,7 +84,8 @@ type move struct {
 	id     string // of the note
 	link   *link  // of the node here when the move began; nil for one at another hub
 	// clean says that the other node has nothing of the session.
-	clean bool
+	clean  bool
+	silent bool // the move has failed because the other node did not answer
 }
 
 // moves are those that this hub is doing. The zero value has none.
@@ -216,7 +217,7 @@ func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Desti
 }
 
 // move moves a session that a token is for. Where no node is named it is none that is to be avoided; avoid is nil for any. With an
-// error there is only the node to which it was to go, "" for none.
+// error there is only the node that did not answer when the session was to go there, "" if that is not why.
 func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest, avoid func(node string) bool) (Moved, error) {
 	m := &move{h: h, caller: t, line: store.LineOf(s.Info), from: s.Node, here: s.Info, o: o, id: rand.Text()}
 	if state == SessionMoved {
@@ -250,7 +251,10 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	}
 	got, err := moved(ctx)
 	if err != nil {
-		how, got = "failed", Moved{Node: m.to}
+		how, got = "failed", Moved{}
+		if m.silent {
+			got.Node = m.to
+		}
 	}
 	h.metrics.moves.WithLabelValues(how).Inc()
 	return got, err
@@ -279,6 +283,7 @@ func (h *Hub) wentTo(s *store.Session, o *store.Owner) error {
 func (m *move) claim(ctx context.Context) error {
 	there, err := askSession(ctx, m.h.gateway(m.to, m.caller.ID), m.to, m.line.Session)
 	if err != nil && !isNotFound(err) && problem.From(err).Kind != problem.NotFound { // it may have one
+		m.silent = true
 		return during(err, "session %s stays at %s, as %s does not say whether it has one of its own", m.line.Session, m.from, m.to)
 	}
 	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
@@ -434,8 +439,10 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	return got, nil
 }
 
-// took notes how the other node has answered what was to be imported. Only one that has refused it has nothing.
+// took notes how the other node has answered, or that it did not, as what ended the flow says. Only one that has refused it has nothing.
 func (m *move) took(ctx context.Context, err error) {
+	why, ended := errors.AsType[*problem.Error](context.Cause(ctx))
+	m.silent = err != nil && ended && why.Kind == problem.NodeOffline
 	p, ok := errors.AsType[*problem.Error](err)
 	m.clean = m.clean && ok && ctx.Err() == nil && p.Kind != problem.NodeOffline && p.Kind != problem.Unavailable
 }
