@@ -82,7 +82,10 @@ func (s *Server) counted(c echo.Context, v any, write func(b []byte) error) erro
 		share, ctx, end := s.share(c)
 		defer end()
 		if share.Take(ctx, len(b)) != nil {
-			return errMemory()
+			if c.Request().Method == http.MethodGet && !c.Response().Committed {
+				return errMemory()
+			}
+			share.Count(len(b)) // of what is done already: who asked for it would do it once more
 		}
 	}
 	return write(b)

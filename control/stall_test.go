@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -603,5 +604,34 @@ func TestServer_LogsWhatNobodyHears(t *testing.T) {
 				t.Errorf("logged %v: %s", got, log.String())
 			}
 		})
+	}
+}
+
+// What a program has said is told also where there is no memory for it: who is refused would run it once more.
+func TestRun_IsToldWithoutMemory(t *testing.T) {
+	t.Parallel()
+	o, dir := withProcesses(t, Options{})
+	o.Memory = memory.NewBound(1 << 19)
+	others := o.Memory.Open(nil)
+	defer others.Close()
+	others.Count(2 << 20)
+	l := pipes.Serve(t, newServer(t, o))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v2/processes/run",
+		strings.NewReader(`{"command":"sh","args":["-c","echo ran >>mark; head -c 300000 /dev/zero | tr '\\0' x"],"cwd":"`+dir+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := l.Transport(t, false).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || strings.Count(string(b), "x") < 300_000 {
+		t.Errorf("%s, %v: %.200s", resp.Status, err, b)
+	}
+	if mark, err := os.ReadFile(dir + "/mark"); err != nil || string(mark) != "ran\n" {
+		t.Errorf("%q, %v", mark, err)
 	}
 }

@@ -129,11 +129,17 @@ var errEnding = problem.New(problem.Unavailable, "the gateway is shutting down")
 // farewell is how long a client is left alone when the handler shuts down, and how long it may then stand still.
 const farewell = 2 * time.Second
 
+// lastWord is how long all clients have together: behind it come others who have something to end.
+const lastWord = 3 * farewell
+
 // Shutdown ends every stream and waits until all requests were answered, or ctx
 // ends. Clients that take nothing, or send nothing of what they began, are cut off before that.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	h.once.Do(func() {
-		h.last, _ = ctx.Deadline()
+		h.last = time.Now().Add(lastWord)
+		if d, ok := ctx.Deadline(); ok && d.Before(h.last) {
+			h.last = d
+		}
 		h.close(errEnding)
 		time.AfterFunc(farewell, h.cutOff)
 	})

@@ -131,8 +131,8 @@ func TestShutdown_ClientsThatStandStill(t *testing.T) {
 			all         bool
 		}{
 			"nothing":         {0, farewell, 2 * farewell, false},
-			"slowly":          {farewell / 8, bound / 3, bound - 1, true},
-			"not fast enough": {farewell * 9 / 10, bound, bound, false},
+			"slowly":          {lastWord * pieceBytes * 4 / 5 / size, lastWord / 2, lastWord, true},
+			"not fast enough": {farewell * 9 / 10, lastWord, lastWord, false},
 		} {
 			if row.pause > 0 && slices.Contains([]string{"body", "body HTTP/2", "header of a stream", "held answer"}, name) {
 				continue // there is nothing to take

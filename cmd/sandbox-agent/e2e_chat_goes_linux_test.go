@@ -194,7 +194,7 @@ func TestChat_IsLeftInItsNewSession(t *testing.T) {
 	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 300}, "--agent", "models", "--model", "b", "--cwd", t.TempDir())
 	k.sees(`opening the session`)
 	watch.await(watch.out, "session-of-the-held-agent")
-	k.types("\x13") // Ctrl-S
+	k.types("\x13")      // Ctrl-S
 	k.sees(`❯ .*models`) // the newest is the first
 	k.types("\r\x03")
 	<-k.over

@@ -79,11 +79,13 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if why := l.refusal(permissionMode); why != "" && rec.endsReading() {
 		// What has no effect does not end it either.
 		s.abandon(l)
+		asked := rec.Setup
 		s.change(func(now *record) {
 			now.Setup = rawjson.SetMember(now.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
 			rec = *now
 		})
 		if l, err = s.opened(ctx, n, a, rec, attempt); err != nil {
+			s.change(func(now *record) { now.Setup = asked }) // it is refused once more with the next start, and told
 			return nil, err
 		}
 		s.mu.Lock()
