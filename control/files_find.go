@@ -16,16 +16,18 @@ const maxSearches = 8
 
 // holding does work while it holds one of places, which is free again before the answer is sent: a client that reads
 // slowly, or not at all, keeps no other one waiting.
-func (s *Server) holding(ctx context.Context, places chan struct{}, work func() error) error {
+func (s *Server) holding(ctx context.Context, places chan struct{}, work func(ctx context.Context) error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
-		return work()
+		if err := work(ctx); err == nil || s.stop.Err() == nil {
+			return err
+		}
 	case <-ctx.Done():
-		return errStopping()
 	}
+	return errStopping()
 }
 
 // searchFiles finds names and lines.
@@ -43,7 +45,7 @@ func (s *Server) searchFiles(r fileRequest) error {
 	}
 	var found fs.Found
 	ctx := r.Request().Context()
-	err = s.holding(ctx, s.searches, func() (err error) {
+	err = s.holding(ctx, s.searches, func(ctx context.Context) (err error) {
 		found, err = r.fs.Search(ctx, path, o)
 		return err
 	})
@@ -146,7 +148,7 @@ func (s *Server) gitStatus(r fileRequest) error {
 	}
 	var st fs.GitStatus
 	ctx := r.Request().Context()
-	err = s.holding(ctx, s.searches, func() (err error) {
+	err = s.holding(ctx, s.searches, func(ctx context.Context) (err error) {
 		if st, err = r.fs.GitStatus(ctx, path); err == nil && recent {
 			st.Recent, err = r.fs.GitRecent(ctx, path, st.Commit)
 		}
@@ -172,7 +174,7 @@ func (s *Server) gitDiff(r fileRequest) error {
 	defer end()
 	var patch []byte
 	cut := false
-	err = s.holding(ctx, s.searches, func() (err error) {
+	err = s.holding(ctx, s.searches, func(ctx context.Context) (err error) {
 		patch, cut, err = r.fs.GitDiff(ctx, path, o)
 		return err
 	})

@@ -187,10 +187,8 @@ func (s *Server) getDoctor(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.bounded(c.Request().Context())
-	defer cancel()
 	var report install.Report
-	err = s.holding(ctx, s.examining, func() (err error) {
+	err = s.holding(c.Request().Context(), s.examining, func(ctx context.Context) (err error) {
 		report, err = in.Doctor(ctx, c.QueryParams()["agent"])
 		return err
 	})

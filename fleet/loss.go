@@ -20,6 +20,10 @@ const (
 	lossLook  = time.Second      // between looks at who is away
 	lossRetry = 5 * time.Minute  // a session that could not be moved is tried again, or sooner if that may be over soon
 	lossSoon  = 30 * time.Second // the longest pause where it is only a place that is missing
+	// lossMost is how long a move may take: what a node keeps of a session was fetched in half of that at most.
+	lossMost = 2 * store.BundleBound
+	// lossSilence is the longest for which a node is left out that has held up such a move.
+	lossSilence = time.Hour
 )
 
 // OnLoss says for which nodes sessions go on at other nodes when they are lost: those with all of
@@ -79,7 +83,7 @@ func newLossWatch(h *Hub) *lossWatch {
 	return &lossWatch{away: absences{h: h}, h: h, failed: map[store.ReplicaID]attempt{}, silent: map[string]attempt{}}
 }
 
-// lossShare is what part of the time is lost, at most, by waiting for one node that does not answer.
+// lossShare says how much longer than its silence has held up a move a node is left out, up to lossSilence.
 const lossShare = 10
 
 // attempt is one to move a session, that failed.
@@ -111,7 +115,7 @@ func (w *lossWatch) look(ctx context.Context) {
 		}
 	}
 	for id, last := range w.failed {
-		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+2*lossRetry { // longer than a node is silent
+		if _, away := w.away.since[id.Node]; !away || last.at.Ago() > last.pause+2*lossSilence { // longer than a node is silent
 			delete(w.failed, id)
 		}
 	}
@@ -188,8 +192,8 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer cancel(nil)
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
-	// One that takes a byte now and then holds up the others as one that takes none.
-	within, done := context.WithTimeoutCause(ctx, longMove, problem.New(problem.NodeOffline, "it has not come to its end within %v", longMove))
+	// Behind it the others wait: a node that takes a byte now and then is not waited for without end.
+	within, done := context.WithTimeoutCause(ctx, lossMost, problem.New(problem.NodeOffline, "it has not come to its end within %v", lossMost))
 	defer done()
 	leftOut := false // a node that is silent
 	got, err := w.h.move(within, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
@@ -206,7 +210,9 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	pause, kind := lossRetry, problem.From(err).Kind
 	silent := got.Node != "" // by its kind it could also be the session that is at fault
 	if silent {
-		w.silent[got.Node] = attempt{at: awake.Now(), pause: min(max(lossLook, 2*w.silent[got.Node].pause, lossShare*began.Ago()), lossRetry)}
+		w.silent[got.Node] = attempt{at: awake.Now(), pause: max(
+			min(max(lossLook, 2*w.silent[got.Node].pause), lossRetry), min(lossShare*began.Ago(), lossSilence),
+		)}
 	}
 	place, others := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent, true
 	if leftOut = leftOut && place; leftOut {
@@ -235,7 +241,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where it is the node, or so it seems: the others go first then
+	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where the node is at fault: the others go first then
 	return others
 }
 

@@ -165,7 +165,7 @@ func TestLossWatch_TheNodeTrickles(t *testing.T) {
 				break
 			}
 		}
-		if took != longMove {
+		if took != lossMost {
 			t.Errorf("it has taken %d bytes in %v", taken.Load(), took)
 		}
 		if !watch.isSilent("there") {

@@ -724,7 +724,7 @@ func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Impor
 // awaitListed returns when the hub has heard of the session from the node that has it now: who has
 // moved it finds it in the list, as it is there, and can move it on. It does not wait for ever.
 func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.SessionInfo) {
-	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	within, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	again := time.NewTicker(askAgain) // somebody may have closed or deleted it since
 	defer again.Stop()
@@ -739,15 +739,17 @@ func (m *move) awaitListed(ctx context.Context, to *client.Client, now runtime.S
 		select {
 		case <-news:
 		case <-again.C:
-			later, err := to.Session(ctx, now.ID)
-			if err != nil && ctx.Err() == nil {
+			later, err := to.Session(within, now.ID)
+			if err != nil && within.Err() == nil {
 				return // there is nothing to wait for
 			}
 			if err == nil {
 				now = later
 			}
-		case <-ctx.Done():
-			m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
+		case <-within.Done():
+			if ctx.Err() == nil {
+				m.h.log.Warn("a session has moved, and the node that has it has not told of it yet", "session", m.line.Session, "node", m.to)
+			}
 			return
 		}
 	}

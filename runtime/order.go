@@ -162,7 +162,7 @@ func (c *Client) followsLoads(m *acp.Message) bool {
 		return false
 	case "_sandboxagent/session/set_metadata", "_sandboxagent/session/detach":
 		s := c.r.sessions.Find(m.Session())
-		return s == nil || !s.Making() // else it keeps the session, or has nothing to do with what it is asked for with
+		return s == nil || !s.Making() // of one that is being made these change nothing of how its agent works
 	}
 	return !ours(m.Method()) && !c.cancels(m)
 }

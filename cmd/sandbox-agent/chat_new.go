@@ -60,13 +60,18 @@ func (c *chatSession) leavesNew(ctx context.Context, m *chatModel, std stdio) er
 		return &leftError{sessionUnanswered, errInterrupted}
 	case m.begun: // another one was chosen
 		ctx, cancel := context.WithTimeout(ctx, endPatience)
-		defer cancel()
+		heard := make(chan struct{})
 		go func() {
+			defer close(heard)
 			select {
 			case <-told:
 				cancel()
 			case <-ctx.Done():
 			}
+		}()
+		defer func() {
+			cancel()
+			<-heard
 		}()
 		return deleteUnused(ctx, c.target, opened.id, opened.agent)
 	}

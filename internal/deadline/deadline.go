@@ -1,4 +1,4 @@
-// Package deadline is how long somebody who is served may keep others waiting.
+// Package deadline sets how long a client may take to read an answer or to send a request.
 package deadline
 
 import (

@@ -27,7 +27,7 @@ func Of(t testing.TB) int {
 	return 0
 }
 
-// Host returns an address of this machine that others could reach.
+// Host returns an address of this machine that others could reach. The test is skipped where there is none.
 func Host(t testing.TB) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -39,6 +39,6 @@ func Host(t testing.TB) string {
 			return n.IP.String()
 		}
 	}
-	t.Fatal("this machine has no address but its loopback")
+	t.Skip("this machine has no address but its loopback")
 	return ""
 }

@@ -97,7 +97,7 @@ func (s *Share) Close() {
 	s.GiveAll()
 }
 
-// Ended reports whether end was called. It is true before that.
+// Ended reports whether the share was ended. It is so before end is called.
 func (s *Share) Ended() bool { return s != nil && s.over.Load() }
 
 // Moved says that so many bytes came from the client, or went to it.
@@ -241,8 +241,8 @@ func (b *Bound) look() {
 	}
 }
 
-// Gather reads src to its end, and takes memory as it comes: first of it before anything did, and no more than most. An
-// error is in its chain ErrFull when there is no room, and what was read comes with it. With a nil share there is no bound.
+// Gather reads src to its end, and takes memory as it comes: first of it before anything did, and no more than most. The
+// error wraps ErrFull when there is no room; what was read is returned with it. With a nil share there is no bound.
 func (s *Share) Gather(ctx context.Context, src io.Reader, first, most int) ([]byte, error) {
 	var b []byte
 	for {

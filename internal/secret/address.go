@@ -9,7 +9,7 @@ import (
 // place of the user's name. A text with more in it than one address is for [Cleaner].
 func Address(address string) string {
 	begin := 0
-	if scheme, _, ok := strings.Cut(address, "//"); ok && (scheme == "" || strings.IndexAny(scheme, ":@ ") == len(scheme)-1) {
+	if scheme, _, ok := strings.Cut(address, "//"); ok && (scheme == "" || strings.IndexAny(scheme, ":@ ") == len(scheme)-1 && scheme[len(scheme)-1] == ':') {
 		begin = len(scheme) + len("//")
 	}
 	end := len(address)

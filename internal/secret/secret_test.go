@@ -17,6 +17,7 @@ func TestAddress(t *testing.T) {
 		"https://user:s%40cret@host?a#b":    "https://[removed]@host?a#b",
 		"//secret@host":                     "//[removed]@host",
 		"secret//secret@host":               "[removed]@host",
+		"secret@//host":                     "[removed]@//host",
 		"http://u:sec/ret@host":             "http://[removed]@host",
 		"http://u:sec ret@host":             "http://[removed]@host",
 		"http://u:sec://ret@host":           "http://[removed]@host",

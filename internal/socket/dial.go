@@ -26,8 +26,8 @@ func Dialer(silence time.Duration) *net.Dialer {
 	return d
 }
 
-// Proxy is [http.ProxyFromEnvironment], but no proxy stands before an address of this machine. That is known of its
-// loopback only, and a gateway may listen elsewhere: the proxy is another machine, which has no way back.
+// Proxy is [http.ProxyFromEnvironment], but uses no proxy for any address of this machine: a proxy on another machine could not
+// reach it. The standard library leaves out the loopback only.
 func Proxy(r *http.Request) (*url.URL, error) {
 	proxy, err := http.ProxyFromEnvironment(r)
 	if proxy == nil || err != nil {

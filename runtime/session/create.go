@@ -17,7 +17,7 @@ import (
 
 // New is what a session is made from.
 type New struct {
-	ID           string          // that was reserved for it; "" for any, for which [Set.ReserveFor] reserves one
+	ID           string          // reserved for it; never "" in Create
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
 	Cwd, Title   string
 	Titled       bool // the title was asked for: the agent's own do not replace it

@@ -103,7 +103,7 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	return ""
 }
 
-// noPermissionMode is why a permissionMode has no effect that there is not.
+// noPermissionMode is why an unknown permissionMode has no effect.
 func noPermissionMode(wish string) string {
 	return fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
 }

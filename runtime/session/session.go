@@ -242,7 +242,7 @@ func (s *Session) Made() error {
 	return nil
 }
 
-// Making reports whether nobody can have been told of the session as of one that is there: it is being made.
+// Making reports whether the session is still being made: nobody was told yet that it is there.
 func (s *Session) Making() bool { return s.making.Load() }
 
 // endMaking takes back what noteMaking has noted. saving is held.

@@ -278,7 +278,7 @@ func (rec *record) choose(c choice) (undo func(rec *record)) {
 		was := rec.ChosenModel
 		rec.ChosenModel = c.id
 		return func(rec *record) { rec.ChosenModel = was }
-	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option == rec.modeOption():
+	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option != "" && c.option == rec.modeOption():
 		return rec.chooseMode("", c.value)
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
 		was, there := rec.Chosen[c.option]
@@ -483,7 +483,7 @@ func (s *Session) Chose(before uint64, method string, params json.RawMessage, re
 			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		}
 	case acp.MethodSessionSetConfigOption:
-		if c.option == s.rec.modeOption() {
+		if c.option != "" && c.option == s.rec.modeOption() {
 			s.rec.noteMode(textOf(c.value))
 		}
 	case acp.MethodSessionSetModel:

@@ -11,9 +11,9 @@ type Mode struct {
 func In(mode, permissionMode string) Mode { return Mode{mode, wish(permissionMode)} }
 
 // Again is the mode that a session with a permissionMode gets into again, "" for the one that this stands for. Another
-// permissionMode than the one under which the session got into its mode was asked for later, and counts. Under readonly no mode is
-// gone back to, nor to one of which an earlier version did not note under which it was: the gateway knows of a mode that a client
-// has chosen since, and sets it again.
+// permissionMode than the one under which the session got into its mode was asked for later, and counts. Under readonly there is
+// none, nor is there one in a record of an earlier version, which did not note Under: the gateway knows which mode a client has
+// chosen, and sets it again.
 func (m Mode) Again(permissionMode string) string {
 	if permissionMode == "readonly" || wish(permissionMode) != m.Under {
 		return ""

@@ -14,8 +14,8 @@ import (
 // madePatience is how long who leaves waits for the answer that names what was made.
 const madePatience = 5 * time.Second
 
-// UnansweredError is of who was told to make something, and did not answer in time: it may be there, under a name that
-// nobody here knows.
+// UnansweredError says that a server did not answer whether it has made something. It may be there, under a name that nobody here
+// knows.
 type UnansweredError struct {
 	What  string // may be there, and how to find out
 	Cause error  // why no answer is waited for
@@ -26,7 +26,7 @@ func (e *UnansweredError) Error() string { return e.What + ": " + e.Cause.Error(
 // Unwrap returns the cause.
 func (e *UnansweredError) Unwrap() error { return e.Cause }
 
-// RefusedError is a server's answer to who was told to end and waited for it: nothing was made, and it says why.
+// RefusedError is a server's answer that came behind a signal: nothing was made, and it says why.
 type RefusedError struct{ error }
 
 // Unwrap returns the answer.
@@ -43,15 +43,26 @@ func Made[T any](ctx context.Context, notes io.Writer, what string, ask func(con
 	}
 	asking, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	defer context.AfterFunc(ctx, func() {
+	said := make(chan struct{})
+	var late *time.Timer
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
 		cause := context.Cause(ctx)
 		if errors.Is(cause, context.DeadlineExceeded) {
 			end(cause)
 			return
 		}
 		fmt.Fprintln(notes, "waiting for the answer, Ctrl-C again to leave at once")
-		time.AfterFunc(madePatience, func() { end(cause) })
-	})()
+		late = time.AfterFunc(madePatience, func() { end(cause) })
+	})
+	defer func() {
+		if stop() {
+			return
+		}
+		if <-said; late != nil {
+			late.Stop()
+		}
+	}()
 	made, err := ask(asking)
 	if err == nil || ctx.Err() == nil {
 		return made, err
