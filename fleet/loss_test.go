@@ -19,6 +19,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
+// movesLost has a hub move the sessions of nodes that are lost, at once.
+func movesLost() fleet.Options {
+	return fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond}
+}
+
 // Nodes are lost. Sessions of those that a rule is for go on at others that it is for, and their
 // clients with them; those of the rest wait, and so does what somebody has closed.
 func TestOnLoss_SessionsGoOn(t *testing.T) {
@@ -64,9 +69,7 @@ func TestOnLoss_SessionsGoOn(t *testing.T) {
 // has what its agent keeps, and no event.
 func TestOnLoss_OneCannotGo(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 16 << 10}, fleet.Options{
-		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
-	})
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 16 << 10}, movesLost())
 	n := h.join("lost", h.joinToken(), nil, newBox(t))
 	c := h.hello(adminToken)
 	var first, last string
@@ -108,9 +111,7 @@ func TestOnLoss_OneCannotGo(t *testing.T) {
 // A node that is connected and does not answer takes no session, and keeps none from going elsewhere. Who moves one there is told.
 func TestOnLoss_ANodeHangs(t *testing.T) {
 	t.Parallel() // it waits for half a minute
-	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
-		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
-	})
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, movesLost())
 	n := h.join("lost", h.joinToken(), nil, newBox(t))
 	h.box("spare", nil)
 	c := h.hello(adminToken)
@@ -162,9 +163,7 @@ func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits more than it computes
-			h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
-				Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
-			})
+			h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, movesLost())
 			n := h.join("lost", h.joinToken(), nil, newBox(t))
 			c := h.hello(adminToken)
 			goes, cannot := c.session("lost"), c.session("lost") // the last one is the first to go
@@ -199,6 +198,16 @@ func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
 			if s := h.session(cannot); s.Node != "lost" || s.State != fleet.SessionOffline {
 				t.Errorf("the one that cannot go: %+v", s)
 			}
+			for row.line != "" { // who moves it by hand is told that it is the hub's fault, and no node's
+				_, body := h.ask(http.MethodPost, "/v2/sessions/"+cannot+"/move", adminToken, fleet.MoveRequest{Node: "spare"})
+				if kindOf(body) == "conflict" {
+					continue // the hub is at it
+				}
+				if kindOf(body) != "unavailable" || !strings.Contains(string(body), "cannot use what it has of it") {
+					t.Errorf("moved by hand: %s", body)
+				}
+				break
+			}
 		})
 	}
 }
@@ -206,9 +215,7 @@ func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
 // The only node with the agent of a session does not answer once. The session waits for that node, not for minutes.
 func TestOnLoss_TheNodeWithTheAgentIsSilent(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
-		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond,
-	})
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, movesLost())
 	n := h.join("lost", h.joinToken(), nil, newBox(t))
 	c := h.hello(adminToken)
 	sessions := []string{c.session("lost"), c.session("lost")}
@@ -282,7 +289,7 @@ func TestParseOnLoss(t *testing.T) {
 func TestOnLoss_TwoHubs(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	shared := store.Options{URL: natsServer(t), Advertise: advertised}
-	does := fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond}
+	does := movesLost()
 	one, two := startHubThat(t, "one", shared, does), startHubThat(t, "two", shared, does)
 	n := one.join("lost", one.joinToken(), nil, newBox(t))
 	two.boxAt(two.url, "spare", nil)
@@ -309,7 +316,7 @@ func TestOnLoss_TwoHubs(t *testing.T) {
 func TestOnLoss_TheHubThatMovesItEnds(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	shared := store.Options{URL: natsServer(t), Advertise: advertised}
-	h := startHubThat(t, "one", shared, fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond})
+	h := startHubThat(t, "one", shared, movesLost())
 	n := h.join("lost", h.joinToken(), nil, newBox(t))
 	h.box("spare", nil)
 	c := h.hello(adminToken)

@@ -131,7 +131,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	}
 	contents, err := parcel.Unpack(ofStore{body, func(err error) error { return unreadable(ctx, err) }}, dir, bundleLimits, nil)
 	if err != nil {
-		return nil, during(err, "what the agent keeps of it cannot be read")
+		return nil, during(ofHub(err), "what the agent keeps of it cannot be read")
 	}
 	m := contents.Manifest
 	if m.SessionID != s.Session || !m.CreatedAt.Equal(s.Info.CreatedAt) || !m.WithoutLog {
@@ -306,7 +306,7 @@ func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.
 	flow.end()
 	_ = r.Close()
 	if failed := <-written; err != nil && failed != nil {
-		return got, during(failed, "it could not be put together")
+		return got, during(ofHub(failed), "it could not be put together")
 	}
 	return got, err
 }
