@@ -14,9 +14,10 @@ import (
 // when grace is over. go test passes no signal on, npm does not wait for what its
 // scripts started, and tests start processes in sessions of their own.
 func endAll(mark string, grace time.Duration) {
+	run := processes{mark: mark, since: map[int]string{}}
 	interrupted := map[int]bool{}
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		pids := ofRun(mark)
+		pids := run.live()
 		if len(pids) == 0 {
 			return
 		}
@@ -29,7 +30,7 @@ func endAll(mark string, grace time.Duration) {
 	}
 	// What a process starts before it is killed is found the next time.
 	for range 100 {
-		pids := ofRun(mark)
+		pids := run.live()
 		if len(pids) == 0 {
 			return
 		}
@@ -66,14 +67,23 @@ func environ(pid string) []byte {
 	return nil
 }
 
-// ofRun returns the live processes of a run without this one.
-func ofRun(mark string) []int {
+// processes are those of a run.
+type processes struct {
+	mark string
+	// since holds when each one that was found was started. What is being killed
+	// has lost its environment, and often its parent, before it is gone.
+	since map[int]string
+}
+
+// live returns the live processes of a run without this one.
+func (r processes) live() []int {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
+	const started = 19
 	self := os.Getpid()
-	parent := map[int]int{}
+	parent, since := map[int]int{}, map[int]string{}
 	of := map[int]bool{self: true}
 	for _, p := range procs {
 		pid, err := strconv.Atoi(p.Name())
@@ -81,11 +91,14 @@ func ofRun(mark string) []int {
 			continue
 		}
 		fields := living(p.Name())
-		if fields == nil {
+		if len(fields) <= started {
 			continue
 		}
 		parent[pid], _ = strconv.Atoi(fields[1])
-		if env := environ(p.Name()); bytes.HasPrefix(env, []byte(mark+"\x00")) || bytes.Contains(env, []byte("\x00"+mark+"\x00")) {
+		since[pid] = fields[started]
+		if r.since[pid] == fields[started] {
+			of[pid] = true
+		} else if env := environ(p.Name()); bytes.HasPrefix(env, []byte(r.mark+"\x00")) || bytes.Contains(env, []byte("\x00"+r.mark+"\x00")) {
 			of[pid] = true
 		}
 	}
@@ -94,6 +107,7 @@ func ofRun(mark string) []int {
 		for p := pid; p > 1 && pid != self; p = parent[p] {
 			if of[p] {
 				pids = append(pids, pid)
+				r.since[pid] = since[pid]
 				break
 			}
 		}
