@@ -45,7 +45,7 @@ export function Connect() {
     await gateway.connect({ install: true });
     if (gateway.get().phase === "open") {
       setToken("");
-      if (router.get().area !== "connect") return;
+      if (router.now().area !== "connect") return;
       const from = gateway.get().endpoint === old ? router.before : undefined; // another token for the same place
       if (from) router.go(from.area, from.parts, { query: from.query, replace: true });
       else router.go(gateway.get().hub ? "nodes" : "sessions");

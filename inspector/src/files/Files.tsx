@@ -84,7 +84,7 @@ export default function Files({ route }: AreaProps) {
 
 export const go = (path: string) => router.go("files", [], { query: { path } });
 
-const startSearch = (below: string) => router.go("files", [], { query: { ...router.get().query, ...queryOf({ below, words: "", by: "content", regexp: false, exactCase: false, everything: false }) } });
+const startSearch = (below: string) => router.go("files", [], { query: { ...router.now().query, ...queryOf({ below, words: "", by: "content", regexp: false, exactCase: false, everything: false }) } });
 
 /** Puts a file or a folder into another folder. */
 async function moveTo(from: string, folder: string): Promise<void> {
@@ -95,8 +95,8 @@ async function moveTo(from: string, folder: string): Promise<void> {
   drafts.move(machine, from, to);
   toasts.show(`${baseName(from)} is in ${folder} now`, "good");
   if (drafts.machine !== machine) return;
-  const { path } = router.get().query;
-  if (path === from || path?.startsWith(`${from}/`)) router.go("files", [], { replace: true, query: { ...router.get().query, path: to + path.slice(from.length) } });
+  const { path } = router.now().query;
+  if (path === from || path?.startsWith(`${from}/`)) router.go("files", [], { replace: true, query: { ...router.now().query, path: to + path.slice(from.length) } });
 }
 
 /** What takes files and folders that are dragged within the page. */

@@ -7,7 +7,7 @@ import "./nodes.css";
 
 /** Goes on at the same place with another node. */
 function choose(node: string): void {
-  const { area, parts, query } = router.get();
+  const { area, parts, query } = router.now();
   // A path or an id of one machine is none of another.
   router.go(area, parts[0] === "new" || parts[0] === "elsewhere" ? parts : [], { replace: true, query: { ...(query.view === undefined ? {} : { view: query.view }), node } });
   gateway.visit(node);

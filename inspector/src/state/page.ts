@@ -70,7 +70,7 @@ export const notifier = new Notifier(settings, stateOf, (id) => router.go(id ===
  */
 export function departing(waits = () => true): (done: string, area: string, parts?: readonly string[], options?: { replace?: boolean }) => void {
   const placeOf = ({ area, parts }: Route) => hrefOf(area, parts);
-  const from = placeOf(router.get());
+  const from = placeOf(router.now());
   let there = true; // also who has come back since writes something else
   const off = router.subscribe(() => {
     if (placeOf(router.get()) === from) return;
@@ -78,6 +78,7 @@ export function departing(waits = () => true): (done: string, area: string, part
     off();
   });
   return (done, area, parts, options) => {
+    router.now();
     off();
     if (there && waits()) router.go(area, parts, options);
     else toasts.show(done, "good", hrefOf(area, parts));
@@ -86,7 +87,7 @@ export function departing(waits = () => true): (done: string, area: string, part
 
 /** Goes to the list of an area, as long as one thing of it that is gone is what is shown. */
 export function leave(area: string, id: string): void {
-  const { area: shown, parts } = router.get();
+  const { area: shown, parts } = router.now();
   if (shown === area && parts[0] === id) router.go(area, [], { replace: true });
 }
 

@@ -60,10 +60,21 @@ export class Router extends Store<Route> {
     this.set(parseRoute(hash));
   }
 
-  /** Goes to another place. With `replace`, going back does not return to this one. */
+  /** Where the page is. Browsers tell of a link that was followed a moment later than the address has changed. */
+  now(): Route {
+    this.#show(this.win.location.hash);
+    return this.get();
+  }
+
+  /**
+   * Goes to another place. With `replace`, going back does not return to this one; that does nothing when a person
+   * has just gone elsewhere.
+   */
   go(area: string, parts: readonly string[] = [], options: { replace?: boolean; query?: Record<string, string> } = {}): void {
     const href = hrefOf(area, parts, options.query);
-    if (href === this.win.location.hash) return;
+    const gone = this.win.location.hash !== this.#shown;
+    this.now();
+    if (href === this.win.location.hash || (gone && options.replace)) return;
     if (options.replace) this.win.history.replaceState(null, "", href);
     else this.win.location.hash = href;
     this.#show(href); // at once: who calls may take away what was shown

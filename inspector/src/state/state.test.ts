@@ -5,13 +5,30 @@ import { newServer, noWishes, readMcp, requestOf, serverOf, serversIn, type Serv
 import { emptyForm, fieldsOf, formContent } from "../inbox/form.js";
 import { age, ago, bytes, count, money, relativeTo } from "../kit/text.js";
 import { explain, explainAddress, explainSilence } from "./explain.js";
-import { hrefOf, parseRoute, takeToken } from "./router.js";
+import { Router, hrefOf, parseRoute, takeToken } from "./router.js";
 import { SettingsStore, shownTheme } from "./settings.js";
 import { Traffic } from "./traffic.js";
 
 describe("router", () => {
   test.each([["#/sessions/a%2Fb?x=1", "sessions", ["a/b"], { x: "1" }], ["", "", [], {}], ["#/files/%2Ftmp%2Fx", "files", ["/tmp/x"], {}], ["#/a/%zz", "a", ["%zz"], {}]])("%s", (hash, area, parts, query) => {
     expect(parseRoute(hash)).toEqual({ area, parts, query });
+  });
+
+  test("a link that was followed is known before the browser tells of it", () => {
+    const location = { hash: "#/terminal/1" };
+    const win = Object.assign(new EventTarget(), { location, history: { replaceState: (_: unknown, __: string, href: string) => void (location.hash = href) } });
+    const router = new Router(win as unknown as Window);
+    location.hash = "#/sessions/new";
+    router.go("terminal", [], { replace: true });
+    expect(location.hash).toBe("#/sessions/new");
+    expect(router.get()).toEqual({ area: "sessions", parts: ["new"], query: {} });
+    router.go("sessions", [], { replace: true });
+    expect(location.hash).toBe("#/sessions");
+    location.hash = "#/wire";
+    expect(router.now().area).toBe("wire");
+    expect(router.before?.area).toBe("sessions");
+    win.dispatchEvent(new Event("hashchange"));
+    expect(router.before?.area).toBe("sessions");
   });
 
   test("what is written is read back", () => {
