@@ -1,6 +1,7 @@
 // What all of these programs do alike, whoever runs the sandbox.
 import { randomBytes } from "node:crypto";
-import { readFile, writeFile } from "node:fs/promises";
+import { access, constants, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { SandboxAgentClient, type Session } from "sandbox-agent";
 
@@ -84,18 +85,39 @@ export async function untilHealthy(url: string, signal: AbortSignal, headers: Re
   }
 }
 
+/** Rejects if the patch could not be written here: better before the agent has worked for it. */
+async function patchCanBeWritten(): Promise<void> {
+  try {
+    await access(dirname(resolve(patch)), constants.W_OK);
+    const there = await stat(patch).catch(() => undefined);
+    if (there && !there.isFile()) throw new Error(`${patch} is no file`);
+  } catch (error) {
+    throw new Error(`OUT=${patch} cannot be written: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** Something went wrong that is already told; the program's exit code says so. */
+let failed = false;
+
 /**
  * The whole job: clones the repository if there is one, runs a turn in it, shows what has
  * changed and brings it home as a patch. It says whether the sandbox is to stay, and then
- * how to come in.
+ * how to come in. What the agent has done is in the sandbox alone until it is home: with
+ * KEEP=1 the sandbox stays after an error, too.
  */
 export async function job(place: Place, signal: AbortSignal): Promise<boolean> {
   await using client = new SandboxAgentClient({ baseUrl: place.url, token: place.token, agent, ...(place.headers && { headers: place.headers }) });
-  const cwd = repository ? await clone(client, repository, signal) : "/tmp";
+  const work = repository ? await clone(client, repository, signal) : undefined;
   const key = credentials();
-  const session = await client.newSession({ cwd, permissionMode: "default", ...(key && { credentials: key }) }, { signal });
-  await converse(client, session, signal);
-  if (repository) await bringHome(client, cwd, signal);
+  const session = await client.newSession({ cwd: work?.cwd ?? "/tmp", permissionMode: "default", ...(key && { credentials: key }) }, { signal });
+  try {
+    await converse(client, session, signal);
+    if (work) await bringHome(client, work, signal);
+  } catch (error) {
+    if (!keep || signal.aborted) throw error;
+    console.error("the job is not complete:", error);
+    failed = true;
+  }
   if (!keep) return false;
   console.log(`\nThe sandbox stays ${place.stays ?? `for at most ${minutes} minutes`}. Come in:`);
   if (place.open.includes("page")) console.log(`  ${place.url.replace(/\/$/, "")}/ui/#token=${place.token}`);
@@ -105,21 +127,40 @@ export async function job(place: Place, signal: AbortSignal): Promise<boolean> {
   return true;
 }
 
-/** Runs a command in the sandbox and returns its output, which need not be text. */
-async function command(client: SandboxAgentClient, cwd: string | undefined, line: readonly [string, ...string[]], signal: AbortSignal): Promise<Buffer> {
+/**
+ * Runs a command in the sandbox and returns what it printed. It may take as long as the
+ * sandbox lives: a request that waits for its end would be cut on the way.
+ */
+async function command(client: SandboxAgentClient, cwd: string | undefined, line: readonly [string, ...string[]], signal: AbortSignal): Promise<string> {
   const [name, ...args] = line;
-  const ended = await client.processes.run({ command: name, args, ...(cwd && { cwd }), encoding: "base64" }, { signal });
-  const [out, err] = [ended.stdout, ended.stderr].map(({ data }) => Buffer.from(data, "base64")) as [Buffer, Buffer];
-  if (ended.exitCode !== 0) throw new Error(`${line.join(" ")}: ${err.toString() || `it ended with ${ended.exitCode ?? ended.signal}`}`);
-  if (ended.stdout.truncated) throw new Error(`${line.join(" ")} has written more than the gateway keeps`);
-  return out;
+  const { id } = await client.processes.start({ command: name, args, ...(cwd && { cwd }) }, { signal });
+  const printed: Uint8Array[] = [];
+  const complaints: Uint8Array[] = [];
+  for await (const part of client.processes.follow(id, {}, { signal })) {
+    if ("missed" in part) throw new Error(`${line.join(" ")} has printed more than the gateway keeps`);
+    (part.stream === "stderr" ? complaints : printed).push(part.data);
+  }
+  const ended = await client.processes.get(id, { signal });
+  if (ended.exitCode !== 0) throw new Error(`${line.join(" ")}: ${Buffer.concat(complaints).toString() || `it ended with ${ended.exitCode ?? ended.signal}`}`);
+  return Buffer.concat(printed).toString();
 }
 
-async function clone(client: SandboxAgentClient, url: string, signal: AbortSignal): Promise<string> {
+/** A repository in the sandbox. */
+interface Work {
+  /** Its folder, absolute and as the gateway names it. */
+  readonly cwd: string;
+  readonly folder: string;
+  /** What was there before the agent: a commit, or the empty tree. */
+  readonly base: string;
+}
+
+async function clone(client: SandboxAgentClient, url: string, signal: AbortSignal): Promise<Work> {
   console.log(`[clone] ${url}`);
   const folder = `job-${randomBytes(4).toString("hex")}`;
   await command(client, undefined, ["git", "clone", "--quiet", "--depth", "1", "--", url, folder], signal);
-  return (await command(client, folder, ["pwd"], signal)).toString().trim();
+  const cwd = (await command(client, folder, ["pwd"], signal)).trim();
+  const base = "git rev-parse --verify --quiet HEAD || git hash-object -t tree /dev/null";
+  return { cwd, folder, base: (await command(client, folder, ["sh", "-c", base], signal)).trim() };
 }
 
 /** Runs one turn, shows it as it comes, and answers what the agent asks for. */
@@ -138,13 +179,22 @@ async function converse(client: SandboxAgentClient, session: Session, signal: Ab
   console.log(`\n[end] ${stopReason}`);
 }
 
-/** Shows what has changed, new files too, and writes it to a file here. */
-async function bringHome(client: SandboxAgentClient, cwd: string, signal: AbortSignal): Promise<void> {
+/** How much of a change is shown. */
+const shown = 64 * 1024;
+
+/**
+ * Shows what has changed since the clone, also what the agent has staged or committed and
+ * new files, and writes it to a file here. The sandbox makes a file of it first: a patch
+ * can be larger than what a command may print.
+ */
+async function bringHome(client: SandboxAgentClient, { cwd, folder, base }: Work, signal: AbortSignal): Promise<void> {
   await command(client, cwd, ["git", "add", "--all", "--intent-to-add"], signal);
-  const diff = await command(client, cwd, ["git", "diff", "--binary"], signal);
+  await command(client, cwd, ["git", "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--output=.git/changes.patch", base], signal);
+  const diff = Buffer.from(await client.fs.read(`${folder}/.git/changes.patch`, { signal }));
   if (diff.length === 0) return console.log("[diff] nothing has changed");
-  console.log(`[diff]\n${diff.toString()}`);
-  await writeFile(patch, diff);
+  console.log(`[diff]\n${diff.subarray(0, shown).toString()}${diff.length > shown ? `\n... and ${diff.length - shown} bytes more` : ""}`);
+  await writeFile(`${patch}.part`, diff, { signal });
+  await rename(`${patch}.part`, patch); // an earlier patch is replaced by a whole one
   console.log(`[patch] ${patch}: git apply ${patch}`);
 }
 
@@ -165,6 +215,7 @@ export async function main(run: (signal: AbortSignal) => Promise<void>): Promise
   }
   try {
     credentials();
+    if (repository) await patchCanBeWritten();
     await run(ended.signal);
   } catch (error) {
     if (!ended.signal.aborted) {
@@ -172,5 +223,5 @@ export async function main(run: (signal: AbortSignal) => Promise<void>): Promise
       code = 1;
     }
   }
-  process.exit(code); // clients of providers keep connections open
+  process.exit(code === 0 && failed ? 1 : code); // clients of providers keep connections open
 }

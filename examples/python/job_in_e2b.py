@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 
 import httpx
 from e2b import AsyncSandbox
 
-from job import credentials, job
+from job import JobError, job, wish
 
 PORT = int(os.environ.get("GATEWAY_PORT", "2468"))
 
@@ -33,7 +34,7 @@ async def healthy(endpoint: str) -> None:
 
 
 async def main() -> None:
-    credentials(os.environ.get("AGENT", "mock"))  # before a sandbox costs anything
+    wish()  # before a sandbox costs anything
     token = secrets.token_urlsafe(32)
     keep = os.environ.get("KEEP") == "1"
     sandbox = await AsyncSandbox.create(
@@ -53,14 +54,21 @@ async def main() -> None:
         )
         endpoint = f"https://{host}"
         await healthy(endpoint)
-        await job(endpoint, token)
-        if keep:
-            stays = True
-            print(f"[page] {endpoint}/ui/#token={token}")
+        try:
+            await job(endpoint, token)
+            stays = keep
+        except JobError as error:
+            stays = keep and error.begun  # what the agent has done is there alone
+            raise
     finally:
-        if not stays:
+        if stays:
+            print(f"[page] {endpoint}/ui/#token={token}")
+        else:
             await sandbox.kill()
             print("the sandbox is gone")
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except JobError as error:
+    sys.exit(str(error))

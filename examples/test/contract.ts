@@ -9,6 +9,18 @@ import { SandboxAgentClient } from "sandbox-agent";
 import type { Cloud } from "./cloud.ts";
 import { freePort, run } from "./run.ts";
 
+/** Gives a test a repository, and git in it. */
+export async function withRepository(run: (dir: string, git: (...args: string[]) => string) => Promise<void>): Promise<void> {
+  const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-job-"));
+  const git = (...args: string[]): string => execFileSync("git", ["-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com", ...args], { encoding: "utf8", maxBuffer: 64 << 20 });
+  try {
+    git("init", "--quiet");
+    await run(dir, git);
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
 /**
  * The example against a double of the provider: nothing here reaches the provider's
  * cloud. A request of which `broken` says so fails once; the example then fails as
@@ -52,10 +64,7 @@ export function contract(example: string, provider: string, make: () => Cloud, b
     });
 
     test("a whole job, whose change comes home; the sandbox stays until somebody takes it away", async () => {
-      const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-job-"));
-      const git = (...args: string[]): string => execFileSync("git", ["-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com", ...args], { encoding: "utf8" });
-      try {
-        git("init", "--quiet");
+      await withRepository(async (dir, git) => {
         git("commit", "--quiet", "--allow-empty", "--message", "first");
         const port = String(await freePort());
         const OUT = join(dir, "home.patch");
@@ -74,9 +83,7 @@ export function contract(example: string, provider: string, make: () => Cloud, b
         const session = await client.loadSession({ sessionId });
         expect((await session.prompt("echo still here")).text).toContain("still here");
         expect(cloud.alive, "sandboxes left").toBe(1);
-      } finally {
-        rmSync(dir, { recursive: true, force: true });
-      }
+      });
     });
 
     test("an agent without its key costs no sandbox", async () => {

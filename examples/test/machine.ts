@@ -2,7 +2,7 @@
 // processes on this computer, all of which end with it.
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -17,7 +17,10 @@ export class Machine {
   /** home is the folder, in the machine, in which commands begin. */
   constructor(home: string) {
     this.home = join(this.root, home);
-    mkdirSync(this.home, { recursive: true });
+    const data = join(this.home, ".local/share/sandbox-agent");
+    mkdirSync(data, { recursive: true });
+    const agent = { command: process.execPath, args: [join(import.meta.dirname, "shell_agent.mjs")] };
+    writeFileSync(join(data, "agents.toml"), `[agents.shell]\ncommand = ${JSON.stringify(agent.command)}\nargs = ${JSON.stringify(agent.args)}\n`);
     process.once("exit", this.#kill); // also when this process ends without destroy
   }
 

@@ -4,8 +4,10 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 from conftest import PATIENCE, Gateway
+from sandbox_agent import sync
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -38,12 +40,7 @@ def test_the_examples_run(gateway: Gateway, tmp_path: pathlib.Path) -> None:
 
 def test_the_example_does_a_whole_job(gateway: Gateway, tmp_path: pathlib.Path) -> None:
     """examples/python/job.py: a repository is cloned and changed in the sandbox, and the change comes home."""
-
-    def git(*args: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com", *args], check=True)
-
-    git("init", "--quiet")
-    git("commit", "--quiet", "--allow-empty", "--message", "first")
+    git = _repository(tmp_path)
     patch = tmp_path / "home.patch"
     job = [sys.executable, str(HERE.parent / "examples" / "python" / "job.py")]
     env = {**_environment(), "ENDPOINT": gateway.url, "REPO": f"file://{tmp_path}", "PROMPT": "write notes.txt from the sandbox", "OUT": str(patch)}
@@ -53,8 +50,41 @@ def test_the_example_does_a_whole_job(gateway: Gateway, tmp_path: pathlib.Path) 
     git("apply", str(patch))
     assert (tmp_path / "notes.txt").read_text() == "from the sandbox\n"
 
-    refused = subprocess.run(job, env={**env, "AGENT": "codex", "OPENAI_API_KEY": ""}, capture_output=True, text=True, timeout=PATIENCE)
-    assert refused.returncode == 1 and "AGENT=codex needs OPENAI_API_KEY" in refused.stderr
+    for change, why in (
+        ({"AGENT": "codex", "OPENAI_API_KEY": ""}, "AGENT=codex needs OPENAI_API_KEY"),
+        ({"REPO": ""}, "REPO is not set"),
+        ({"OUT": str(tmp_path / "no-such-folder" / "home.patch")}, "cannot be written"),
+    ):
+        refused = subprocess.run(job, env={**env, **change}, capture_output=True, text=True, timeout=PATIENCE)
+        assert refused.returncode == 1 and why in refused.stderr, refused.stderr
+
+
+def test_the_example_brings_home_all_that_an_agent_has_done(tmp_path: pathlib.Path) -> None:
+    """What it has committed and what it has staged, however large it is, and however little time a run may take."""
+    import json
+
+    gateway = Gateway()
+    try:
+        agent = json.dumps([str(HERE.parent / "examples" / "test" / "shell_agent.mjs")])
+        with open(gateway.dir + "/data/agents.toml", "a", encoding="utf-8") as file:
+            file.write(f'[agents.shell]\ncommand = "node"\nargs = {agent}\n')
+        gateway.kill()
+        gateway.restart()
+        with sync.SandboxAgent(gateway.url) as client:
+            client.processes.set_limits({"runMs": 1, "runBytes": 64})
+        for name, commits in (("empty", False), ("one", True)):
+            (tmp_path / name).mkdir()
+            git = _repository(tmp_path / name, commits)
+            patch = tmp_path / f"{name}.patch"
+            prompt = "echo one > one.txt; git add .; git -c user.name=a -c user.email=a@example.com commit -qm done; head -c 3000000 /dev/urandom > large.bin; git add .; echo two >> one.txt"
+            env = {**_environment(), "ENDPOINT": gateway.url, "REPO": f"file://{tmp_path / name}", "AGENT": "shell", "PROMPT": prompt, "OUT": str(patch)}
+            done = subprocess.run([sys.executable, str(HERE.parent / "examples" / "python" / "job.py")], env=env, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 0, done.stdout + done.stderr
+            git("apply", str(patch))
+            assert (tmp_path / name / "one.txt").read_text() == "one\ntwo\n"
+            assert (tmp_path / name / "large.bin").stat().st_size == 3_000_000
+    finally:
+        gateway.stop()
 
 
 def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib.Path) -> None:
@@ -90,9 +120,38 @@ def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib
     assert made == {"template": "mine", "timeout": 600, "lifecycle": None} and killed == {"killed": True}
     assert "TOKEN" not in started["run"]
 
+    # What the agent has done is in the sandbox alone when it cannot be written here: KEEP=1 leaves that.
+    (tmp_path / "home.patch.part").mkdir()
+    kept = subprocess.Popen(
+        program, env={**env, "KEEP": "1", "SANDBOX_AGENT_END_WITH_STDIN": "true"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    code = kept.wait(PATIENCE)
+    said = kept.communicate(timeout=PATIENCE)[0]  # closes the input, and returns when the gateway in the sandbox has ended, too
+    assert code == 1 and "the job is not complete" in said and "[page] " in said and "the sandbox is gone" not in said, said
+    assert "killed" not in (tmp_path / "log").read_text().splitlines()[-1]
+    (tmp_path / "log").unlink()
+
+    for change, why in (
+        ({"REPO": ""}, "REPO is not set"),
+        ({"OUT": "no-such-folder/home.patch"}, "cannot be written"),
+    ):
+        refused = subprocess.run(program, env={**env, **change}, capture_output=True, text=True, timeout=PATIENCE)
+        assert refused.returncode == 1 and why in refused.stderr, refused.stderr
     refused = subprocess.run(program, env={**env, "AGENT": "claude", "ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": ""}, capture_output=True, text=True, timeout=PATIENCE)
     assert refused.returncode == 1 and "AGENT=claude needs ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN" in refused.stderr
-    assert len((tmp_path / "log").read_text().splitlines()) == 3, "a sandbox was made without a key"
+    assert not (tmp_path / "log").exists(), "a sandbox was made for a job that cannot be done"
+
+
+def _repository(folder: pathlib.Path, commit: bool = True) -> Callable[..., None]:
+    """Makes a repository in a folder, and returns git in it."""
+
+    def git(*args: str) -> None:
+        subprocess.run(["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.com", *args], check=True)
+
+    git("init", "--quiet")
+    if commit:
+        git("commit", "--quiet", "--allow-empty", "--message", "first")
+    return git
 
 
 def _environment() -> dict[str, str]:
