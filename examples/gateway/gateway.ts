@@ -199,6 +199,29 @@ async function bringHome(client: SandboxAgentClient, { cwd, folder, base }: Work
 }
 
 /**
+ * Does the work in a sandbox, and takes that away behind it, unless the work says that it is
+ * to stay. A sandbox that cannot be taken away goes on and costs: that is said whatever
+ * else went wrong, and the program's exit code is 1.
+ */
+export async function inSandbox(remove: string, takeAway: () => Promise<unknown>, work: () => Promise<boolean>): Promise<void> {
+  let stays = false;
+  try {
+    stays = await work();
+  } finally {
+    if (!stays) {
+      try {
+        await takeAway();
+        console.log("the sandbox is gone");
+      } catch (error) {
+        console.error("THE SANDBOX MAY STILL RUN, it could not be taken away:", error);
+        console.error(`Take it away: ${remove}`);
+        failed = true;
+      }
+    }
+  }
+}
+
+/**
  * Runs a program until it ends, or until Ctrl-C or SIGTERM. It is told by the signal
  * and must take away what it has made; a second Ctrl-C ends it at once.
  */
@@ -218,10 +241,9 @@ export async function main(run: (signal: AbortSignal) => Promise<void>): Promise
     if (repository) await patchCanBeWritten();
     await run(ended.signal);
   } catch (error) {
-    if (!ended.signal.aborted) {
-      console.error(error);
-      code = 1;
-    }
+    const told = ended.signal.aborted && (error === ended.signal.reason || (error instanceof Error && (error.name === "AbortError" || error.cause === ended.signal.reason)));
+    if (!told) console.error(error);
+    if (!ended.signal.aborted) failed = true;
   }
-  process.exit(code === 0 && failed ? 1 : code); // clients of providers keep connections open
+  process.exit(failed ? 1 : code); // clients of providers keep connections open
 }

@@ -26,6 +26,8 @@ export abstract class Cloud {
   readonly paths: string[] = [];
   /** The server fails what this says, once. */
   failing: ((call: Call) => boolean) | undefined;
+  /** The server fails what this says, each time. */
+  broken: (call: Call) => boolean = () => false;
   #server: Server | undefined;
 
   /** Answers an API request; false when there is no such route. */
@@ -104,8 +106,9 @@ export abstract class Cloud {
     const to = this.door(call);
     if (to) return this.#pass(call, to.port);
     this.paths.push(`${call.method} ${call.path}`);
-    if (this.failing?.(call)) {
-      this.failing = undefined;
+    const once = this.failing?.(call);
+    if (once) this.failing = undefined;
+    if (once || this.broken(call)) {
       await body();
       return call.answer(400, { code: 400, message: "the double was told to fail", error: { code: "failed", message: "the double was told to fail" } });
     }

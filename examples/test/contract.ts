@@ -104,6 +104,19 @@ export function contract(example: string, provider: string, make: () => Cloud, b
       await gone(port);
     });
 
+    test("Ctrl-C, and the provider does not take the sandbox away: the program says so, and how it is done by hand", async () => {
+      cloud.broken = (call) => call.method === "DELETE" || /\/(rm|stop)$/.test(call.path);
+      const program = await run(example, cloud, { PROMPT: "slow" });
+      await program.said("[turn]");
+      const [, id = "none"] = /^(?:sandbox|container) (\S+)$/m.exec(program.output()) ?? [];
+      program.child.kill("SIGINT");
+      expect(await program.code, program.output()).toBe(1);
+      expect(program.output()).toContain("THE SANDBOX MAY STILL RUN");
+      expect(program.output()).toMatch(new RegExp(`Take it away: .*${id}`));
+      expect(program.output()).not.toContain("the sandbox is gone");
+      expect(cloud.alive, "sandboxes left").toBe(1);
+    });
+
     test("the provider fails in the middle", async () => {
       const port = String(await freePort());
       cloud.failing = (call) => broken(call.path);

@@ -1,7 +1,7 @@
 // A job for an agent in a Cloudflare sandbox, through the worker beside this file. Needs
 // WORKER_URL and the worker's SANDBOX_AGENT_TOKEN.
 import { randomUUID } from "node:crypto";
-import { job, main, untilHealthy } from "../../gateway/gateway.ts";
+import { inSandbox, job, main, untilHealthy } from "../../gateway/gateway.ts";
 
 const { WORKER_URL: worker, SANDBOX_AGENT_TOKEN: token } = process.env;
 if (!worker || !token) throw new Error("set WORKER_URL and SANDBOX_AGENT_TOKEN to those of the worker");
@@ -11,18 +11,13 @@ await main(async (signal) => {
   const sandbox = new URL(`/sandboxes/${name}`, worker).href;
   const headers = { authorization: `Bearer ${token}` };
   console.log(`sandbox ${name}`);
-  let stays = false;
-  try {
+  const remove = `curl -X DELETE -H "authorization: Bearer $SANDBOX_AGENT_TOKEN" ${sandbox}`;
+  await inSandbox(remove, () => ask("DELETE", sandbox, headers), async () => {
     await ask("PUT", sandbox, headers);
     await untilHealthy(sandbox, signal, headers);
     // The worker wants the token from everybody, which a browser cannot send with a page.
-    stays = await job({ url: sandbox, token, open: ["terminal"], remove: `curl -X DELETE -H "authorization: Bearer $SANDBOX_AGENT_TOKEN" ${sandbox}` }, signal);
-  } finally {
-    if (!stays) {
-      await ask("DELETE", sandbox, headers);
-      console.log("the sandbox is gone");
-    }
-  }
+    return await job({ url: sandbox, token, open: ["terminal"], remove }, signal);
+  });
 });
 
 /** Asks the worker to make a sandbox, or to take it away. Both can be repeated. */

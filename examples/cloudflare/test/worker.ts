@@ -26,7 +26,8 @@ class Container {
   }
 
   async destroy(): Promise<void> {
-    await this.machines.fetch("http://machines/", { method: "DELETE", headers: { "x-machine": this.id } });
+    const answer = await this.machines.fetch("http://machines/", { method: "DELETE", headers: { "x-machine": this.id } });
+    if (!answer.ok) throw new Error(await answer.text());
     this.running = false;
     this.#ended();
   }

@@ -1,6 +1,6 @@
 // A job for an agent in a Daytona sandbox. Needs DAYTONA_API_KEY and SANDBOX_AGENT_PROGRAM.
 import { Daytona } from "@daytona/sdk";
-import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { inSandbox, job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 await main(async (signal) => {
   const file = await program();
@@ -9,8 +9,8 @@ await main(async (signal) => {
   // Stopped after so many idle minutes, and gone then, even if this program is killed.
   const sandbox = await daytona.create({ autoStopInterval: minutes, ephemeral: true });
   console.log(`sandbox ${sandbox.id}`);
-  let stays = false;
-  try {
+  const remove = `daytona delete ${sandbox.id}`;
+  await inSandbox(remove, () => sandbox.delete(), async () => {
     signal.throwIfAborted();
     await sandbox.fs.uploadFile(file, "sandbox-agent");
     await sandbox.fs.uploadFile(Buffer.from(token), "gateway-token"); // command lines are logged
@@ -24,11 +24,6 @@ await main(async (signal) => {
       runAsync: true,
     });
     await untilHealthy(preview.url, signal, headers);
-    stays = await job({ url: preview.url, token, headers, open: [], remove: `daytona delete ${sandbox.id}` }, signal);
-  } finally {
-    if (!stays) {
-      await sandbox.delete();
-      console.log("the sandbox is gone");
-    }
-  }
+    return await job({ url: preview.url, token, headers, open: [], remove }, signal);
+  });
 });

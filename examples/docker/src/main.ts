@@ -2,7 +2,7 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { promisify } from "node:util";
-import { job, main, newToken, port, untilHealthy } from "../../gateway/gateway.ts";
+import { inSandbox, job, main, newToken, port, untilHealthy } from "../../gateway/gateway.ts";
 
 const image = process.env.IMAGE ?? "sandbox-agent:agents";
 
@@ -15,8 +15,9 @@ async function docker(args: readonly string[], env: Record<string, string> = {})
 await main(async (signal) => {
   const token = newToken();
   const name = `sandbox-agent-${randomBytes(4).toString("hex")}`;
-  let stays = false;
-  try {
+  const remove = `docker rm --force ${name}`;
+  // It is taken away also when it is not known whether it runs.
+  await inSandbox(remove, () => docker(["rm", "--force", name]), async () => {
     await docker([
       "run", "--detach", "--rm", "--name", name, "--stop-timeout", "20", "--memory", "4g", "--pids-limit", "512", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
       "--publish", `127.0.0.1::${port}`, // a free port of this machine, for nobody else
@@ -26,11 +27,6 @@ await main(async (signal) => {
     signal.throwIfAborted();
     const url = `http://${await docker(["port", name, String(port)])}`;
     await untilHealthy(url, signal);
-    stays = await job({ url, token, open: ["page", "terminal"], remove: `docker rm --force ${name}`, stays: "until it is taken away" }, signal);
-  } finally {
-    if (!stays) {
-      await docker(["rm", "--force", name]); // also when it is not known whether it runs
-      console.log("the sandbox is gone");
-    }
-  }
+    return await job({ url, token, open: ["page", "terminal"], remove, stays: "until it is taken away" }, signal);
+  });
 });

@@ -1,7 +1,7 @@
 // A job for an agent in an E2B sandbox. Needs E2B_API_KEY, and E2B_TEMPLATE or
 // SANDBOX_AGENT_PROGRAM: a template with the program in it (see template.ts), or the program.
 import { Sandbox } from "e2b";
-import { job, keep, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { inSandbox, job, keep, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 const template = process.env.E2B_TEMPLATE;
 
@@ -13,8 +13,8 @@ await main(async (signal) => {
     ...(keep && { lifecycle: { onTimeout: "pause" } }), // or waits, with all that runs in it
   });
   console.log(`sandbox ${sandbox.sandboxId}`);
-  let stays = false;
-  try {
+  const remove = `npm run remove -- ${sandbox.sandboxId}`;
+  await inSandbox(remove, () => sandbox.kill(), async () => {
     signal.throwIfAborted();
     if (file) {
       await sandbox.files.write("sandbox-agent", new Blob([new Uint8Array(file)]), { signal });
@@ -29,15 +29,10 @@ await main(async (signal) => {
     });
     const url = `https://${host}`;
     await untilHealthy(url, signal);
-    stays = await job({
+    return await job({
       url, token, open: ["page", "terminal"],
       stays: `for ${minutes} minutes and is paused then; npm run again -- ${sandbox.sandboxId} brings it back`,
-      remove: `npm run remove -- ${sandbox.sandboxId}`,
+      remove,
     }, signal);
-  } finally {
-    if (!stays) {
-      await sandbox.kill();
-      console.log("the sandbox is gone");
-    }
-  }
+  });
 });

@@ -1,7 +1,7 @@
 // A job for an agent in a Vercel Sandbox. Needs VERCEL_TOKEN, VERCEL_TEAM_ID and
 // VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN, and SANDBOX_AGENT_PROGRAM.
 import { Sandbox } from "@vercel/sandbox";
-import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { inSandbox, job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 const { VERCEL_TOKEN: vercelToken, VERCEL_TEAM_ID: teamId, VERCEL_PROJECT_ID: projectId } = process.env;
 
@@ -15,8 +15,12 @@ await main(async (signal) => {
     ...(vercelToken && teamId && projectId ? { token: vercelToken, teamId, projectId } : {}),
   });
   console.log(`sandbox ${sandbox.name}`);
-  let stays = false;
-  try {
+  const remove = `npx sandbox remove ${sandbox.name}`;
+  const takeAway = async (): Promise<void> => {
+    const stopped = await sandbox.stop().catch((error: unknown) => error); // it may have ended by itself, and is still there then
+    await sandbox.delete().catch((error: unknown) => Promise.reject(new Error(String(error), { cause: stopped })));
+  };
+  await inSandbox(remove, takeAway, async () => {
     signal.throwIfAborted();
     await sandbox.writeFiles([{ path: "sandbox-agent", content: file, mode: 0o755 }], { signal });
     const url = sandbox.domain(port);
@@ -27,12 +31,6 @@ await main(async (signal) => {
       detached: true,
     });
     await untilHealthy(url, signal);
-    stays = await job({ url, token, open: ["page", "terminal"], remove: `npx sandbox remove ${sandbox.name}` }, signal);
-  } finally {
-    if (!stays) {
-      await sandbox.stop();
-      await sandbox.delete();
-      console.log("the sandbox is gone");
-    }
-  }
+    return await job({ url, token, open: ["page", "terminal"], remove }, signal);
+  });
 });
