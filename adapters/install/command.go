@@ -124,16 +124,17 @@ func ending(s string) string {
 	return s
 }
 
-// environ returns the variables of this process whose names begin with one of
-// the prefixes, or are among the ones that every program needs.
-func environ(prefixes ...string) []string {
+// environ returns the variables of this process that every program needs, those of names, and those whose names begin
+// with one of the prefixes, which end with "_". Case does not count.
+func environ(names ...string) []string {
 	always := map[string]bool{"PATH": true, "LANG": true, "LC_ALL": true, "TZ": true, "TMPDIR": true, "LD_LIBRARY_PATH": true, "NIX_LD": true, "NIX_LD_LIBRARY_PATH": true}
 	var env []string
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		keep := always[name]
-		for _, p := range prefixes {
-			keep = keep || strings.HasPrefix(strings.ToUpper(name), p)
+		for _, n := range names {
+			upper := strings.ToUpper(name)
+			keep = keep || upper == n || strings.HasSuffix(n, "_") && strings.HasPrefix(upper, n)
 		}
 		if keep {
 			env = append(env, kv)

@@ -14,9 +14,11 @@
 // cannot write outside their directory and cannot write through links.
 //
 // A program counts as installed when it answered --version and, if it is an ACP
-// agent, initialize. No package script runs, no credential
-// reaches a program that is only proved, and when a call returns, no goroutine
-// and no process of it is left. Cancelling the context ends the call promptly,
+// agent, initialize. No script of an npm package runs, and no credential
+// reaches a program that is only proved: packages are fetched first, by npm and uv
+// with the credentials that these need. What Python packages run when they are built is
+// uv's: a package without a wheel is built with uv's environment. UV_NO_BUILD refuses those.
+// When a call returns, no goroutine and no process of it is left. Cancelling the context ends the call promptly,
 // and npm and its children with it.
 //
 // # On disk
@@ -25,6 +27,7 @@
 //	<data dir>/agents/<agent>/<version>/install.json  where it came from
 //	<data dir>/agents/<agent>/<version>/running       held by those that run it
 //	<data dir>/agents/<agent>/current                 link to the version in use
+//	<data dir>/agents/.uv/<agent>/<version>/          what uv has fetched for it, removed with it
 //	<data dir>/agents/.<agent>.lock                   held while one is changed
 //	<data dir>/agents/.registry.json                  last good copy of the ACP registry
 //

@@ -198,7 +198,7 @@ func (in *Installer) checkProgram(ctx context.Context, p patient, i Installation
 	}
 	env := slices.Concat(p.env, i.Env)
 	if i.Source == Registry && len(i.Args) > 0 { // a package client starts it
-		env = append(uvEnviron(), env...)
+		env = append(uvProof(), env...)
 	}
 	said, err := in.prove(ctx, i.Program, i.Args, env, i.ACPArgs)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
@@ -142,9 +143,9 @@ func (j *job) entryNPX(ctx context.Context, e Entry) (*product, error) {
 	return &product{version: e.Version, program: bin, packages: []string{n.Package}, verified: verified, acp: nonNil(n.Args), env: assignments(n.Env)}, nil
 }
 
-// entryUVX lets uv run the package from a cache of our own; the proof fills it.
-// An environment that uv made cannot be moved into place afterwards.
-func (j *job) entryUVX(_ context.Context, e Entry) (*product, error) {
+// entryUVX lets uv run the package from a folder of uv's that belongs to this version. An environment that uv made
+// cannot be moved into place afterwards.
+func (j *job) entryUVX(ctx context.Context, e Entry) (*product, error) {
 	u := e.Distribution.UVX
 	if !packageSpec.MatchString(u.Package) || strings.HasPrefix(u.Cmd, "-") {
 		return nil, fmt.Errorf("the entry %s of the ACP registry names %q, which is no package", e.ID, u.Package)
@@ -153,32 +154,61 @@ func (j *job) entryUVX(_ context.Context, e Entry) (*product, error) {
 	if err != nil {
 		return nil, fmt.Errorf("uvx %w in PATH: install uv", errMissing)
 	}
+	if client, err = filepath.Abs(client); err != nil {
+		return nil, err
+	}
 	j.say.step(StepPackage, u.Package)
 	args := []string{u.Package}
 	if u.Cmd != "" {
 		args = []string{"--from", u.Package, u.Cmd}
 	}
-	uv := filepath.Join(j.root, ".uv")
-	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(uv, "python"))
+	uv := j.uvOf(j.recipe.agent, e.Version)
+	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(j.root, uvName, "python"))
+	// With all that uv may need for it. Not a line of the package runs: what uv is asked to run beside it is uv itself,
+	// by its path, which no program of the package can have.
+	fetch := process.Spec{
+		Path: client, Args: []string{"--from", u.Package, client, "--version"}, Dir: j.stage,
+		Env: slices.Concat(fetchEnviron("UV_"), []string{"UV_NO_PROGRESS=1", "NO_COLOR=1"}, env),
+	}
+	if _, _, err := run(ctx, packageLimit, fetch, "", nil); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("uv could not fetch %s: %w", u.Package, err)
+	}
 	return &product{
-		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env,
-		fetch: uvEnviron(), verified: Verification{How: ByChecksum, By: "the index that uv uses", Note: "uv fetches it again when its cache is lost"},
+		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env, proofEnv: uvProof(),
+		verified: Verification{How: ByChecksum, By: "the index that uv uses", Note: "uv fetches it again when its cache is lost"},
 	}, nil
 }
 
-// uvEnviron lets uv find its configuration, but not the package that it runs
-// the home directory.
-func uvEnviron() []string {
-	env := slices.DeleteFunc(fetchEnviron("UV_"), func(kv string) bool {
-		return strings.HasPrefix(kv, "HOME=") || strings.HasPrefix(kv, "XDG_")
-	})
+// uvSettings are uv's variables by which it finds what it has fetched again. None is a secret but for what may stand in
+// an address.
+var uvSettings = map[string]bool{
+	"UV_CONFIG_FILE": true, "UV_NO_CONFIG": true, "UV_DEFAULT_INDEX": true, "UV_INDEX": true, "UV_INDEX_URL": true, "UV_EXTRA_INDEX_URL": true,
+	"UV_FIND_LINKS": true, "UV_NO_INDEX": true, "UV_INDEX_STRATEGY": true, "UV_PYTHON": true, "UV_PYTHON_PREFERENCE": true,
+	"UV_MANAGED_PYTHON": true, "UV_NO_MANAGED_PYTHON": true, "UV_PRERELEASE": true, "UV_RESOLUTION": true, "UV_EXCLUDE_NEWER": true,
+	"UV_CONSTRAINT": true, "UV_OVERRIDE": true, "UV_LINK_MODE": true, "UV_NO_BINARY": true, "UV_NO_BUILD": true,
+}
+
+// uvProof lets uv run a package that it has fetched, and gives that nothing of which it could make use.
+func uvProof() []string {
+	env := []string{"UV_OFFLINE=1", "UV_NO_PROGRESS=1"}
+	for _, kv := range os.Environ() {
+		if name, value, _ := strings.Cut(kv, "="); uvSettings[name] {
+			env = append(env, name+"="+userOfAddress.ReplaceAllString(value, "//"))
+		}
+	}
 	if dir, err := os.UserConfigDir(); err == nil && os.Getenv("UV_CONFIG_FILE") == "" {
 		if file := filepath.Join(dir, "uv", "uv.toml"); exists(file) {
 			env = append(env, "UV_CONFIG_FILE="+file)
 		}
 	}
-	return append(env, "UV_NO_PROGRESS=1") // never nil
+	return env
 }
+
+// userOfAddress is what stands before the host in an address.
+var userOfAddress = pattern.New(`//[^\s/]*@`)
 
 func exists(name string) bool {
 	_, err := os.Stat(name)

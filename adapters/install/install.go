@@ -314,6 +314,9 @@ func (in *Installer) Remove(ctx context.Context, agent string) error {
 			err = in.prune(agent, func(string) bool { return false })
 		}
 		if err == nil {
+			err = in.hooks.remove(in.uvOf(agent, ""))
+		}
+		if err == nil {
 			err = in.hooks.remove(dir)
 		}
 	}

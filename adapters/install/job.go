@@ -36,7 +36,7 @@ type product struct {
 	helpers   []string
 	args, env []string
 	acp       []string
-	fetch     []string // environment that the proof needs to fetch packages; nil when it needs none
+	proofEnv  []string // what only the proof has in its environment
 	downloads []Download
 	packages  []string
 	verified  Verification
@@ -175,15 +175,11 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 		return Installation{}, err
 	}
 	j.say.step(StepProve, filepath.Base(program))
-	prover := *j.Installer
-	if p.fetch != nil {
-		prover.proof = packageLimit
-	}
 	if p.acp == nil {
 		p.acp = j.recipe.acp
 	}
 	var err error
-	p.proof, err = prover.prove(ctx, program, p.args, slices.Concat(p.fetch, j.recipe.env, p.env), p.acp)
+	p.proof, err = j.prove(ctx, program, p.args, slices.Concat(p.proofEnv, j.recipe.env, p.env), p.acp)
 	if err != nil {
 		return Installation{}, err
 	}

@@ -119,18 +119,37 @@ func TestRegistry_Packages(t *testing.T) {
 		}
 	})
 	t.Run("uvx", func(t *testing.T) {
-		dir := onPath(t, map[string]string{"uvx": `echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"; [ "$4" = --version ] && { echo fast 0.1.1; exit; }; ` + answersInitialize})
+		// It fetches the package first, and runs uv beside it: nothing of the package has what uv needs for that.
+		dir := onPath(t, map[string]string{"uvx": `[ "$1" = --version ] && { echo uvx 0.9; exit; }
+echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"; mkdir -p "$UV_CACHE_DIR"
+[ "$3" = "$0" ] && { env > "${0%/*}/fetched.env"; exit; }
+env >> "${0%/*}/proved.env"; [ "$UV_OFFLINE" = 1 ] || exit 1
+[ "$4" = --version ] && { echo fast 0.1.1; exit; }; ` + answersInitialize})
+		t.Setenv("UV_PUBLISH_TOKEN", "secret-publish")
+		t.Setenv("UV_INDEX_OURS_PASSWORD", "secret-index")
+		t.Setenv("UV_DEFAULT_INDEX", "https://me:secret-address@index.test/simple")
+		t.Setenv("HTTPS_PROXY", "http://me:secret-proxy@proxy.test")
+		t.Setenv("HOMEBREW_GITHUB_API_TOKEN", "secret-homebrew")
 		m := newMaker(t)
-		putIndex(m, obj{"id": "fast", "name": "f", "version": "0.1.1", "description": "x", "distribution": obj{"uvx": obj{"package": "fast-acp==0.1.1", "cmd": "fast", "args": []string{"-x"}}}})
+		entry := func(version string) {
+			putIndex(m, obj{"id": "fast", "name": "f", "version": version, "description": "x", "distribution": obj{"uvx": obj{"package": "fast-acp==" + version, "cmd": "fast", "args": []string{"-x"}}}})
+		}
+		entry("0.1.1")
 		in := m.installer(t, Options{})
 		r := mustInstall(t, in, Request{Agent: "fast"})
 		if r.Program != filepath.Join(dir, "uvx") || !slices.Equal(r.Args, []string{"--from", "fast-acp==0.1.1", "fast"}) || !slices.Equal(r.ACPArgs, []string{"-x"}) {
 			t.Errorf("installed %+v", r)
 		}
-		cache := " in " + filepath.Join(in.root, ".uv", "cache") + "\n"
-		want := "--from fast-acp==0.1.1 fast --version" + cache + "--from fast-acp==0.1.1 fast -x" + cache
+		cache := " in " + filepath.Join(in.root, ".uv", "fast", "0.1.1", "cache") + "\n"
+		want := "--from fast-acp==0.1.1 " + r.Program + " --version" + cache + "--from fast-acp==0.1.1 fast --version" + cache + "--from fast-acp==0.1.1 fast -x" + cache
 		if got := readFile(t, filepath.Join(dir, "uvx.log")); got != want {
 			t.Errorf("uvx was called with %q, want %q", got, want)
+		}
+		if fetched := readFile(t, filepath.Join(dir, "fetched.env")); !strings.Contains(fetched, "secret-index") || !strings.Contains(fetched, "secret-proxy") || strings.Contains(fetched, "secret-homebrew") {
+			t.Errorf("uv fetches with %s", fetched)
+		}
+		if proved := readFile(t, filepath.Join(dir, "proved.env")); strings.Contains(proved, "secret") || !strings.Contains(proved, "UV_DEFAULT_INDEX=https://index.test/simple\n") {
+			t.Errorf("the package is proved with %s", proved)
 		}
 		i, ok := in.Find("fast")
 		if !ok || !slices.Equal(i.Args, r.Args) || !slices.Equal(i.Env, r.Env) || len(i.Artifacts) != 1 || i.Artifacts[0].SHA256 != "" {
@@ -152,13 +171,40 @@ func TestRegistry_Packages(t *testing.T) {
 				t.Errorf("with an updated uv and the record %s: %+v, %v", noted, rep.Checks, err)
 			}
 		}
+		if proved := readFile(t, filepath.Join(dir, "proved.env")); strings.Contains(proved, "secret") {
+			t.Errorf("the doctor runs the package with %s", proved)
+		}
+		// What uv fetched goes with its version: the one before the current one stays.
+		for _, version := range []string{"0.1.2", "0.1.3"} {
+			entry(version)
+			mustInstall(t, in, Request{Agent: "fast", Version: version})
+		}
+		for version, stays := range map[string]bool{"0.1.1": false, "0.1.2": true, "0.1.3": true} {
+			if _, err := os.Stat(in.uvOf("fast", version)); (err == nil) != stays {
+				t.Errorf("what uv fetched for %s: %v", version, err)
+			}
+		}
 		// A data directory may be moved, and what uv fetched is in it.
 		moved := filepath.Join(t.TempDir(), "moved")
 		if err := os.Rename(filepath.Dir(in.root), moved); err != nil {
 			t.Fatal(err)
 		}
-		if i, _ := m.installer(t, Options{DataDir: moved}).Find("fast"); !slices.Contains(i.Env, "UV_CACHE_DIR="+filepath.Join(moved, "agents", ".uv", "cache")) {
+		if i, _ := m.installer(t, Options{DataDir: moved}).Find("fast"); !slices.Contains(i.Env, "UV_CACHE_DIR="+filepath.Join(moved, "agents", ".uv", "fast", "0.1.3", "cache")) {
 			t.Errorf("behind the move its environment is %q", i.Env)
+		}
+		there := m.installer(t, Options{DataDir: moved})
+		if err := os.MkdirAll(there.uvOf("fast", "0.0.9"), 0o755); err != nil { // of an installer that was killed
+			t.Fatal(err)
+		}
+		there.Tidy(t.Context())
+		if left, _ := os.ReadDir(there.uvOf("fast", "")); len(left) != 2 {
+			t.Errorf("behind Tidy there is %v", left)
+		}
+		if err := there.Remove(t.Context(), "fast"); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(there.uvOf("fast", "")); err == nil {
+			t.Error("what uv has fetched is left behind Remove")
 		}
 	})
 	t.Run("flags in place of packages", func(t *testing.T) {

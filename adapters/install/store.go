@@ -251,6 +251,17 @@ func (in *Installer) tidy(ctx context.Context, agent string) error {
 			}
 		}
 	}
+	fetched, err := os.ReadDir(in.uvOf(agent, ""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range fetched {
+		if _, err := os.Lstat(in.dir(agent, e.Name())); errors.Is(err, fs.ErrNotExist) {
+			if err := removeAll(ctx, in.uvOf(agent, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -379,7 +390,18 @@ func (in *Installer) discard(agent, version string) error {
 	if err := os.Rename(in.dir(agent, version), gone); err != nil {
 		return err
 	}
-	return in.hooks.remove(gone)
+	if err := in.hooks.remove(gone); err != nil {
+		return err
+	}
+	return in.hooks.remove(in.uvOf(agent, version))
+}
+
+// uvName is the folder of what uv has fetched, by agent and version, and of the Pythons that it has made for them.
+const uvName = ".uv"
+
+// uvOf is uv's folder of a version, or of all of an agent's if version is "".
+func (in *Installer) uvOf(agent, version string) string {
+	return filepath.Join(in.root, uvName, agent, version)
 }
 
 // versions returns the names of an agent's installed versions.
