@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	goruntime "runtime"
 	"sync"
 	"syscall"
@@ -100,12 +101,14 @@ func keepGuard(cmd *exec.Cmd, stop <-chan struct{}, ended chan<- struct{}) {
 
 // guardScript does what RunGuard does in a tenth of the memory, where there is a
 // shell to run it.
+//
+// $1 is the mark, $2 is grep.
 const guardScript = `trap '' TERM INT HUP PIPE
 read -r _
 i=0
 while [ $i -lt 50 ]; do
 	found=
-	for f in $(grep -lasF "$1" /proc/[0-9]*/environ); do
+	for f in $("$2" -lasF "$1" /proc/[0-9]*/environ); do
 		found=1
 		p=${f#/proc/}
 		kill -KILL "${p%/environ}" 2>/dev/null
@@ -117,9 +120,9 @@ done`
 func guardCommand(program string) *exec.Cmd {
 	const shell = "/bin/sh"
 	_, shErr := os.Stat(shell)
-	_, grepErr := exec.LookPath("grep")
-	if goruntime.GOOS == "linux" && shErr == nil && grepErr == nil {
-		return exec.Command(shell, "-c", guardScript, "sandbox-agent-guard", OwnerVar+"="+owner)
+	grep, grepErr := exec.LookPath("grep") // by its path, because the guard has another PATH
+	if goruntime.GOOS == "linux" && shErr == nil && grepErr == nil && filepath.IsAbs(grep) {
+		return exec.Command(shell, "-c", guardScript, "sandbox-agent-guard", OwnerVar+"="+owner, grep)
 	}
 	return exec.Command(program, GuardArg, owner)
 }

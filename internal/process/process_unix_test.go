@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -193,9 +194,18 @@ func TestCrash_EndsDescendantsToo(t *testing.T) {
 }
 
 // TestKilledGateway_LeavesNothing kills the program that started processes,
-// with both kinds of guard, and with one that was killed when all of them ran.
+// with both kinds of guard, with one that was killed when all of them ran, and where the only grep is at a place that
+// the guard's own PATH does not have.
 func TestKilledGateway_LeavesNothing(t *testing.T) {
-	for _, guarded := range []string{"TEST_GUARD=", "PATH=/nonexistent", "TEST_GUARD=killed"} { // without PATH there is no shell
+	elsewhere := t.TempDir()
+	real, err := exec.LookPath("grep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(elsewhere+"/grep", []byte("#!/bin/sh\n: > "+elsewhere+"/asked\nexec "+real+" \"$@\"\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	for _, guarded := range []string{"TEST_GUARD=", "PATH=/nonexistent", "TEST_GUARD=killed", "PATH=" + elsewhere} { // without PATH there is no grep
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "TEST_CHILD=gateway", guarded)
 		cmd.Stderr = os.Stderr
@@ -221,6 +231,9 @@ func TestKilledGateway_LeavesNothing(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond) // other processes' ends cannot be waited for
 		}
+	}
+	if _, err := os.Stat(elsewhere + "/asked"); goruntime.GOOS == "linux" && err != nil {
+		t.Errorf("the guard did not use the grep that there is: %v", err)
 	}
 }
 
