@@ -106,6 +106,19 @@ describe("the fleet in compose", () => {
   });
 });
 
+test("the README's blocks name no program that its reader does not have, and stop where something fails", () => {
+  const readme = readFileSync(join(fleet, "README.md"), "utf8");
+  for (const section of readme.split(/^## /m).slice(1)) {
+    const needed = new Set([...(/^You need .*$/m.exec(section)?.[0] ?? "").matchAll(/`([a-z-]+)`/g)].map(([, name]) => name));
+    const everywhere = ["cd", "chmod", "touch", "printf", "tr", "umask"];
+    for (const [, block = ""] of section.matchAll(/^```sh\n([\s\S]*?)^```/gm)) {
+      const lines = block.trimEnd().split("\n");
+      for (const line of lines.slice(0, -1)) expect(line, "a line of a block that is pasted").toMatch(/&&$/);
+      for (const [, name = ""] of block.matchAll(/(?:^|[(|]|&&)\s*([a-z][a-z-]*)/gm)) expect([...everywhere, ...needed], section.split("\n")[0]).toContain(name);
+    }
+  }
+});
+
 test("the programs know all variables that are set for them", () => {
   const names = (text: string): Set<string> => new Set(text.match(/SANDBOX_(?:HUB|AGENT)_\w+/g));
   const known = names(["cli.mdx", "hub-cli.mdx"].map((page) => readFileSync(join(docs, page), "utf8")).join());
