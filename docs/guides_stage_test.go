@@ -142,8 +142,8 @@ func prepareE2B(t *testing.T, p page, s *stage) {
 	insteadOf = https://github.com/you/project
 `, repository, project))
 
-	// What npm ci installs is there already. pip has a stand-in for E2B's SDK, and our package,
-	// which is not published yet.
+	// What npm ci installs is there already. pip has a stand-in for E2B's SDK, and our package
+	// as it is.
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		t.Skip("npm is missing")
@@ -163,7 +163,7 @@ shift
 for name; do
 	case $name in
 	e2b) cp %[1]s/sdk-py/tests/standin/e2b.py %[2]s ;;
-	sandbox-agent) cp -R %[1]s/sdk-py/src/sandbox_agent %[2]s ;;
+	../../sdk-py) cp -R %[1]s/sdk-py/src/sandbox_agent %[2]s ;;
 	*) exit 1 ;;
 	esac
 done

@@ -2,6 +2,8 @@
 
     ENDPOINT=https://... SANDBOX_AGENT_TOKEN=... AGENT=claude ANTHROPIC_API_KEY=... \
         REPO=https://github.com/you/project PROMPT="Fix the failing test" python3 job.py
+
+It needs the package sandbox_agent: pip install ../../sdk-py
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     E2B_API_KEY=... E2B_TEMPLATE=sandbox-agent AGENT=claude ANTHROPIC_API_KEY=... \
         REPO=https://github.com/you/project PROMPT="Fix the failing test" python3 job_in_e2b.py
 
-The template has the gateway's program in it; examples/e2b builds it. KEEP=1 leaves the sandbox.
+It needs packages: pip install e2b ../../sdk-py. The template has the gateway's program in it; examples/e2b builds it. KEEP=1 leaves the sandbox.
 """
 
 from __future__ import annotations
