@@ -19,11 +19,15 @@ func daemonUnitCommand(std stdio) *cli.Command {
 		ArgsUsage: serverLine,
 		Description: `For this user's own services:
 
+  mkdir -p ~/.config/systemd/user
   sandbox-agent daemon unit > ~/.config/systemd/user/sandbox-agent.service
   systemctl --user enable --now sandbox-agent
 
+  mkdir -p ~/Library/LaunchAgents
   sandbox-agent daemon unit --kind launchd > ~/Library/LaunchAgents/dev.sandboxagent.plist
-  launchctl load ~/Library/LaunchAgents/dev.sandboxagent.plist`,
+  launchctl load ~/Library/LaunchAgents/dev.sandboxagent.plist
+
+For launchd it also makes the folder of the log, which launchd does not.`,
 		Flags: []cli.Flag{
 			dataDirFlag(),
 			&cli.StringFlag{Name: "kind", Usage: "systemd or launchd", DefaultText: "what this system has"},
@@ -57,6 +61,10 @@ func daemonUnitCommand(std stdio) *cli.Command {
 				text, err := launchdPlist(line, d.file("log"))
 				if err != nil {
 					return err
+				}
+				// launchd ends a service whose log has no folder before it begins, and has nowhere to say why.
+				if err := os.MkdirAll(d.file(""), 0o700); err != nil {
+					return fmt.Errorf("make the folder of the service's log: %w", err)
 				}
 				fmt.Fprint(std.out, text)
 			default:

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -512,14 +513,36 @@ func TestDaemon_LostItsFlags(t *testing.T) {
 }
 
 func TestDaemon_Unit(t *testing.T) {
-	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR=/var/lib/sandbox agent")}
+	data := filepath.Join(t.TempDir(), "new", "sandbox agent")
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+data)}
 	code, out, errOut := c.run("daemon", "unit", "--kind", "systemd", "--", "--port", "3000", "--agent-command", `x=sh -c 'echo "50%" $HOME'`)
-	if code != 0 || !strings.Contains(out, ` server --port 3000 --agent-command "x=sh -c 'echo \"50%%\" $$HOME'" --data-dir "/var/lib/sandbox agent"`) {
+	if code != 0 || !strings.Contains(out, ` server --port 3000 --agent-command "x=sh -c 'echo \"50%%\" $$HOME'" --data-dir "`+data+`"`) {
 		t.Errorf("exit %d, %s\n%s", code, errOut, out)
 	}
 	code, out, _ = c.run("daemon", "unit", "--kind", "launchd", "--", "--agent-command", "a=<b> & c")
-	if code != 0 || !strings.Contains(out, "<string>a=&lt;b&gt; &amp; c</string>") || !strings.Contains(out, "<string>/var/lib/sandbox agent</string>") {
+	if code != 0 || !strings.Contains(out, "<string>a=&lt;b&gt; &amp; c</string>") || !strings.Contains(out, "<string>"+data+"</string>") {
 		t.Errorf("exit %d\n%s", code, out)
+	}
+	log := regexp.MustCompile(`<key>StandardErrorPath</key>\s*<string>(.*)</string>`).FindStringSubmatch(out)
+	if log == nil {
+		t.Fatalf("the service has no log:\n%s", out)
+	}
+	if _, err := os.Stat(filepath.Dir(log[1])); err != nil {
+		t.Errorf("launchd makes no folder for the log: %v", err)
+	}
+	// The lines of the help, on a machine that has none of the folders.
+	_, out, _ = c.run("daemon", "unit", "--help")
+	lines := regexp.MustCompile(`(?m)^ *(mkdir -p .*)\n *sandbox-agent (daemon unit.*> .*)$`).FindAllStringSubmatch(out, -1)
+	if len(lines) != 2 {
+		t.Fatalf("the help has not two services, each with its folder:\n%s", out)
+	}
+	program := c.command(t.Context()).Path
+	for _, line := range lines {
+		sh := exec.CommandContext(t.Context(), "sh", "-ec", line[1]+"\n"+program+" "+line[2])
+		sh.Env = append(c.env, "HOME="+filepath.Join(filepath.Dir(data), "home"))
+		if out, err := sh.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line[2], err, out)
+		}
 	}
 	if code, _, errOut = c.run("daemon", "unit", "--kind", "sysv"); code != 2 || !strings.Contains(errOut, "systemd or launchd") {
 		t.Errorf("exit %d, %s", code, errOut)
