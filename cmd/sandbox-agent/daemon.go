@@ -650,11 +650,18 @@ func daemonLogsCommand(std stdio) *cli.Command {
 			if err := seekTail(f, c.Int("tail")); err != nil {
 				return fmt.Errorf("read the daemon's log: %w", err)
 			}
+			log, err := readLog(f)
+			if err != nil {
+				return fmt.Errorf("read the daemon's log: %w", err)
+			}
 			ctx, stop := signal.NotifyContext(c.Context, leaving...)
 			defer stop()
 			for {
-				if _, err := io.Copy(std.out, f); err != nil {
+				if _, err := io.Copy(std.out, log); err != nil {
 					return fmt.Errorf("read the daemon's log: %w", err)
+				}
+				if log.askCut() {
+					fmt.Fprintln(std.err, "the older half of the log was removed: lines may be missing here")
 				}
 				if !c.Bool("follow") {
 					return nil
@@ -663,13 +670,6 @@ func daemonLogsCommand(std stdio) *cli.Command {
 				case <-ctx.Done():
 					return nil
 				case <-time.After(4 * daemonPoll):
-				}
-				cut, err := behindCut(f)
-				if err != nil {
-					return fmt.Errorf("read the daemon's log: %w", err)
-				}
-				if cut {
-					fmt.Fprintln(std.err, "the older half of the log was removed: lines may be missing here")
 				}
 			}
 		},

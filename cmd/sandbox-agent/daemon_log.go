@@ -96,17 +96,73 @@ func cutLog(path string, keep int64) error {
 	}
 }
 
-// behindCut moves who has read a log that was cut since to its end, and reports that.
-func behindCut(f *os.File) (cut bool, err error) {
+// logTail is how much of what was read last a reader compares: more than most lines have, of which each has its time.
+const logTail = 4 << 10
+
+// logReader reads a log from where the file stands, and knows when it was cut meanwhile: also when it is longer than
+// what was read by then, since what stands before that is not what was read. It implements io.Reader.
+type logReader struct {
+	f   *os.File
+	at  int64
+	was []byte // stands before at
+	cut bool   // since the last askCut; the reader is at the end then
+}
+
+func readLog(f *os.File) (*logReader, error) {
+	r := &logReader{f: f}
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < at {
-		return true, err
+	return r, r.move(at)
+}
+
+// move goes to another place.
+func (r *logReader) move(at int64) error {
+	r.at, r.was = at, make([]byte, min(at, logTail))
+	n, err := r.f.ReadAt(r.was, at-int64(len(r.was)))
+	if n < len(r.was) { // it is being cut
+		r.was = r.was[:0]
+		return err
 	}
-	_, err = f.Seek(at, io.SeekStart)
-	return false, err
+	return nil
+}
+
+// Read ends as at the end of the log when that was cut. A log is cut from its beginning on: as long as what stands before
+// the place that was read is the same, what was read is, too.
+func (r *logReader) Read(p []byte) (int, error) {
+	n, err := r.f.ReadAt(p, r.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	now := make([]byte, len(r.was))
+	if m, err := r.f.ReadAt(now, r.at-int64(len(now))); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	} else if m < len(now) || !bytes.Equal(now, r.was) {
+		end, err := r.f.Seek(0, io.SeekEnd)
+		if err == nil {
+			err = r.move(end)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		r.cut = true
+		return 0, io.EOF
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	r.at += int64(n)
+	r.was = append(r.was, p[:n]...)
+	r.was = bytes.Clone(r.was[max(0, len(r.was)-logTail):])
+	return n, nil
+}
+
+// askCut reports whether it was cut since it was asked last.
+func (r *logReader) askCut() bool {
+	cut := r.cut
+	r.cut = false
+	return cut
 }
 
 // seekTail moves to where the last lines of a file begin.

@@ -33,7 +33,10 @@ func TestDaemonLog(t *testing.T) {
 	if log == nil {
 		t.Fatal("the daemon's log is not known as such")
 	}
-	reader := open(path)
+	reader, err := readLog(open(path))
+	if err != nil {
+		t.Fatal(err)
+	}
 	read := func() string {
 		b, err := io.ReadAll(reader)
 		if err != nil {
@@ -55,20 +58,20 @@ func TestDaemonLog(t *testing.T) {
 		if info.Size() > daemonLogBound+each {
 			t.Fatalf("the log has %d bytes", info.Size())
 		}
-		want := line
-		cut, err := behindCut(reader)
-		if err != nil || cut != (info.Size() < before) {
-			t.Fatal(cut, err)
+		got, want := read(), line
+		cut := reader.askCut()
+		if cut != (info.Size() < before) {
+			t.Fatal(cut)
 		}
 		if cut { // who follows it goes on with what comes then
 			cuts++
 			if _, err := fmt.Fprintln(log, "behind a cut"); err != nil {
 				t.Fatal(err)
 			}
-			want = "behind a cut\n"
+			got, want = got+read(), "behind a cut\n"
 		}
 		before = info.Size()
-		if got := read(); got != want {
+		if got != want {
 			t.Fatalf("line %d reads %.60q", i, got)
 		}
 	}
@@ -100,6 +103,53 @@ func TestDaemonLog(t *testing.T) {
 	for range daemonLogBound / each {
 		if _, err := log.Write(bytes.Repeat([]byte("y"), each)); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Who reads slowly, as a pager does, is told that lines are missing also where the log is longer than what was read of it,
+// and is given no piece of a line.
+func TestDaemonLog_SlowReader(t *testing.T) {
+	for _, quarters := range []int{0, 1, 2, 3, 4} {
+		path := filepath.Join(t.TempDir(), "log")
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		const lines = 4000
+		for i := range lines {
+			fmt.Fprintf(f, "line %06d %s\n", i, strings.Repeat("x", 1000))
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := readLog(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each := info.Size() / lines
+		if _, err := io.CopyN(io.Discard, reader, each*lines/4*int64(quarters)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cutLog(path, info.Size()/2); err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		for range 2 {
+			if _, err := io.Copy(&got, reader); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if told := reader.askCut(); told != (quarters > 0) { // who has read nothing has what there is
+			t.Errorf("behind %d quarters: told %v", quarters, told)
+		}
+		if got.Len() > 0 && !strings.HasPrefix(got.String(), "line ") {
+			t.Errorf("behind %d quarters it goes on with %.40q", quarters, got.String())
 		}
 	}
 }
