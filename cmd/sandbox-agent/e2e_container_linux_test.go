@@ -136,13 +136,27 @@ func TestContainer(t *testing.T) {
 }
 
 // What a container keeps in its volume is there when another one is started with it.
+// The state is on a volume, which is empty at first: Kubernetes hides by it what the image has there.
 func TestContainer_SessionsSurviveARestart(t *testing.T) {
 	img := buildImage(t)
+	home := filepath.Join(img.root, "/var/lib/sandbox-agent/home")
+	for _, dir := range []string{home, filepath.Join(img.root, "/var/lib/sandbox-agent/data")} {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 	env := []string{"SANDBOX_AGENT_TOKEN=" + token, "SANDBOX_AGENT_PORT=0", "SANDBOX_AGENT_DEFAULT_AGENT=mock"}
 	g := img.run(t, env...)
 	c := connect(t, g, inline, options{cwd: "/"})
 	s := c.newSession()
 	c.prompt(s, "echo remember")
+	// A command begins in the home directory.
+	if code, text := g.post("POST", "/v2/processes/run", `{"command":"/usr/local/bin/sandbox-agent","args":["--version"]}`); code != 200 || !strings.Contains(text, `"exitCode":0`) {
+		t.Errorf("a command in the home directory: %d %s", code, text)
+	}
+	if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the home directory: %v, %v", info, err)
+	}
 	g.kill(syscall.SIGTERM)
 
 	g = img.run(t, env...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	iofs "io/fs"
 	"log/slog"
@@ -33,8 +34,21 @@ type gateway struct {
 	served    *process.Service   // processes, unless clients may run none
 }
 
+// makeHome makes the home directory where it is missing: an image's is hidden by an empty volume that is mounted above it,
+// and agents, logins and git have no place then. Commands of clients begin there, too.
+func makeHome(log *slog.Logger) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return // who has none wants none
+	}
+	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, iofs.ErrExist) {
+		log.Warn("the home directory is not there and cannot be made: agents that keep files in it may fail", "home", home, "err", err)
+	}
+}
+
 // openGateway puts the parts together.
 func openGateway(cfg serverConfig, hub *joining, told *telemetry.Telemetry, log *slog.Logger) (*gateway, error) {
+	makeHome(log)
 	dataDir := cfg.dataDir
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
