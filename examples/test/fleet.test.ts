@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 
@@ -68,9 +68,23 @@ describe("the fleet in Kubernetes", () => {
     const [set] = manifests(hub).filter((one) => one.kind === "StatefulSet") as (Manifest & { spec: { serviceName: string } })[];
     expect(hub).toContain(`"https://$(POD_NAME).${set?.spec.serviceName}:2470"`);
     expect(readFileSync(join(fleet, "README.md"), "utf8")).toContain(`DNS:*.${set?.spec.serviceName}\``);
-    for (const file of hub.match(/(?<=\/run\/secrets\/sandbox-hub\/)\S+(?= })/g) ?? []) expect(hub).toContain(`--from-file=${file}`);
+    for (const file of hub.match(/(?<=\/run\/secrets\/sandbox-hub\/)\S+(?= })/g) ?? []) expect(hub).toMatch(new RegExp(`--from-file=(tls/)?${file}`));
     for (const name of ["StatefulSet nats", "Service nats", "PodDisruptionBudget nats", "StatefulSet sandbox-hub", "Service sandbox-hub", "Service sandbox-hub-peers", "PodDisruptionBudget sandbox-hub", "StatefulSet box", "Service box"]) expect(made).toContain(name);
   });
+});
+
+test("a server of the store that is to end is asked to give its work away, and has the time for it", () => {
+  const all = manifests(read("nats.yaml"));
+  const { data } = all.find((one) => one.kind === "ConfigMap") as Manifest & { data: { "nats.conf": string } };
+  const { spec } = all.find((one) => one.kind === "StatefulSet") as Manifest & {
+    spec: { template: { spec: { terminationGracePeriodSeconds: number; containers: { lifecycle?: { preStop?: { exec?: { command: string[] } } } }[] } } };
+  };
+  const conf = data["nats.conf"];
+  const seconds = (name: string): number => Number(new RegExp(`^${name}: (\\d+)s$`, "m").exec(conf)?.[1]);
+  const pid = /^pid_file: (.*)$/m.exec(conf)?.[1];
+  // SIGTERM, which is all that a container is told, ends a server at once.
+  expect(spec.template.spec.containers[0]?.lifecycle?.preStop?.exec?.command).toEqual(["nats-server", "--signal", `ldm=${pid}`]);
+  expect(spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(seconds("lame_duck_grace_period") + seconds("lame_duck_duration"));
 });
 
 describe("the fleet in compose", () => {
@@ -101,6 +115,12 @@ describe("the fleet in compose", () => {
       expect(service.environment?.SANDBOX_HUB_ADVERTISE).toBe(`https://${name}:2470`);
       expect(readme).toContain(`DNS:${name}`);
     }
+    // A container sees of a file that is mounted the one that was there when it began: what is renewed is in a folder.
+    for (const name of ["hub-1", "hub-2", "hub-3"]) {
+      const { environment = {}, volumes = [] } = tls.services[name] ?? {};
+      const folders = volumes.filter((volume) => !/\.\w+:/.test(volume)).map((volume) => volume.split(":")[1]);
+      for (const variable of ["SANDBOX_HUB_TLS_CERT", "SANDBOX_HUB_TLS_KEY"]) expect(folders, variable).toContain(dirname(environment[variable] ?? ""));
+    }
     const [box, hub] = [compose.services.box, compose.services["hub-1"]];
     expect(box?.networks?.filter((network) => hub?.networks?.includes(network)), "networks of a box that hubs are in").toEqual([]);
   });
@@ -110,7 +130,7 @@ test("the README's blocks name no program that its reader does not have, and sto
   const readme = readFileSync(join(fleet, "README.md"), "utf8");
   for (const section of readme.split(/^## /m).slice(1)) {
     const needed = new Set([...(/^You need .*$/m.exec(section)?.[0] ?? "").matchAll(/`([a-z-]+)`/g)].map(([, name]) => name));
-    const everywhere = ["cd", "chmod", "touch", "printf", "tr", "umask"];
+    const everywhere = ["cd", "mkdir", "chmod", "touch", "printf", "tr", "umask"];
     for (const [, block = ""] of section.matchAll(/^```sh\n([\s\S]*?)^```/gm)) {
       const lines = block.trimEnd().split("\n");
       for (const line of lines.slice(0, -1)) expect(line, "a line of a block that is pasted").toMatch(/&&$/);
