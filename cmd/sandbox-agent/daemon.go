@@ -544,7 +544,7 @@ func (d *daemon) stop(ctx context.Context, s *daemonState, bound time.Duration) 
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", s.PID, err)
 	}
-	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := askToEnd(p); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop process %d: %w", s.PID, err)
 	}
 	free := func() bool {

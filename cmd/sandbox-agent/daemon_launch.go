@@ -245,7 +245,7 @@ func (d *daemon) awaitAnswer(ctx context.Context, s *daemonState, log *os.File, 
 
 // endChild ends a server that nobody has used yet, and waits for it, as long as that helps.
 func endChild(p *os.Process, exited <-chan error) {
-	if err := p.Signal(syscall.SIGTERM); err != nil {
+	if err := askToEnd(p); err != nil {
 		_ = p.Kill()
 	}
 	select {
