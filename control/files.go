@@ -205,8 +205,7 @@ func newOutgoing(r fileRequest) *outgoing {
 	if rec := recorderOf(r.Response()); rec != nil {
 		rec.download = true
 	}
-	rc := http.NewResponseController(r.Response())
-	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, rc.SetWriteDeadline)}
+	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, takesOf(r.Response()).Set)}
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -233,14 +232,6 @@ func (o *outgoing) FlushError() error {
 	o.wait.Start()
 	defer o.wait.Stop()
 	return http.NewResponseController(o.ResponseWriter).Flush()
-}
-
-// finish bounds how long the rest of an answer over HTTP/2 may take, which the server sends when the handler has returned. With HTTP/1 the
-// deadline would be that of the next answer, too.
-func (o *outgoing) finish(r *http.Request) {
-	if r.ProtoMajor > 1 {
-		_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(stall)) // test recorders have none
-	}
 }
 
 // sendPart is how much the system sends of a file before the deadline is moved.

@@ -75,9 +75,7 @@ func (s *Server) watchFiles(r fileRequest) error {
 	}
 	ctx, cancel := s.bounded(r.Request().Context())
 	defer cancel()
-	out := &eventWriter{w: r.Response(), rc: http.NewResponseController(r.Response())}
-	// The connection may serve other requests afterwards.
-	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	out := newEventWriter(r.Response(), nil)
 	changes := make(chan fs.Change) // what waits, waits in the system's queue
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }

@@ -67,10 +67,32 @@ func (d *Deadline) End() {
 	d.giveLocked(time.Time{})
 }
 
+// Set sets the deadline of the connection for one who measures by himself how long the peer keeps it waiting. It changes
+// nothing when no more time is given, and has no error then.
+func (d *Deadline) Set(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over || d.within == 0 {
+		return nil
+	}
+	d.until = t
+	return d.set(t)
+}
+
 // Leave leaves the connection as it is to others.
 func (d *Deadline) Leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.over = true
+}
+
+// Rest gives so long for what is still on its way, also when no more time was given, and leaves the connection to others.
+func (d *Deadline) Rest(within time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		_ = d.set(time.Now().Add(within)) // where there is none, nothing waits
+	}
 	d.over = true
 }
 
