@@ -231,3 +231,60 @@ func TestAnswers_NobodyReads(t *testing.T) {
 		})
 	}
 }
+
+// A patch that waits for memory is not made before there is some: it shows what the files have by then.
+func TestDiff_WaitsForMemory(t *testing.T) {
+	o, dir := withProcesses(t, Options{})
+	inGit(t, dir, "init", "-q")
+	put(t, dir+"/f", "one\n")
+	inGit(t, dir, "add", "-A")
+	put(t, dir+"/f", strings.Repeat("two\n", 100<<10))
+	for name, row := range map[string]struct {
+		later  string
+		status int
+	}{
+		"smaller": {strings.Repeat("six\n", 90<<10), http.StatusOK},
+		"larger":  {strings.Repeat("three\n", 300<<10), http.StatusTooManyRequests},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const most = 2 << 20
+				o.Memory = memory.NewBound(most)
+				others := o.Memory.Open(nil)
+				others.Count(most)
+				before := o.Memory.Used() - most
+				transport := pipes.Serve(t, newServer(t, o)).Transport(t, false)
+				put(t, dir+"/f", strings.Repeat("two\n", 100<<10))
+				answered := make(chan string)
+				go func() {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v2/fs/git/diff?path=.", nil)
+					if err != nil {
+						t.Error(err)
+					}
+					resp, err := transport.RoundTrip(r)
+					if err != nil {
+						t.Error(err)
+						close(answered)
+						return
+					}
+					b, err := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if err != nil || resp.StatusCode != row.status {
+						t.Errorf("%s, %v", resp.Status, err)
+					}
+					answered <- string(b)
+				}()
+				synctest.Wait() // it waits for memory
+				put(t, dir+"/f", row.later)
+				others.Close()
+				if got := <-answered; row.status == http.StatusOK && (strings.Contains(got, "+two") || !strings.Contains(got, "+six")) {
+					t.Errorf("it is %.300q", got)
+				}
+				synctest.Wait()
+				if left := o.Memory.Used(); left != before {
+					t.Errorf("%d bytes are taken behind it", left-before)
+				}
+			})
+		})
+	}
+}
