@@ -84,7 +84,7 @@ func gather(w http.ResponseWriter, r *http.Request, most int64, share *memory.Sh
 		return nil, problem.New(problem.PayloadTooLarge, "the body has more than %d bytes", most)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, problem.New(problem.InvalidRequest, "nothing was received of the body for %s", stall)
+		return nil, problem.New(problem.InvalidRequest, "nothing was received of the body for %s", deadline.Words(stall))
 	}
 	if err != nil {
 		return nil, problem.Wrap(problem.InvalidRequest, err, "the body could not be read")

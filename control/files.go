@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 )
 
 // truncatedHeader says of an answer that is no JSON that a limit cut it.
@@ -179,7 +180,7 @@ func (i *incoming) Read(p []byte) (int, error) {
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
+		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", deadline.Words(stall), i.n)
 	default:
 		err = problem.Wrap(problem.InvalidRequest, err, "the body ended after %d bytes", i.n)
 	}

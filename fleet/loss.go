@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -193,7 +194,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
 	// Behind it the others wait: a node that takes a byte now and then is not waited for without end.
-	within, done := context.WithTimeoutCause(ctx, lossMost, problem.New(problem.NodeOffline, "it has not come to its end within %v", lossMost))
+	within, done := context.WithTimeoutCause(ctx, lossMost, problem.New(problem.NodeOffline, "it has not come to its end within %s", deadline.Words(lossMost)))
 	defer done()
 	leftOut := false // a node that is silent
 	got, err := w.h.move(within, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -466,7 +467,7 @@ func newFlow(ctx context.Context, stalled problem.Kind) (context.Context, *flow)
 	f := &flow{}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.stall = time.AfterFunc(flowStall, func() {
-		f.cancel(problem.New(stalled, "nothing has passed for %v", flowStall))
+		f.cancel(problem.New(stalled, "nothing has passed for %s", deadline.Words(flowStall)))
 	})
 	return f.ctx, f
 }

@@ -2,12 +2,29 @@
 package deadline
 
 import (
+	"strconv"
 	"sync"
 	"time"
 )
 
 // Passed is a deadline that ends a read or a write that is going on.
 var Passed = time.Unix(1, 0)
+
+// Words says a time for people: "10 seconds", "a minute", "2 hours". One of parts of a second is said as Go writes it.
+func Words(d time.Duration) string {
+	for _, unit := range []struct {
+		of        time.Duration
+		one, many string
+	}{{time.Hour, "an hour", "hours"}, {time.Minute, "a minute", "minutes"}, {time.Second, "a second", "seconds"}} {
+		switch {
+		case d == unit.of:
+			return unit.one
+		case d > unit.of && d%unit.of == 0:
+			return strconv.FormatInt(int64(d/unit.of), 10) + " " + unit.many
+		}
+	}
+	return d.String()
+}
 
 // Deadline is how long a peer has to take what it is sent, or to send. It is all that sets the deadline of the connection in this
 // direction: whoever ends something early may do so at any time, also when it has just ended by itself. The connection, or what is left of
