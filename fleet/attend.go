@@ -14,7 +14,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
-	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -359,7 +358,7 @@ func (h *Hub) bundleWithin() time.Duration { return cmp.Or(h.o.BundleWithin, sto
 // is not waited for: its other sessions, and those of other nodes, wait for this one.
 func (a *attendant) fetch(ctx context.Context, s *store.Session) (b store.Bundle, err error) {
 	most := a.h.bundleWithin()
-	ctx, cancel := context.WithTimeoutCause(ctx, most, problem.New(problem.Unavailable, "it has not come to its end within %s", deadline.Words(most)))
+	ctx, cancel := context.WithTimeoutCause(ctx, most, notWithin(problem.Unavailable, most))
 	defer cancel()
 	ctx, flow := newFlow(ctx, problem.Unavailable)
 	defer flow.end()
