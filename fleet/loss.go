@@ -21,8 +21,8 @@ const (
 	lossLook  = time.Second      // between looks at who is away
 	lossRetry = 5 * time.Minute  // a session that could not be moved is tried again, or sooner if that may be over soon
 	lossSoon  = 30 * time.Second // the longest pause where it is only a place that is missing
-	// lossMost is how long a move may take: what a node keeps of a session was fetched in half of that at most.
-	lossMost = 2 * store.BundleBound
+	// lossMost is how long a move may take: what a node keeps of a session was fetched in half of that, or on a very slow line.
+	lossMost = 2 * bundleSoon
 	// lossSilence is the longest for which a node is left out that has held up such a move.
 	lossSilence = time.Hour
 )
