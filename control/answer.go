@@ -22,8 +22,7 @@ func (s *Server) share(c echo.Context) (share *memory.Share, ctx context.Context
 	if share = memory.From(c.Request().Context()); share != nil {
 		return share, c.Request().Context(), func() {} // it has one
 	}
-	rc := http.NewResponseController(c.Response())
-	share = s.o.Memory.Open(func() { _ = rc.SetWriteDeadline(deadline.Passed) })
+	share = s.o.Memory.Open(takesOf(c.Response()).End)
 	ctx = memory.With(c.Request().Context(), share)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return share, ctx, share.Close
@@ -34,22 +33,33 @@ func errMemory() error {
 	return problem.New(problem.TooManyRequests, "requests of clients and answers to them take all the memory that they may have: try again, or raise it with --max-memory")
 }
 
-// giveTime gives the client time for a piece, unless the share, which may be nil, was ended.
-func giveTime(rc *http.ResponseController, share *memory.Share) {
-	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
-	if share.Ended() {
-		_ = rc.SetWriteDeadline(deadline.Passed)
+// takesOf returns the deadline until which the client has to take what it is sent, of all that answers this request. The connection is
+// left to the next request when this one was answered.
+func takesOf(w http.ResponseWriter) *deadline.Deadline {
+	if rec := recorderOf(w); rec != nil {
+		return rec.takes
 	}
+	return deadline.New(writeTimeout, func(time.Time) error { return nil }) // the hub bounds all that it writes
+}
+
+// timed is an answer that others write. Its client has time for each piece.
+type timed struct {
+	http.ResponseWriter
+	takes *deadline.Deadline
+}
+
+// Write implements http.ResponseWriter.
+func (t timed) Write(p []byte) (int, error) {
+	t.takes.Extend()
+	return t.ResponseWriter.Write(p)
 }
 
 // writePieces writes b, each piece in its time: a client that reads nothing is dropped.
 // What went out is the share's, which may be nil.
 func writePieces(w http.ResponseWriter, share *memory.Share, b []byte) {
-	rc := http.NewResponseController(w)
-	// The connection may serve other requests afterwards.
-	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	takes := takesOf(w)
 	for len(b) > 0 {
-		giveTime(rc, share)
+		takes.Extend()
 		n, err := w.Write(b[:min(len(b), pieceBytes)])
 		share.Moved(n)
 		if err != nil {

@@ -18,8 +18,7 @@ func blanks(c echo.Context) (end func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		rc := http.NewResponseController(c.Response())
-		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+		rc, takes := http.NewResponseController(c.Response()), takesOf(c.Response())
 		wait := time.NewTimer(silence)
 		defer wait.Stop()
 		for {
@@ -32,7 +31,7 @@ func blanks(c echo.Context) (end func()) {
 				c.Response().Header().Set("Content-Type", echo.MIMEApplicationJSON)
 				c.Response().Header().Set("X-Accel-Buffering", "no")
 			}
-			_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+			takes.Extend()
 			if _, err := c.Response().Write([]byte{' '}); err != nil || rc.Flush() != nil {
 				return // the client is gone
 			}

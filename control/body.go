@@ -19,11 +19,21 @@ import (
 // it cannot.
 type body struct {
 	io.ReadCloser
-	wait *awake.Deadline
+	sends *deadline.Deadline
+	wait  *awake.Deadline
 }
 
 func bodyOf(w http.ResponseWriter, r *http.Request) body {
-	return body{r.Body, awake.NewDeadline(stall, http.NewResponseController(w).SetReadDeadline)}
+	sends := sendsOf(w)
+	return body{r.Body, sends, awake.NewDeadline(stall, sends.Set)}
+}
+
+// sendsOf returns the deadline until which the client has to send its body.
+func sendsOf(w http.ResponseWriter) *deadline.Deadline {
+	if rec := recorderOf(w); rec != nil {
+		return rec.sends
+	}
+	return deadline.New(stall, http.NewResponseController(w).SetReadDeadline)
 }
 
 // Read implements io.Reader.
@@ -32,8 +42,11 @@ func (b body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // which stays: the server would wait for the rest before it answers
 		b.wait.Leave()
-	} else {
-		b.wait.Stop()
+		return n, err
+	}
+	b.wait.Stop()
+	if err == io.EOF {
+		b.sends.Lift() // what comes now is the next request
 	}
 	return n, err
 }
@@ -59,20 +72,19 @@ func (s *Server) readBytes(c echo.Context, most int64) ([]byte, error) {
 
 // arriving returns a share for a body. When others need it, and the client does not send, the body ends.
 func (s *Server) arriving(c echo.Context) *memory.Share {
-	rc := http.NewResponseController(c.Response())
-	return s.o.Memory.Open(func() { _ = rc.SetReadDeadline(deadline.Passed) })
+	return s.o.Memory.Open(sendsOf(c.Response()).End)
 }
 
 func gather(w http.ResponseWriter, r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	b, err := share.Gather(r.Context(), http.MaxBytesReader(w, bodyOf(w, r), most), 512, int(most)+512)
-	if errors.Is(err, memory.ErrFull) || err != nil && share.Ended() {
+	if errors.Is(err, memory.ErrFull) || share.Ended() { // also with its last byte: the server may have noticed the deadline
 		return nil, errMemory()
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, problem.New(problem.PayloadTooLarge, "the body has more than %d bytes", most)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, problem.New(problem.InvalidRequest, "nothing was received of the body for %s", stall)
+		return nil, problem.New(problem.InvalidRequest, "nothing was received of the body for %s", deadline.Words(stall))
 	}
 	if err != nil {
 		return nil, problem.Wrap(problem.InvalidRequest, err, "the body could not be read")

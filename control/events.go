@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/internal/secret"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -180,9 +181,7 @@ func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) ite
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
-	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response()), share: share}
-	// The connection may serve other requests afterwards.
-	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	out := newEventWriter(c.Response(), share)
 	h := c.Response().Header()
 	h.Set("Content-Type", sse.ContentType)
 	h.Set("Cache-Control", "no-store")
@@ -258,12 +257,16 @@ func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) ite
 // eventWriter collects events and writes them together.
 type eventWriter struct {
 	w   http.ResponseWriter
-	rc  *http.ResponseController
 	buf []byte
 	ev  []byte
 
-	share *memory.Share
-	held  int // of it, by what was collected
+	takes *deadline.Deadline
+	share *memory.Share // may be nil
+	held  int           // of it, by what was collected
+}
+
+func newEventWriter(w http.ResponseWriter, share *memory.Share) *eventWriter {
+	return &eventWriter{w: w, takes: takesOf(w), share: share}
 }
 
 func (w *eventWriter) event(ev runtime.Event) {
@@ -298,7 +301,7 @@ func (w *eventWriter) named(name string, v any) {
 // flush writes what was collected, in bounded time.
 func (w *eventWriter) flush() error {
 	for rest := w.buf; ; {
-		giveTime(w.rc, w.share)
+		w.takes.Extend()
 		if len(rest) == 0 {
 			break
 		}
@@ -314,5 +317,5 @@ func (w *eventWriter) flush() error {
 	}
 	w.share.Give(w.held)
 	w.held = 0
-	return w.rc.Flush()
+	return http.NewResponseController(w.w).Flush()
 }

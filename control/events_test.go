@@ -136,7 +136,7 @@ func TestEvents_Stream(t *testing.T) {
 		if got := w.taken(); got != ":\n\n:\n\n" {
 			t.Errorf("in 31 s %q, want two heartbeats", got)
 		}
-		s.Shutdown()
+		s.Shutdown(t.Context())
 		<-ended
 		if got := w.taken(); got != "" {
 			t.Errorf("at shutdown %q, want nothing", got)

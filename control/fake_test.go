@@ -126,6 +126,6 @@ func newServer(t *testing.T, o Options) *Server {
 		o.Sessions = &fake{}
 	}
 	s := New(o)
-	t.Cleanup(s.Shutdown)
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 )
 
 // truncatedHeader says of an answer that is no JSON that a limit cut it.
@@ -64,6 +65,7 @@ var fileKinds = map[fs.Code]problem.Kind{
 	fs.NotDirectory: problem.NotADirectory, fs.NotFile: problem.NotAFile, fs.NotEmpty: problem.DirectoryNotEmpty,
 	fs.Escapes: problem.PathEscapes, fs.Denied: problem.PermissionDenied, fs.NoSpace: problem.InsufficientStorage,
 	fs.Changed: problem.PreconditionFailed, fs.Conflicting: problem.Conflict, fs.Refused: problem.ArchiveRefused, fs.TooLarge: problem.PayloadTooLarge,
+	fs.Busy: problem.TooManyRequests,
 	fs.Unsupported: problem.NotSupported, fs.NoRepository: problem.NotARepository, fs.TimedOut: problem.Timeout, fs.Failed: problem.Internal,
 }
 
@@ -178,7 +180,7 @@ func (i *incoming) Read(p []byte) (int, error) {
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
+		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", deadline.Words(stall), i.n)
 	default:
 		err = problem.Wrap(problem.InvalidRequest, err, "the body ended after %d bytes", i.n)
 	}
@@ -205,8 +207,7 @@ func newOutgoing(r fileRequest) *outgoing {
 	if rec := recorderOf(r.Response()); rec != nil {
 		rec.download = true
 	}
-	rc := http.NewResponseController(r.Response())
-	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, rc.SetWriteDeadline)}
+	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, wait: awake.NewDeadline(stall, takesOf(r.Response()).Set)}
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -233,14 +234,6 @@ func (o *outgoing) FlushError() error {
 	o.wait.Start()
 	defer o.wait.Stop()
 	return http.NewResponseController(o.ResponseWriter).Flush()
-}
-
-// finish bounds how long the rest of an answer over HTTP/2 may take, which the server sends when the handler has returned. With HTTP/1 the
-// deadline would be that of the next answer, too.
-func (o *outgoing) finish(r *http.Request) {
-	if r.ProtoMajor > 1 {
-		_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(stall)) // test recorders have none
-	}
 }
 
 // sendPart is how much the system sends of a file before the deadline is moved.

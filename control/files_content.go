@@ -37,7 +37,6 @@ func (s *Server) getFile(r fileRequest) error {
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": e.Name}), "attachment"))
 	out := newOutgoing(r)
-	defer out.finish(r.Request())
 	http.ServeContent(out, r.Request(), e.Name, e.ModifiedAt, f)
 	switch out.refused {
 	case 0:

@@ -75,9 +75,7 @@ func (s *Server) watchFiles(r fileRequest) error {
 	}
 	ctx, cancel := s.bounded(r.Request().Context())
 	defer cancel()
-	out := &eventWriter{w: r.Response(), rc: http.NewResponseController(r.Response())}
-	// The connection may serve other requests afterwards.
-	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	out := newEventWriter(r.Response(), nil)
 	changes := make(chan fs.Change) // what waits, waits in the system's queue
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }
@@ -174,15 +172,26 @@ func (s *Server) gitDiff(r fileRequest) error {
 	defer end()
 	var patch []byte
 	cut := false
-	err = s.holding(ctx, s.searches, func(ctx context.Context) (err error) {
-		patch, cut, err = r.fs.GitDiff(ctx, path, o)
-		return err
-	})
-	if err == nil && share.Take(ctx, len(patch)) != nil {
-		err = errMemory()
-	}
-	if err != nil {
-		return err
+	for room := 0; patch == nil; { // what has no room is made once more when it has: nothing waits that is not counted
+		size := 0
+		err = s.holding(ctx, s.searches, func(ctx context.Context) (err error) {
+			if patch, cut, err = r.fs.GitDiff(ctx, path, o); err != nil {
+				return err
+			}
+			if size = len(patch); size > room && !share.Try(size-room) {
+				patch = nil
+			} else if patch == nil {
+				patch = []byte{}
+			}
+			return nil
+		})
+		if err == nil && patch == nil && (room > 0 || share.Take(ctx, size) != nil) {
+			err = errMemory()
+		}
+		if err != nil {
+			return err
+		}
+		room = max(room, size)
 	}
 	h := r.Response().Header()
 	h.Set("Content-Type", "text/x-diff")

@@ -597,7 +597,7 @@ func TestFiles_Watch(t *testing.T) {
 	put(t, dir+"/f", "x")
 	next("change", `{"type":"created","path":"`+dir+`/f"}`)
 	next("change", `{"type":"modified","path":"`+dir+`/f"}`)
-	s.Shutdown()
+	s.Shutdown(t.Context())
 	if ev, err := events.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the shutdown: %v, %v", ev, err)
 	}

@@ -88,9 +88,7 @@ func noSuchAgent(err error) error {
 // before anything was done is an ordinary error answer.
 func (s *Server) streamInstall(c echo.Context, f *flight) error {
 	r := c.Request()
-	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response())}
-	// The connection may serve other requests afterwards.
-	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	out := newEventWriter(c.Response(), nil)
 	begin := func() {
 		if !c.Response().Committed {
 			h := c.Response().Header()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -191,7 +192,7 @@ func TestInstall_StreamsAndShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, reports, begun := slowInstaller()
 		s := New(Options{Sessions: &fake{}, Installer: f})
-		defer s.Shutdown()
+		defer s.Shutdown(t.Context())
 		first, firstEnded, leave := begin(t, s, `{}`, events)
 		reports <- install.Progress{Agent: "mock", Source: install.Vendor, Step: install.StepResolve}
 		synctest.Wait()
@@ -238,7 +239,7 @@ func TestInstall_EndsWhenNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, reports, begun := slowInstaller()
 		s := New(Options{Sessions: &fake{}, Installer: f})
-		defer s.Shutdown()
+		defer s.Shutdown(t.Context())
 		_, oneEnded, leaveOne := begin(t, s, `{}`, events)
 		_, otherEnded, leaveOther := begin(t, s, `{}`, "")
 		_, _, leaveThird := begin(t, s, `{"agentVersion":"9"}`, "") // something else
@@ -276,7 +277,7 @@ func TestInstall_ShutdownEndsIt(t *testing.T) {
 		reports <- install.Progress{Step: install.StepResolve}
 		synctest.Wait()
 		w.taken()
-		s.Shutdown()
+		s.Shutdown(t.Context())
 		<-ended
 		if got := w.taken(); !strings.HasPrefix(got, "event: error\ndata: {") || !strings.Contains(got, "install_failed") {
 			t.Errorf("stream %q", got)
@@ -293,7 +294,7 @@ func TestInstall_Bound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _, _ := slowInstaller()
 		s := New(Options{Sessions: &fake{}, Installer: f})
-		defer s.Shutdown()
+		defer s.Shutdown(t.Context())
 		for i := range maxInstalls {
 			begin(t, s, `{"agentVersion":"`+strings.Repeat("1", i+1)+`"}`, "")
 		}
@@ -316,7 +317,7 @@ func TestDoctor_OneAtATime(t *testing.T) {
 			<-let
 			return install.Report{OK: true, Checks: []install.Check{}}, nil
 		}}})
-		defer s.Shutdown()
+		defer s.Shutdown(t.Context())
 		codes := make(chan int, 3)
 		for range 3 {
 			go func() {
@@ -373,4 +374,30 @@ func TestFlight_SlowReaderSeesEveryStep(t *testing.T) {
 	if news, _ = at.next(f); len(news) != 1 || news[0].Step != install.StepLand {
 		t.Errorf("at the bound: %+v", news)
 	}
+}
+
+// An installation that hangs, as on a disk that does, holds up the end no longer than all else may.
+func TestInstall_HangsInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		s := New(Options{Sessions: &fake{}, Installer: &fakeInstaller{install: func(context.Context, install.Request) (install.Result, error) {
+			<-hangs
+			return install.Result{}, nil
+		}}})
+		_, ended, leave := begin(t, s, `{}`, events)
+		defer leave()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() {
+			<-time.After(time.Hour)
+			close(hangs)
+		}()
+		began := time.Now()
+		s.Shutdown(ctx)
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		<-ended
+	})
 }

@@ -12,6 +12,6 @@ func (s *Server) getMetrics(c echo.Context) error {
 		return problem.New(problem.NotSupported, "this server keeps no metrics: start it without --no-metrics")
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	s.o.Metrics.ServeHTTP(c.Response(), c.Request())
+	s.o.Metrics.ServeHTTP(timed{c.Response(), takesOf(c.Response())}, c.Request())
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
 	"github.com/labstack/echo/v4"
@@ -47,7 +48,11 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		level = slog.LevelInfo
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, route: templateOf(r.URL.Path), id: RequestID(r.Header)}
+		rc := http.NewResponseController(w)
+		rec := &recorder{
+			ResponseWriter: w, route: templateOf(r.URL.Path), id: RequestID(r.Header),
+			takes: deadline.New(writeTimeout, rc.SetWriteDeadline), sends: deadline.New(stall, rc.SetReadDeadline),
+		}
 		w.Header().Set(problem.RequestIDHeader, rec.id)
 		r.Header.Set(problem.RequestIDHeader, rec.id) // for who logs on its way
 		start := time.Now()
@@ -64,6 +69,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 					"status", rec.status, "bytes", rec.bytes, "duration", time.Since(start), "remote", r.RemoteAddr)
 			}
 		}()
+		defer rec.over()
 		defer func() {
 			if v := recover(); v != nil {
 				s.recovered(rec, r, v)
@@ -163,6 +169,17 @@ type recorder struct {
 	problem   problem.Kind
 	uploaded  int64
 	download  bool // what is sent is a file
+
+	takes, sends *deadline.Deadline // of the client, for what control answers and reads by itself
+}
+
+// over leaves the connection to the server, which sends the rest of the answer when the handler has returned, and sets the
+// deadlines of the next request by itself.
+func (w *recorder) over() {
+	w.sends.Leave() // what has passed stays: the server would wait for the rest of the body
+	if w.status != http.StatusSwitchingProtocols {
+		w.takes.Rest(writeTimeout)
+	}
 }
 
 func (w *recorder) answer() Answer {

@@ -128,9 +128,7 @@ func (s *Server) getProcessLogs(r processRequest) error {
 func (s *Server) streamLogs(r processRequest, q logQuery) error {
 	ctx, cancel := s.bounded(r.Request().Context())
 	defer cancel()
-	out := &eventWriter{w: r.Response(), rc: http.NewResponseController(r.Response())}
-	// The connection may serve other requests afterwards.
-	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	out := newEventWriter(r.Response(), nil)
 	h := r.Response().Header()
 	h.Set("Content-Type", sse.ContentType)
 	h.Set("Cache-Control", "no-store")

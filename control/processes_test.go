@@ -493,7 +493,7 @@ func TestTerminal_GuardAndShutdown(t *testing.T) {
 	if got := resp.Header.Get("Sec-WebSocket-Protocol"); got != TerminalSubprotocol {
 		t.Errorf("the subprotocol is %q", got)
 	}
-	go s.Shutdown()
+	go s.Shutdown(t.Context())
 	for {
 		if _, _, err = ws.Read(t.Context()); err != nil {
 			break

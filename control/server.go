@@ -136,22 +136,30 @@ func (s *Server) Drain() {
 }
 
 // Shutdown ends the event streams and terminals, which would otherwise go on
-// for ever, and the installations, and waits for the last two.
-func (s *Server) Shutdown() {
+// for ever, and the installations, and waits for the last two, but not longer than ctx: a program that an installation has
+// started, or a disk, may hang.
+func (s *Server) Shutdown(ctx context.Context) {
 	s.Drain()
 	s.end()
-	s.viewing.wait()
-	s.installs.running.Wait()
+	within(ctx, func() {
+		s.viewing.wait()
+		s.installs.running.Wait()
+	})
 }
 
 // Await takes no further requests, and waits for those that are under way, but not longer than ctx. One whose connection
 // was cut off may still have to remove what it has begun, such as half a copy.
 func (s *Server) Await(ctx context.Context) {
 	s.requests.refuse()
+	within(ctx, s.requests.wait)
+}
+
+// within waits for what wait waits for, but not longer than ctx.
+func within(ctx context.Context, wait func()) {
 	done := make(chan struct{})
-	go func() { // as long as the requests
+	go func() { // as long as what is waited for
 		defer close(done)
-		s.requests.wait()
+		wait()
 	}()
 	select {
 	case <-done:

@@ -571,7 +571,7 @@ func TestTerminal_ShutdownWhileOneStandsStill(t *testing.T) {
 					close(heard)
 				}()
 				began := time.Now()
-				s.Shutdown()
+				s.Shutdown(t.Context())
 				if took := time.Since(began); took > 2*farewell || takes && took < farewell {
 					t.Errorf("it took %v", took)
 				}

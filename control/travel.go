@@ -154,11 +154,11 @@ func (s *Server) readChecksums(c echo.Context) (_ map[[sha256.Size]byte]string, 
 		if read += len(line); read > maxChecksums {
 			return nil, 0, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
 		}
-		if err == io.EOF && len(line) == 0 {
-			return files, held, nil
-		}
 		if share.Ended() {
 			return nil, 0, errMemory()
+		}
+		if err == io.EOF && len(line) == 0 {
+			return files, held, nil
 		}
 		if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, 0, err

@@ -83,7 +83,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeAll(w, nil, b)
 		return
 	}
-	p.plain.ServeHTTP(w, r)
+	p.plain.ServeHTTP(timed{w, takesOf(w)}, r)
 }
 
 // has reports whether name is a file, or a directory with a page: listings

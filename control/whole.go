@@ -47,7 +47,6 @@ func (s *Server) making(c echo.Context, held, bytes int) (share *memory.Share, e
 // may be nil, learns what has left.
 func (s *Server) sendMade(r fileRequest, held int, share *memory.Share, write func(w *bufio.Writer, out *outgoing) error, about ...any) error {
 	out := newOutgoing(r)
-	defer out.finish(r.Request())
 	w := bufio.NewWriterSize(begun{out, r.Response(), share}, held)
 	err := write(w, out)
 	if err == nil {

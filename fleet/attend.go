@@ -19,6 +19,8 @@ import (
 
 const (
 	maxBundling = 4               // bundles that a hub fetches at one time; more wait
+	maxSlow     = 4               // that take longer than bundleSoon, beside those; a further one is given up
+	bundleSoon  = 5 * time.Minute // for which other sessions wait for one
 	bundleEvery = 2 * time.Second // of one session: turns that follow each other closely do not pay for it each
 	hangsPause  = 10 * flowStall  // of a session whose export came to no end
 	attendTick  = time.Second
@@ -41,6 +43,7 @@ type attendant struct {
 	later map[string]store.ReplicaID // that have failed
 
 	fetched map[string]fetched // sessions that were, lately; of the goroutine that runs
+	slow    *fetching          // one that takes long to be, nil for none: one of each node; of that goroutine, too
 }
 
 func (h *Hub) newAttendant(node string) *attendant {
@@ -69,9 +72,11 @@ func (a *attendant) wakeUp() {
 
 // run looks after sessions until ctx ends.
 func (a *attendant) run(ctx context.Context) {
+	defer a.endSlow()
 	tick := time.NewTicker(attendTick)
 	defer tick.Stop()
 	for ticks := 1; ctx.Err() == nil; {
+		a.keepSlow(ctx)
 		if id, ok := a.next(); ok {
 			a.postpone(id, a.attend(ctx, id))
 			continue
@@ -290,6 +295,9 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled && s.Info.Edits == s.BundledEdits {
 		return whenNoted
 	}
+	if a.slow != nil && a.slow.s.Session == s.Session {
+		return whenNoted // it is looked at when that has ended
+	}
 	if f, lately := a.fetched[s.Session]; lately && f.at.Ago() < f.pause {
 		return whenSoon
 	}
@@ -299,13 +307,88 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	case <-ctx.Done():
 		return whenNoted
 	}
-	began := awake.Now()
-	b, err := a.fetch(ctx, s)
+	f := a.begin(ctx, s)
+	late := time.NewTimer(cmp.Or(a.h.o.BundleSoon, bundleSoon))
+	defer late.Stop()
+	select {
+	case <-f.done:
+		return a.keep(ctx, f)
+	case <-late.C:
+	}
+	if a.slow == nil {
+		select {
+		case a.h.slow <- struct{}{}:
+			a.slow = f
+			return whenNoted
+		default:
+		}
+	}
+	f.cancel(notWithin(problem.Unavailable, cmp.Or(a.h.o.BundleSoon, bundleSoon)))
+	<-f.done
+	return a.keep(ctx, f)
+}
+
+// keepSlow keeps what has come of the session that took long, if it has ended.
+func (a *attendant) keepSlow(ctx context.Context) {
+	if a.slow == nil {
+		return
+	}
+	select {
+	case <-a.slow.done:
+	default:
+		return
+	}
+	f := a.slow
+	a.slow = nil
+	<-a.h.slow
+	w := a.keep(ctx, f)
+	if s := a.h.o.Store.Session(f.s.ReplicaID); s != nil && (s.Info.EventCount != f.s.Info.EventCount || s.Info.Edits != f.s.Info.Edits) {
+		a.noted(s.ReplicaID) // it was looked at meanwhile, and left alone
+		return
+	}
+	a.postpone(f.s.ReplicaID, w)
+}
+
+// endSlow waits for the end of the one that takes long: its context has ended.
+func (a *attendant) endSlow() {
+	if a.slow != nil {
+		<-a.slow.done
+		<-a.h.slow
+	}
+}
+
+// fetching is a bundle that comes.
+type fetching struct {
+	s      *store.Session
+	began  awake.Moment
+	cancel context.CancelCauseFunc
+
+	done chan struct{} // closed when the next two are set
+	b    store.Bundle
+	err  error
+}
+
+// begin begins to fetch a bundle, which ends with ctx.
+func (a *attendant) begin(ctx context.Context, s *store.Session) *fetching {
+	f := &fetching{s: s, began: awake.Now(), done: make(chan struct{})}
+	ctx, f.cancel = context.WithCancelCause(ctx)
+	go func() {
+		defer a.wakeUp()
+		defer close(f.done)
+		defer f.cancel(nil)
+		f.b, f.err = a.fetch(ctx, s)
+	}()
+	return f
+}
+
+// keep notes what has become of a bundle.
+func (a *attendant) keep(ctx context.Context, f *fetching) when {
+	s, b, err := f.s, f.b, f.err
 	if ctx.Err() != nil {
 		return whenNoted
 	}
 	pause := bundleEvery
-	if err != nil && began.Ago() >= min(flowStall, a.h.bundleWithin()) { // one that hangs has the others wait for a small part of the time
+	if err != nil && f.began.Ago() >= min(flowStall, cmp.Or(a.h.o.BundleSoon, bundleSoon)) { // one that hangs has the others wait for a small part of the time
 		pause = hangsPause
 	}
 	a.fetched[s.Session] = fetched{awake.Now(), pause}
@@ -351,14 +434,11 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 
 const maxTrouble = 500 // bytes
 
-// bundleWithin is how long a node may take to give a bundle.
-func (h *Hub) bundleWithin() time.Duration { return cmp.Or(h.o.BundleWithin, store.BundleBound) }
-
 // fetch has the node export a session without its log, into the store. A node that gives nothing for long, or never comes to the end,
-// is not waited for: its other sessions, and those of other nodes, wait for this one.
+// is not waited for.
 func (a *attendant) fetch(ctx context.Context, s *store.Session) (b store.Bundle, err error) {
-	most := a.h.bundleWithin()
-	ctx, cancel := context.WithTimeoutCause(ctx, most, problem.New(problem.Unavailable, "it has not come to its end within %v", most))
+	most := cmp.Or(a.h.o.BundleWithin, store.BundleBound)
+	ctx, cancel := context.WithTimeoutCause(ctx, most, notWithin(problem.Unavailable, most))
 	defer cancel()
 	ctx, flow := newFlow(ctx, problem.Unavailable)
 	defer flow.end()

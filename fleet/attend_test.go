@@ -50,13 +50,14 @@ func (h *hub) stored(id string) {
 	})
 }
 
-// Nodes that always give a little more of what an agent keeps, and never all, are not waited for either: as many as the hub asks at one
+// Nodes that always give a little more of what an agent keeps, and never all, are not waited for either: twice as many as the hub asks at one
 // time do not keep what others have from being stored.
 func TestBundles_NodesTrickle(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleWithin: 10 * time.Second})
+	const many = 8
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleSoon: 3 * time.Second, BundleWithin: 10 * time.Second})
 	asked := make(chan struct{}, 100)
-	for i := range 4 {
+	for i := range many {
 		g := newGateway()
 		h.join(fmt.Sprint("trickles-", i), h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !strings.HasSuffix(r.URL.Path, "/export") {
@@ -77,7 +78,7 @@ func TestBundles_NodesTrickle(t *testing.T) {
 		}))
 		g.put(fmt.Sprint("endless-", i), begun, some(2, nil)...)
 	}
-	for range 4 {
+	for range many {
 		<-asked
 	}
 	g := newGateway()
@@ -91,11 +92,45 @@ func TestBundles_NodesTrickle(t *testing.T) {
 	g.put("other", begun, some(2, nil)...)
 	h.stored("other")
 	h.await("it is said of the others", func() bool {
-		for i := range 4 {
+		for i := range many {
 			if !strings.Contains(h.session(fmt.Sprint("endless-", i)).Replica.BundleTrouble, "not come to its end") {
 				return false
 			}
 		}
 		return true
 	})
+}
+
+// What takes long to come is stored when it has come, and neither the node's other sessions nor those of other nodes wait for it.
+func TestBundles_TakesLong(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleSoon: 500 * time.Millisecond})
+	g := newGateway()
+	asked, more := make(chan struct{}, 100), make(chan struct{})
+	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/long/export"):
+			_, _ = w.Write([]byte("what its agent"))
+			_ = http.NewResponseController(w).Flush()
+			asked <- struct{}{}
+			<-more
+			_, _ = w.Write([]byte(" keeps"))
+		case strings.HasSuffix(r.URL.Path, "/export"):
+			_, _ = w.Write([]byte("what its agent keeps"))
+		default:
+			g.ServeHTTP(w, r)
+		}
+	}))
+	g.put("long", begun, some(2, nil)...)
+	<-asked
+	g.put("other", begun, some(2, nil)...)
+	h.stored("other")
+	close(more)
+	h.stored("long")
+	if r := h.session("long").Replica; r.BundleTrouble != "" {
+		t.Errorf("its trouble is %q", r.BundleTrouble)
+	}
+	if len(asked) != 0 {
+		t.Errorf("it was asked for %d times more", len(asked))
+	}
 }

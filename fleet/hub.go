@@ -46,9 +46,11 @@ type Options struct {
 	// Settled is for how long a hub must have run, and its clock gone steadily, until it forgets anything, and how long
 	// it must have seen itself that a node is away; 0 is an hour.
 	Settled time.Duration
-	// BundleWithin is how long a node may take to give what an agent keeps of one session; 0 is store.BundleBound.
-	BundleWithin time.Duration
-	Peers        PeerTLS
+	// BundleSoon is how long a node may take to give what an agent keeps of one session until that is one of the slow ones, of
+	// which there are few; 0 is five minutes. BundleWithin is how long it may take at all; 0 is store.BundleBound.
+	BundleSoon, BundleWithin time.Duration
+
+	Peers PeerTLS
 	// Temp is where folders are that live for one request, which whoever starts the hub empties; "" is the system's
 	// folder for such.
 	Temp string
@@ -92,6 +94,7 @@ type Hub struct {
 	searching chan struct{} // searches
 	reading   chan struct{} // transcripts that are written
 	bundling  chan struct{} // bundles that are fetched
+	slow      chan struct{} // those that take long; others do not wait for them
 	forgets   chan struct{} // records of deleted sessions that are removed
 
 	serving  sync.WaitGroup // requests; the HTTP server does not wait for those it gave away
@@ -110,7 +113,7 @@ func New(o Options) *Hub {
 	h := &Hub{
 		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),
 		copies: replica.NewShare(), searching: make(chan struct{}, maxSearching), reading: make(chan struct{}, maxReading),
-		bundling: make(chan struct{}, maxBundling), forgets: make(chan struct{}, maxForgets),
+		bundling: make(chan struct{}, maxBundling), slow: make(chan struct{}, maxSlow), forgets: make(chan struct{}, maxForgets),
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +21,8 @@ const (
 	lossLook  = time.Second      // between looks at who is away
 	lossRetry = 5 * time.Minute  // a session that could not be moved is tried again, or sooner if that may be over soon
 	lossSoon  = 30 * time.Second // the longest pause where it is only a place that is missing
-	// lossMost is how long a move may take: what a node keeps of a session was fetched in half of that at most.
-	lossMost = 2 * store.BundleBound
+	// lossMost is how long a move may take: what a node keeps of a session was fetched in half of that, or on a very slow line.
+	lossMost = 2 * bundleSoon
 	// lossSilence is the longest for which a node is left out that has held up such a move.
 	lossSilence = time.Hour
 )
@@ -193,7 +194,7 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
 	began := awake.Now()
 	// Behind it the others wait: a node that takes a byte now and then is not waited for without end.
-	within, done := context.WithTimeoutCause(ctx, lossMost, problem.New(problem.NodeOffline, "it has not come to its end within %v", lossMost))
+	within, done := context.WithTimeoutCause(ctx, lossMost, notWithin(problem.NodeOffline, lossMost))
 	defer done()
 	leftOut := false // a node that is silent
 	got, err := w.h.move(within, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels}, func(node string) bool {
@@ -207,32 +208,30 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	if err == nil || ctx.Err() != nil {
 		return err == nil
 	}
-	pause, kind := lossRetry, problem.From(err).Kind
-	silent := got.Node != "" // by its kind it could also be the session that is at fault
-	if silent {
-		w.silent[got.Node] = attempt{at: awake.Now(), pause: max(
-			min(max(lossLook, 2*w.silent[got.Node].pause), lossRetry), min(lossShare*began.Ago(), lossSilence),
+	silent, isSilent := errors.AsType[*errSilent](err) // by its kind it could also be the session that is at fault
+	if isSilent {
+		w.silent[silent.node] = attempt{at: awake.Now(), pause: max(
+			min(max(lossLook, 2*w.silent[silent.node].pause), lossRetry), min(lossShare*began.Ago(), lossSilence),
 		)}
 	}
-	place, others := kind == problem.NodeNotFound || kind == problem.UnsupportedAgent, true
-	if leftOut = leftOut && place; leftOut {
-		kind = problem.NodeNotFound // that with the agent may be the one left out
+	kind := problem.From(err).Kind
+	last := attempt{pause: lossRetry, place: kind == problem.NodeNotFound || kind == problem.UnsupportedAgent}
+	longest := lossRetry
+	switch {
+	case last.place && leftOut:
+		kind, longest = problem.NodeNotFound, lossLook // that with the agent may be the one left out, and answer again
+	case last.place || kind == problem.TooManyRequests:
+		longest = lossSoon
 	}
+	others := true
 	switch kind {
 	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
 		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
-		if others = w.somewhere(rule); !others && !silent {
+		if others = w.somewhere(rule); !others && !isSilent {
 			return false
 		}
 		// It is this one that cannot go, or the node that it was to go to is gone by now.
-		longest := lossRetry
-		switch {
-		case leftOut:
-			longest = lossLook // it may answer again
-		case place || kind == problem.TooManyRequests:
-			longest = lossSoon
-		}
-		pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), longest)
+		last.pause = min(max(lossLook, 2*w.failed[s.ReplicaID].pause), longest)
 	case problem.Conflict:
 		// Another hub does it, which may end, or has ended since that was found: the next look decides.
 		if o := w.h.o.Store.Owner(store.LineOf(s.Info)); o != nil && o.Moving != nil && (o.Moving.Hub != w.h.o.Store.Hub() || w.h.underWay(o.Moving)) {
@@ -241,7 +240,8 @@ func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) boo
 	default:
 		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
 	}
-	w.failed[s.ReplicaID] = attempt{awake.Now(), pause, place} // also where the node is at fault: the others go first then
+	last.at = awake.Now()
+	w.failed[s.ReplicaID] = last // also where the node is at fault: the others go first then
 	return others
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/pipes"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -104,10 +105,44 @@ func lossHub(t *testing.T) (h *Hub, join func(name string) store.Held, has func(
 		}
 }
 
-// A node that takes a little of a session now and then, and never comes to its end, is not waited for: others are left.
-func TestLossWatch_TheNodeTrickles(t *testing.T) {
+// A node that takes a little of a session now and then, and never comes to its end, is not waited for without end: others are left. Who has
+// asked for a move can end it, and may have it for longer.
+func TestMove_TheNodeTrickles(t *testing.T) {
 	ats.Register() // a goroutine that servers share, and that must not be of the test
 	defer ats.Unregister()
+	t.Run("lost", func(t *testing.T) {
+		trickles(t, lossMost, func(t *testing.T, h *Hub, taken *atomic.Int64) (took time.Duration) {
+			watch := newLossWatch(h)
+			for range 120 {
+				time.Sleep(lossLook)
+				began := time.Now()
+				if watch.look(t.Context()); taken.Load() > 0 {
+					took = time.Since(began)
+					break
+				}
+			}
+			if !watch.isSilent("there") {
+				t.Error("the next session would go there as well")
+			}
+			return took
+		})
+	})
+	t.Run("asked", func(t *testing.T) {
+		trickles(t, mostMove, func(t *testing.T, h *Hub, _ *atomic.Int64) time.Duration {
+			h.o.Replicate = true
+			time.Sleep(time.Minute) // until its node is away for good
+			began := time.Now()
+			_, err := nodes{h: h}.Move(t.Context(), itself, "s", relay.Destination{})
+			if err == nil || !strings.Contains(err.Error(), "within an hour") {
+				t.Errorf("it is told %v", err)
+			}
+			return time.Since(began)
+		})
+	})
+}
+
+// trickles has a session move from a node that is lost to one that takes it slowly, which is over after so long.
+func trickles(t *testing.T, most time.Duration, move func(t *testing.T, h *Hub, taken *atomic.Int64) (took time.Duration)) {
 	synctest.Test(t, func(t *testing.T) {
 		h, join, has := lossHub(t)
 		held := join("lost")
@@ -123,7 +158,7 @@ func TestLossWatch_TheNodeTrickles(t *testing.T) {
 			err = w.Put(runtime.TravelRecord, strings.NewReader("{}"))
 		}
 		if err == nil {
-			err = w.Put(runtime.TravelAgent+"large", io.LimitReader(rand.Reader, 4<<20))
+			err = w.Put(runtime.TravelAgent+"large", io.LimitReader(rand.Reader, 16<<20))
 		}
 		if err == nil {
 			err = w.Close()
@@ -155,21 +190,8 @@ func TestLossWatch_TheNodeTrickles(t *testing.T) {
 		defer l.carrier.CloseIdleConnections()
 		h.links.add(l)
 		defer h.links.drop(l)
-		watch := newLossWatch(h)
-		var took time.Duration
-		for range 120 {
-			time.Sleep(lossLook)
-			began := time.Now()
-			if watch.look(t.Context()); taken.Load() > 0 {
-				took = time.Since(began)
-				break
-			}
-		}
-		if took != lossMost {
+		if took := move(t, h, &taken); took != most {
 			t.Errorf("it has taken %d bytes in %v", taken.Load(), took)
-		}
-		if !watch.isSilent("there") {
-			t.Error("the next session would go there as well")
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/internal/deadline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -133,10 +134,16 @@ func (h *Hub) moveNews() <-chan struct{} {
 	return h.moving.news
 }
 
-// longMove is how long another hub is taken to be doing a move: one that could not note its end would
-// be waited for as long as it runs. To take one for dead that is not does no harm: what the node that
-// has the session says decides.
-const longMove = 30 * time.Minute
+const (
+	// mostMove is how long a move may take that somebody has asked for, who can end it at any time. As long as something comes it is
+	// not for the hub to know better: a large workspace takes its time on a slow line, and would begin from nothing. But one
+	// that trickles keeps the session closed, and a place that others wait for.
+	mostMove = time.Hour
+	// longMove is how long another hub is taken to be doing a move: one that could not note its end would
+	// be waited for as long as it runs. To take one for dead that is not does no harm to the session: what the node that
+	// has it says decides.
+	longMove = mostMove + leaveFor + settleFor + flowSettle
+)
 
 // lately reports whether a moment that a hub has noted is less than a time away. It may be to come: the clocks of
 // hubs differ, and are set.
@@ -185,7 +192,7 @@ func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error 
 	}
 	ctx, done := h.during(r, c)
 	defer done()
-	got, err := h.move(ctx, c.token, s, state, o, nil)
+	got, err := h.moveAsked(ctx, c.token, s, state, o)
 	if err != nil {
 		return err
 	}
@@ -212,11 +219,34 @@ func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Desti
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.h.stop, func() { cancel(errEnding) })()
-	return n.h.move(ctx, t, s, state, MoveRequest{Node: o.Node, Labels: o.Labels, Cwd: o.Cwd, Workspace: o.Workspace}, nil)
+	return n.h.moveAsked(ctx, t, s, state, MoveRequest{Node: o.Node, Labels: o.Labels, Cwd: o.Cwd, Workspace: o.Workspace})
 }
 
-// move moves a session that a token is for. Where no node is named it is none that is to be avoided; avoid is nil for any. With an
-// error there is only the node that did not answer when the session was to go there, "" if that is not why.
+// moveAsked is move for a client that waits for it.
+func (h *Hub) moveAsked(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest) (Moved, error) {
+	ctx, done := context.WithTimeoutCause(ctx, mostMove, notWithin(problem.NodeOffline, mostMove))
+	defer done()
+	return h.move(ctx, t, s, state, o, nil)
+}
+
+// notWithin is why something is not waited for any more that did not come to its end.
+func notWithin(k problem.Kind, most time.Duration) error {
+	return problem.New(k, "it has not come to its end within %s", deadline.Words(most))
+}
+
+// errSilent is why a move has failed: the node to which the session was to go did not answer.
+type errSilent struct {
+	node string
+	why  error
+}
+
+// Error implements error.
+func (e *errSilent) Error() string { return e.why.Error() }
+
+// Unwrap returns the problem.
+func (e *errSilent) Unwrap() error { return e.why }
+
+// move moves a session that a token is for. Where no node is named it is none that is to be avoided; avoid is nil for any.
 func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest, avoid func(node string) bool) (Moved, error) {
 	m := &move{h: h, caller: t, line: store.LineOf(s.Info), from: s.Node, here: s.Info, o: o, id: rand.Text()}
 	if state == SessionMoved {
@@ -252,7 +282,7 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if err != nil {
 		how, got = "failed", Moved{}
 		if m.silent {
-			got.Node = m.to
+			err = &errSilent{m.to, err}
 		}
 	}
 	h.metrics.moves.WithLabelValues(how).Inc()
@@ -466,7 +496,7 @@ func newFlow(ctx context.Context, stalled problem.Kind) (context.Context, *flow)
 	f := &flow{}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.stall = time.AfterFunc(flowStall, func() {
-		f.cancel(problem.New(stalled, "nothing has passed for %v", flowStall))
+		f.cancel(problem.New(stalled, "nothing has passed for %s", deadline.Words(flowStall)))
 	})
 	return f.ctx, f
 }

@@ -81,7 +81,7 @@ func newBoxWith(t testing.TB, o runtime.Options, log *slog.Logger) http.Handler 
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		api.Shutdown()
+		api.Shutdown(ctx)
 		if err := rt.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}

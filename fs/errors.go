@@ -28,6 +28,7 @@ const (
 	Conflicting  Code = "conflicting"   // two have changed the same
 	Refused      Code = "refused"       // the archive holds what is never unpacked
 	TooLarge     Code = "too_large"     // a limit was reached
+	Busy         Code = "busy"          // the system gives no more of it at this moment
 	Unsupported  Code = "unsupported"   // this machine cannot do it
 	NoRepository Code = "no_repository" // the folder is in no git repository
 	TimedOut     Code = "timed_out"     // it took longer than it may

@@ -46,7 +46,7 @@ var errGone = errors.New("gone")
 func (s *Service) watch(ctx context.Context, path, name string, o WatchOptions, emit func(Change) error) error {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
-		return failf(TooLarge, "the system permits no further watcher (fs.inotify.max_user_instances): %s", err)
+		return refusedWatcher(err)
 	}
 	w := watcher{s: s, path: path, o: o, emit: emit, name: name, inotify: os.NewFile(uintptr(fd), "inotify")}
 	defer w.inotify.Close()
@@ -66,6 +66,17 @@ func (s *Service) watch(ctx context.Context, path, name string, o WatchOptions, 
 		return nil
 	}
 	return err
+}
+
+// refusedWatcher says why the system gives no watcher.
+func refusedWatcher(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return failf(Busy, "the system permits no further watcher: end other watches, also those of other programs, or raise fs.inotify.max_user_instances and the limit of open files")
+	case errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		return failf(Busy, "the system has no room for a further watcher: %s", err)
+	}
+	return failf(Failed, "cannot watch: %s", err)
 }
 
 // begin watches the folder of the watch and, if asked for, those below it.
@@ -132,7 +143,7 @@ func (w *watcher) observe(dir *os.Root, rel string, in *watchedFolder, name stri
 	id, err := w.follow(dir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return nil, failf(TooLarge, "the system permits no further watched folders (fs.inotify.max_user_watches)")
+		return nil, failf(Busy, "the system permits no further watched folders: end other watches, also those of other programs, or raise fs.inotify.max_user_watches")
 	case err != nil && rel == "":
 		return nil, err
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -279,6 +280,51 @@ func TestWatch_TooManyFolders(t *testing.T) {
 	s := open(t, Options{Root: dir, Watches: 3})
 	err := s.Watch(t.Context(), dir, WatchOptions{Recursive: true}, func(Change) error { return nil })
 	wantCode(t, err, TooLarge, "3 folders")
+}
+
+// What the system refuses at this moment is not a request that is too large. The system has bounds of its own for what is in a user namespace.
+func TestWatch_SystemRefuses(t *testing.T) {
+	const bound = "FS_TEST_BOUND"
+	if name := os.Getenv(bound); name != "" {
+		if err := os.WriteFile("/proc/sys/user/"+name, []byte("3"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		for i := range 5 {
+			put(t, fmt.Sprintf("%s/d%d/f", dir, i), "x")
+		}
+		for range 2 {
+			fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Close(fd)
+		}
+		s := open(t, Options{Root: dir})
+		if name == "max_inotify_instances" {
+			_, end := watching(t, s, dir, WatchOptions{}) // the last one
+			defer func() { _ = end() }()
+		}
+		err := s.Watch(t.Context(), dir, WatchOptions{Recursive: true}, func(Change) error { return nil })
+		wantCode(t, err, Busy, "end other watches", "fs.inotify.")
+		return
+	}
+	for _, name := range []string{"max_inotify_instances", "max_inotify_watches"} {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWatch_SystemRefuses$")
+		c.Env = append(os.Environ(), bound+"="+name)
+		c.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		out, err := c.CombinedOutput()
+		switch {
+		case err != nil && c.ProcessState == nil: // nobody may make such a namespace here
+			wantCode(t, refusedWatcher(syscall.EMFILE), Busy, "end other watches", "fs.inotify.")
+		case err != nil:
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
 }
 
 // Who does not take changes is told that some are lost. What comes then is told, also in a folder of which it was lost that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -355,6 +356,31 @@ func TestAsk_OfNoSessionOutlivesItsClients(t *testing.T) {
 	two.nextOf(acp.MethodCancelRequest)
 	conn.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, many, acp.MethodElicitationCreate, form))
 	two.nextRequest()
+}
+
+// Who reads a session without a process is asked what that has asked before of no session when it begins to serve the session.
+func TestAsk_OfNoSessionWhenItBeginsToServe(t *testing.T) {
+	const can = `{"elicitation":{"form":{}}}`
+	a, elsewhere := &fakeAgent{id: "fake", caps: reopening}, &fakeAgent{id: "other"}
+	r := newRuntime(t, t.TempDir(), a, elsewhere)
+	one := connect(t, r, can)
+	s := one.session()
+	a.conn().crash(errCrash)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
+	guest := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":`+can+`,"_meta":{"sandboxagent.dev":{"agent":"other"}}}`, acp.OneStream)
+	guest.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	two := connect(t, r, can)
+	m := two.asks(a, `"e"`, acp.MethodElicitationCreate, `{"requestId":77,"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`)
+	turn := guest.request("session/prompt", prompt(s, "x"))
+	conn := a.conn()
+	conn.result(conn.next(t, "session/resume"), `{}`)
+	conn.result(conn.next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	told, _ := guest.until(turn)
+	then, _ := guest.until(guest.request("session/list", `{}`))
+	asked := slices.DeleteFunc(append(told, then...), func(got acp.Message) bool { return !got.IsRequest() })
+	if len(asked) != 1 || asked[0].ID() != m.ID() {
+		t.Errorf("it was asked %d times", len(asked))
+	}
 }
 
 // A notification of no session goes to the connections of that agent and to those

@@ -193,7 +193,7 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silent
 	if gw.tools != nil {
 		gw.tools.Close(ctx)
 	}
-	api.Shutdown()
+	api.Shutdown(requests)
 	silent.close()
 	if err := srv.Shutdown(requests); err != nil {
 		// Whoever did not leave in time is cut off; that is no failure.

@@ -23,7 +23,7 @@ const (
 	// MaxBundle bounds one bundle, in bytes.
 	MaxBundle = 256 << 20
 	// BundleBound is how long a bundle may take to be read and written. It is as large as it may be.
-	BundleBound = 5 * time.Minute
+	BundleBound = time.Hour
 	bundleChunk = 128 << 10 // bytes of a message
 
 	// As clients of NATS know a bucket of objects.
@@ -62,6 +62,9 @@ func (s *Store) bundleRoom(id ReplicaID) (most uint64, beyond error) {
 	}
 	return MaxBundle, ErrBundleTooLarge
 }
+
+// sureBy is when it is known whether a bundle was stored of which nobody was told: nothing of it is on its way any more.
+const sureBy = 5 * time.Minute
 
 // Bundle is what an agent keeps of a session, as a gateway exports it without its log.
 type Bundle struct {
@@ -176,7 +179,7 @@ func (s *Store) dropChunks(ctx context.Context, more []leftChunks) (err error) {
 	var left []leftChunks
 	for _, one := range append(s.leftChunks.take(), more...) {
 		needed, unsure := false, !one.unsure.IsZero()
-		if unsure && time.Since(one.unsure) < BundleBound {
+		if unsure && time.Since(one.unsure) < sureBy {
 			left = append(left, one)
 			continue
 		}

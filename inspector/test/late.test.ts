@@ -309,3 +309,99 @@ test("the words of a search are those of the place that one goes back to", async
   await expect.poll(() => words.inputValue()).toBe("bar");
   expect(find()).toBe("bar");
 });
+
+test("a terminal that is closed twice is closed", async () => {
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url });
+  const { id } = await client.processes.start({ command: "cat", tty: true });
+  const page = await world.open(`#/terminal/${id}`);
+  await connected(page);
+  const end = page.getByRole("button", { name: "End cat" });
+  await end.waitFor();
+  // Its list is slow: the terminal stands there for a while.
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await page.route(/\/v2\/processes$/, (route) => held.then(() => route.continue()));
+  for (const status of [204, 404]) {
+    const answer = page.waitForResponse((response) => response.request().method() === "DELETE");
+    await end.click();
+    expect((await answer).status()).toBe(status);
+  }
+  await drawn(page);
+  expect(await page.locator(".toast.bad").count()).toBe(0);
+  go();
+  await end.waitFor({ state: "detached" });
+});
+
+test("each upload says how far it is", async () => {
+  const folder = join(home, "uploads");
+  mkdirSync(folder);
+  const page = await world.open(at({ path: folder }));
+  await connected(page);
+  const held = new Map<string, () => void>();
+  await page.route(/\/v2\/fs\/file/, (route) => {
+    if (route.request().method() !== "PUT") return route.continue();
+    return new Promise<void>((resolve) => held.set(new URL(route.request().url()).searchParams.get("path") ?? "", resolve)).then(() => route.continue());
+  });
+  const says = (name: string) => page.getByRole("status").filter({ hasText: `Uploading ${name}` });
+  for (const name of ["one", "two"]) {
+    await page.getByLabel("Files to upload").setInputFiles({ name, mimeType: "text/plain", buffer: Buffer.from(name) });
+    await says(name).waitFor();
+  }
+  await says("one").waitFor();
+  await expect.poll(() => held.size).toBe(2);
+  held.get(join(folder, "two"))!();
+  await says("two").waitFor({ state: "detached" });
+  await says("one").waitFor();
+  held.get(join(folder, "one"))!();
+  await says("one").waitFor({ state: "detached" });
+});
+
+test("lines that could not be sent are there again, whatever was shown meanwhile", async () => {
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url });
+  const reads = await client.processes.start({ command: "cat" });
+  const other = await client.processes.start({ command: "sleep", args: ["1000"] });
+  const page = await world.open(`#/processes/${reads.id}`);
+  await connected(page);
+  let fail = () => {};
+  const failing = new Promise<void>((resolve) => (fail = resolve));
+  await page.route(/\/stdin/, (route) => failing.then(() => route.abort()));
+  const input = page.getByLabel("Input");
+  for (const line of ["first", "second"]) {
+    await input.fill(line);
+    await input.press("Enter");
+    expect(await input.inputValue()).toBe("");
+  }
+  await goTo(page, `#/processes/${other.id}`);
+  await page.getByRole("heading", { name: "sleep 1000" }).waitFor();
+  await input.fill("for the other");
+  fail();
+  await page.getByText("It takes no input").waitFor();
+  expect(await input.inputValue()).toBe("for the other");
+  await goTo(page, `#/processes/${reads.id}`);
+  await page.getByRole("heading", { name: "cat" }).waitFor();
+  expect(await input.inputValue()).toBe("first\nsecond");
+  for (const { id } of [reads, other]) await client.processes.delete(id);
+});
+
+test("a list that takes long is shown when it comes, and is waited for the next time", async () => {
+  const page = await world.open("about:blank");
+  await page.clock.install();
+  const held: (() => void)[] = [];
+  const given: string[] = [];
+  await page.route(/\/v2\/processes$/, (route) => new Promise<void>((resolve) => held.push(resolve)).then(() => route.continue()));
+  page.on("requestfailed", (request) => given.push(request.url()));
+  await page.goto(world.url("#/processes"));
+  await connected(page);
+  await expect.poll(() => held.length).toBe(1);
+  for (let s = 0; s < 14; s += 2) await page.clock.runFor(2000);
+  await expect.poll(() => held.length).toBe(2);
+  held[0]!();
+  await page.getByText(/\d programs? runs? beside/).waitFor();
+  expect(given.filter((url) => url.endsWith("/v2/processes")).length).toBeLessThan(2); // the other one, when it is needed no more
+  await page.clock.runFor(2000);
+  await expect.poll(() => held.length).toBe(3);
+  for (let s = 0; s < 14; s += 2) await page.clock.runFor(2000);
+  await drawn(page).catch(() => {});
+  expect(held.length).toBe(3);
+  for (const go of held) go();
+});

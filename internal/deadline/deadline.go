@@ -2,12 +2,29 @@
 package deadline
 
 import (
+	"strconv"
 	"sync"
 	"time"
 )
 
 // Passed is a deadline that ends a read or a write that is going on.
 var Passed = time.Unix(1, 0)
+
+// Words says a time for people: "10 seconds", "a minute", "2 hours". One of parts of a second is said as Go writes it.
+func Words(d time.Duration) string {
+	for _, unit := range []struct {
+		of        time.Duration
+		one, many string
+	}{{time.Hour, "an hour", "hours"}, {time.Minute, "a minute", "minutes"}, {time.Second, "a second", "seconds"}} {
+		switch {
+		case d == unit.of:
+			return unit.one
+		case d > unit.of && d%unit.of == 0:
+			return strconv.FormatInt(int64(d/unit.of), 10) + " " + unit.many
+		}
+	}
+	return d.String()
+}
 
 // Deadline is how long a peer has to take what it is sent, or to send. It is all that sets the deadline of the connection in this
 // direction: whoever ends something early may do so at any time, also when it has just ended by itself. The connection, or what is left of
@@ -67,10 +84,32 @@ func (d *Deadline) End() {
 	d.giveLocked(time.Time{})
 }
 
+// Set sets the deadline of the connection for one who measures by himself how long the peer keeps it waiting. It changes
+// nothing when no more time is given, and has no error then.
+func (d *Deadline) Set(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over || d.within == 0 {
+		return nil
+	}
+	d.until = t
+	return d.set(t)
+}
+
 // Leave leaves the connection as it is to others.
 func (d *Deadline) Leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.over = true
+}
+
+// Rest gives so long for what is still on its way, also when no more time was given, and leaves the connection to others.
+func (d *Deadline) Rest(within time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		_ = d.set(time.Now().Add(within)) // where there is none, nothing waits
+	}
 	d.over = true
 }
 

@@ -181,7 +181,7 @@ func Open(path string, o Options) (*Log, error) {
 			f, err = o.disk.Create(path)
 		}
 	case err == nil && o.Old != "":
-		if err = putAside(o.disk, o.Old, f); err != nil {
+		if err = putAside(o.disk, o.Old); err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}

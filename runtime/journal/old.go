@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 )
 
 // The first format had one line for each entry and nothing else. A file of it is
@@ -122,6 +123,27 @@ func convert(r io.Reader, w *writer, boot uint32) (whole bool, err error) {
 // whole, or that was written by an older program later.
 func asideOf(old string) string { return old + ".kept" }
 
+// maxAside is how many such files are kept beside each other. A further one stays where it is: nothing is lost that was kept.
+const maxAside = 9
+
+// keep puts a file of the first format aside, under a name that none has yet.
+func keep(d disk, old string) error {
+	to := asideOf(old)
+	for n := 2; ; n++ {
+		f, err := d.Open(to)
+		if errors.Is(err, fs.ErrNotExist) {
+			return d.Rename(old, to)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil || n > maxAside {
+			return err
+		}
+		to = asideOf(old) + "." + strconv.Itoa(n)
+	}
+}
+
 // takeOver makes the file at path from one of the first format, and opens it.
 func takeOver(d disk, old, path string, about []byte) (file, error) {
 	from, err := d.Open(old)
@@ -162,7 +184,7 @@ func takeOver(d disk, old, path string, about []byte) (file, error) {
 	if whole {
 		err = d.Remove(old)
 	} else {
-		err = d.Rename(old, asideOf(old))
+		err = keep(d, old)
 	}
 	if err != nil {
 		return nil, err
@@ -173,7 +195,7 @@ func takeOver(d disk, old, path string, about []byte) (file, error) {
 // putAside deals with a file of the first format beside one of the second: what
 // was left when taking it over was interrupted, or what an older program has
 // written since.
-func putAside(d disk, old string, f file) error {
+func putAside(d disk, old string) error {
 	from, err := d.Open(old)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -184,5 +206,5 @@ func putAside(d disk, old string, f file) error {
 	if err := from.Close(); err != nil {
 		return err
 	}
-	return d.Rename(old, asideOf(old))
+	return keep(d, old)
 }

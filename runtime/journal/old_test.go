@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,16 +106,49 @@ func TestOpen_BothFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Old: filepath.Join(filepath.Dir(path), "log.jsonl")}
-	if err := os.WriteFile(o.Old, oldFile(1, 3), 0o600); err != nil {
+	for again := range maxAside + 2 { // what was kept before stays
+		if err := os.WriteFile(o.Old, oldFile(1, 3+again), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRun(t, readAll(t, l, 0), 1, 10)
+		_ = l.Close()
+		for n := range again + 1 {
+			kept := asideOf(o.Old)
+			switch {
+			case n == again && n >= maxAside:
+				kept = o.Old // there is no room beside it
+			case n >= maxAside:
+				continue // the older program went on in it
+			case n > 0:
+				kept = fmt.Sprintf("%s.%d", kept, n+1)
+			}
+			if b, err := os.ReadFile(kept); err != nil || !bytes.Equal(b, oldFile(1, 3+n)) {
+				t.Errorf("what was kept as number %d, when it was done %d times: %v", n, again+1, err)
+			}
+		}
+	}
+}
+
+// A file that cannot be taken over as a whole does not take the place of one that was kept.
+func TestOpen_KeepsBoth(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Old: filepath.Join(dir, "log.jsonl")}
+	first, second := []byte("what was kept first"), append(oldFile(1, 3), "x\n"...)
+	if err := errors.Join(os.WriteFile(asideOf(o.Old), first, 0o600), os.WriteFile(o.Old, second, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(path, o)
+	l, err := Open(filepath.Join(dir, "log.journal"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, readAll(t, l, 0), 1, 10)
 	_ = l.Close()
-	if b, err := os.ReadFile(asideOf(o.Old)); err != nil || !bytes.Equal(b, oldFile(1, 3)) {
-		t.Error(err)
+	for path, want := range map[string][]byte{asideOf(o.Old): first, asideOf(o.Old) + ".2": second} {
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, want) {
+			t.Errorf("%s has %q, %v", path, b, err)
+		}
 	}
 }

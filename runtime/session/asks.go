@@ -382,6 +382,15 @@ func (set *Set) AskConnections(p *agents.Process, m *acp.Message) {
 	}
 }
 
+// askLate gives the clients that are attached what the process that has just begun to serve the session has asked before of none.
+func (s *Session) askLate() {
+	if p := s.Process(); p != nil {
+		for _, c := range s.Clients() {
+			s.set.AskLate(c, p)
+		}
+	}
+}
+
 // AskLate gives a client that a process has come to concern what that has asked before of no session.
 func (set *Set) AskLate(c *viewer.Client, p *agents.Process) {
 	for _, a := range set.asks.of(p, func(a *ask) bool { return a.session == nil }) {

@@ -117,8 +117,12 @@ func (s *Session) handleLocked(e event) {
 	if left {
 		s.rec.LeftAt, s.unsaved, x.save = time.Now().UTC(), true, true
 	}
+	before := s.m.hosting
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
+	}
+	if before != serving && s.m.hosting == serving {
+		x.then(s.askLate)
 	}
 	for len(x.events) > 0 { // before anything else comes: the end of a process would be taken for that of a turn it was not given
 		e, x.events = x.events[0], x.events[1:]

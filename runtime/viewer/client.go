@@ -34,6 +34,7 @@ type Client struct {
 	streams  map[string]*Stream
 	requests map[acp.ID]*Request // in flight
 	given    map[int64]bool      // requests of agents that it was given and that are open
+	lost     error               // what is missing on its own stream, until that has said so; nil for nothing
 	event    uint64              // id of the last event handed out
 	runs     []run               // which log entries the events were
 	expired  uint64              // newest event whose run was given up

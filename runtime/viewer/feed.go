@@ -1,10 +1,12 @@
 package viewer
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -229,6 +231,16 @@ func (c *Client) Detach(s Session) {
 	c.mu.Unlock()
 }
 
+// lose has the client's own stream end with why it is not complete.
+func (c *Client) lose(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = why
+	if st := c.streams[""]; st != nil {
+		st.poke()
+	}
+}
+
 // deliverPassed puts on the client's own stream what it waits for and has not been handed, up to an entry: responses,
 // and that requests it holds are open no more. f was a feed of the client and is no more.
 func (c *Client) deliverPassed(f *Feed, upTo uint64) {
@@ -244,6 +256,14 @@ func (c *Client) postPassed(f *Feed, pos, upTo uint64) {
 	inline := c.Shape() == acp.Inline // responses travel beside the stream
 	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
+		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > cur.After()+1 {
+			c.lose(problem.New(problem.EventsExpired, "events of the session %s were dropped before they could be sent: load it anew", f.session.ID()))
+			cur.Seek(gone.Oldest - 1)
+			continue
+		}
+		if err != nil {
+			c.lose(problem.Wrap(problem.Internal, err, "cannot read the log of the session %s: what this connection still waits for there is lost", f.session.ID()))
+		}
 		if err != nil || len(batch) == 0 {
 			return
 		}

@@ -324,6 +324,11 @@ func (st *Stream) begin() {
 func (st *Stream) pollFeeds(limit *int) error {
 	c := st.c
 	c.mu.Lock()
+	if err := c.lost; err != nil && st.key == "" {
+		c.lost = nil
+		c.mu.Unlock()
+		return err
+	}
 	st.feeds = st.feeds[:0]
 	for _, f := range c.feeds {
 		if st.carries(f) {

@@ -163,7 +163,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
   const [changed, setChanged] = useState(0); // grows when the shown file was changed by somebody
   const [filter, setFilter] = useState("");
   const [over, setOver] = useState(false);
-  const [uploading, setUploading] = useState("");
+  const [uploads, setUploads] = useState<ReadonlyMap<symbol, string>>(new Map()); // what each one says that goes on
   const picker = useRef<HTMLInputElement>(null);
   const unsaved = useStore(drafts);
   const lost = useMemo(() => {
@@ -185,13 +185,18 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
     const { fs } = gateway.machine; // all go there, also when another machine is shown meanwhile
     const there: File[] = [];
     let done = 0;
+    const own = Symbol();
+    const say = (text: string | undefined) => setUploads((all) => {
+      const others = [...all].filter(([of]) => of !== own);
+      return new Map(text === undefined ? others : [...others, [own, text]]);
+    });
     for (const [i, one] of files.entries()) {
       const readable = await one.slice(0, 1).arrayBuffer().then(() => true, () => false);
       if (!readable) {
         toasts.show(`${one.name}: it cannot be read: a folder, or gone meanwhile`, "bad");
         continue;
       }
-      setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
+      say(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
       try {
         await fs.write(join(path, one.name), one, { onlyNew: !overwrite });
         done++;
@@ -200,7 +205,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
         else toasts.show(`${one.name}: ${messageOf(error)}`, "bad");
       }
     }
-    setUploading("");
+    say(undefined);
     if (done > 0) toasts.show(`Uploaded ${plural(done, "file")}`, "good");
     if (there.length > 0 && shown() && asked.current === undefined) setDoing({ what: "overwrite", files: there });
     else if (there.length > 0) toasts.show(`Not replaced in ${path}, where there is one already: ${there.map((f) => f.name).join(", ")}`, "bad");
@@ -237,7 +242,7 @@ function Browser({ path, file, search, found, spot, query }: { path: string; fil
           {state.git && <Badge title={`${state.git.root}\n${plural(state.git.files.length, "change")}`}>{state.git.branch ?? state.git.commit?.slice(0, 8) ?? "git"}</Badge>}
         </div>
         <Input type="search" aria-label="Filter by name" placeholder="Filter by name" value={filter} onChange={(event) => setFilter(event.target.value)} />
-        {uploading && <p className="small soft" role="status">{uploading}</p>}
+        {[...uploads.values()].map((text, i) => <p key={i} className="small soft" role="status">{text}</p>)}
         {state.phase === "failed" && <Notice tone="bad" title="The folder cannot be listed"><p>{state.error}</p></Notice>}
         {state.phase === "loading" && <p className="soft" role="status">Loading…</p>}
         {state.phase === "ready" && entries.length === 0 && <Empty icon="files" title={filter === "" ? "The folder is empty" : "No name fits"}>{filter === "" && "Drop files here to upload them."}</Empty>}

@@ -11,44 +11,66 @@ export interface Loaded<T> extends State<T> {
   reload(): void;
 }
 
-/** At least so long an answer is waited for that is asked for again and again. Its connection may be dead without anybody knowing. */
+/** At least so long an answer is waited for until it is asked for once more. Its connection may be dead without anybody knowing. */
 const patienceMs = 10_000;
 
-/** Loads something for a component, again when a key changes, and with `everyMs` while the page is seen: not before the last answer is there, or is given up, after twice as long each time. */
+/**
+ * Loads something for a component, again when a key changes, and with `everyMs` while the page is seen: not before the last answer is there,
+ * or took twice as long as the one before, and longer each time. It may still come then: of the newest two that are waited for, the first one counts.
+ */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: readonly unknown[], everyMs?: number): Loaded<T> {
   const [state, setState] = useState<State<T>>({ value: undefined, error: undefined, busy: true });
   const [round, setRound] = useState(0);
   const latest = useRef(load);
   latest.current = load;
   const waiting = useRef<number | undefined>(undefined); // since when
+  const took = useRef(0); // the last answer, in milliseconds
   const givenUp = useRef(0);
+  const going = useRef<readonly AbortController[]>([]);
+  const end = (those: readonly AbortController[]) => {
+    for (const one of those) one.abort();
+    going.current = going.current.filter((one) => !those.includes(one));
+  };
+  useEffect(() => () => end(going.current), keys);
   useEffect(() => setState({ value: undefined, error: undefined, busy: true }), keys);
   useEffect(() => {
     const control = new AbortController();
+    end(givenUp.current > 0 ? going.current.slice(0, -1) : going.current);
+    going.current = [...going.current, control];
     setState((before) => ({ ...before, busy: true }));
-    waiting.current = Date.now();
+    const began = Date.now();
+    waiting.current = began;
     const show = (next: SetStateAction<State<T>>) => {
-      if (control.signal.aborted) return;
+      end(going.current);
       waiting.current = undefined;
+      took.current = Date.now() - began;
       givenUp.current = 0;
       setState(next);
     };
     latest.current(control.signal).then(
-      (value) => show({ value, error: undefined, busy: false }),
-      (error: unknown) => show((before) => ({ value: before.value, error: error instanceof Error ? error : new Error(String(error)), busy: false })),
+      (value) => control.signal.aborted || show({ value, error: undefined, busy: false }),
+      (error: unknown) => {
+        if (control.signal.aborted) return;
+        going.current = going.current.filter((one) => one !== control);
+        if (going.current.length > 0) return; // another one may still come
+        show((before) => ({ value: before.value, error: error instanceof Error ? error : new Error(String(error)), busy: false }));
+      },
     );
-    return () => control.abort();
   }, [round, ...keys]);
-  const reload = useCallback(() => setRound((n) => n + 1), []);
+  const again = useCallback(() => setRound((n) => n + 1), []);
+  const reload = useCallback(() => {
+    givenUp.current = 0; // what is asked for now is newer than what is on its way
+    again();
+  }, []);
   useEffect(() => {
     if (everyMs === undefined) return;
     const timer = setInterval(() => {
       if (document.visibilityState !== "visible") return;
       if (waiting.current !== undefined) {
-        if (Date.now() - waiting.current < Math.max(patienceMs, 5 * everyMs) * 2 ** Math.min(givenUp.current, 4)) return;
+        if (Date.now() - waiting.current < Math.max(patienceMs, 5 * everyMs, 2 * took.current) * 2 ** Math.min(givenUp.current, 4)) return;
         givenUp.current++;
       }
-      reload();
+      again();
     }, everyMs);
     return () => clearInterval(timer);
   }, [everyMs, reload]);

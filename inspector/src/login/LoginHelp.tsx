@@ -3,9 +3,9 @@ import type { Agent } from "sandbox-agent";
 import { Button, LinkButton } from "../kit/controls.js";
 import { Command, Notice } from "../kit/show.js";
 import { messageOf } from "../state/explain.js";
-import { gateway, toasts } from "../state/page.js";
-import { hrefOf } from "../state/router.js";
-import { LoginConnection, loginTerminal, type LoginMethod, type LoginTerminal } from "./methods.js";
+import { gateway, router, toasts } from "../state/page.js";
+import { hrefOf, type Route } from "../state/router.js";
+import { LoginConnection, loginTerminal, putAside, takeAside, type LoginMethod, type LoginTerminal } from "./methods.js";
 import "./login.css";
 import { useDrive } from "../app/drive.js";
 import { useWork } from "../app/work.js";
@@ -21,22 +21,31 @@ interface Props {
 /** What an agent that wants a login says, and the ways to give it one, where one stands. */
 export const LoginHelp = (props: Props) => <Help key={props.agent.id} {...props} />;
 
+const placeOf = (route: Route) => [route.area, ...route.parts].join("/");
+
 function Help({ agent, reason, children }: Props) {
   const connection = useMemo(() => new LoginConnection(agent.id), [agent.id]);
   const [methods, setMethods] = useState<readonly LoginMethod[]>();
   const [terminal, setTerminal] = useState<LoginTerminal>();
-  const own = useRef<LoginTerminal>(undefined); // ends with what shows it
+  const own = useRef<LoginTerminal>(undefined); // ends when it has served
   const opening = useWork();
   const [busy, setBusy] = useState<string>();
   const [answer, setAnswer] = useState<{ readonly address: string | undefined; readonly code: string | undefined }>();
   const [problem, setProblem] = useState<string>();
   useEffect(() => {
     let shown = true;
+    const place = placeOf(router.get());
+    own.current = takeAside(agent.id);
+    setTerminal(own.current);
     connection.methods().then((all) => shown && setMethods(all), () => shown && setMethods([]));
     return () => {
       shown = false;
       connection.close();
-      own.current?.end();
+      if (!own.current) return;
+      if (placeOf(router.get()) === place) return own.current.end();
+      // Whoever goes elsewhere, as to read how to log in, comes back to it.
+      putAside(own.current);
+      toasts.show(`The login of ${agent.name} goes on, and is among the terminals.`);
     };
   }, [connection]);
 

@@ -56,12 +56,33 @@ for s in "$SHELL" bash; do if command -v "$s" >/dev/null 2>&1; then exec "$s" -i
 export async function loginTerminal(agent: Agent, command: readonly string[] | undefined): Promise<LoginTerminal> {
   const words = command ?? [agent.path ?? "sh"];
   const { processes } = gateway.machine;
+  const of = asideOf(agent.id);
   const { id } = await processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
-  return { id, end: () => void processes.delete(id).catch(() => {}) };
+  return { id, of, end: () => void processes.delete(id).catch(() => {}) };
+}
+
+/** Login terminals that nobody sees since one has gone elsewhere in the page, by machine and agent: at most one for each. They are shown again where the agent wants its login. */
+const aside = new Map<string, LoginTerminal>();
+
+const asideOf = (agent: string) => `${gateway.machineUrl} ${agent}`;
+
+/** Keeps a terminal for who comes back. One that was kept before ends. */
+export function putAside(terminal: LoginTerminal): void {
+  aside.get(terminal.of)?.end();
+  aside.set(terminal.of, terminal);
+}
+
+/** The terminal that was kept of an agent, which is the caller's now. */
+export function takeAside(agent: string): LoginTerminal | undefined {
+  const kept = aside.get(asideOf(agent));
+  aside.delete(asideOf(agent));
+  return kept;
 }
 
 export interface LoginTerminal {
   readonly id: string;
+  /** The machine and the agent that it is of. */
+  readonly of: string;
   /** Ends it where it runs, whatever machine the page shows by then. */
   end(): void;
 }

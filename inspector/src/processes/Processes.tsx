@@ -1,4 +1,4 @@
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import type { HostProcess } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
@@ -9,11 +9,12 @@ import { Confirm, Dialog, Menu } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { bytes, plural } from "../kit/text.js";
-import { messageOf } from "../state/explain.js";
+import { gone, messageOf } from "../state/explain.js";
 import { departing, gateway, leave, toasts } from "../state/page.js";
+import { useStore } from "../state/store.js";
 import { Screen } from "../terminal/Screen.js";
 import { LogFeed } from "./log.js";
-import { Typed, withLines } from "./typed.js";
+import { Inputs } from "./typed.js";
 import { commandOf, stateOf, wordsOf } from "./words.js";
 import "./processes.css";
 
@@ -61,6 +62,14 @@ export default function Processes({ route }: AreaProps) {
   );
 }
 
+const inputs = new Inputs();
+
+/** What is typed for a program of the machine that is shown. */
+function inputOf(id: string) {
+  const { processes } = gateway.machine;
+  return inputs.of(`${gateway.machineUrl} ${id}`, (text, close) => processes.write(id, text, { close }), (error) => toasts.show(`It takes no input: ${messageOf(error)}`, "bad"));
+}
+
 const toneOf = (p: HostProcess) => (p.state === "running" ? "good" : p.exitCode === 0 ? "plain" : "bad");
 
 const signals = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCONT", "SIGKILL"];
@@ -70,22 +79,16 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
   const feed = useMemo(() => new LogFeed(gateway.machine, p.id, onChange), [p.id]);
   const [deleting, setDeleting] = useState(false);
   const forgetting = useWork();
-  const [line, setLine] = useState("");
+  const typed = inputOf(p.id);
+  const line = useStore(typed);
   const running = p.state === "running";
   const act = async (what: string, run: () => Promise<unknown>) => {
     await toasts.attempt(what, run);
     onChange();
   };
-  const typed = useMemo(() => {
-    const { processes } = gateway.machine;
-    return new Typed((text, close) => processes.write(p.id, text, { close }).finally(onChange), (lines, error) => {
-      setLine((now) => withLines(lines, now));
-      toasts.show(`It takes no input: ${messageOf(error)}`, "bad");
-    });
-  }, [p.id]);
+  useEffect(() => typed.whenWritten(onChange), [typed]);
   const type = () => {
-    if (typed.line(line)) setLine("");
-    else toasts.show("Too many lines wait for the program to take them.", "bad");
+    if (!typed.send()) toasts.show("Too many lines wait for the program to take them.", "bad");
   };
   return (
     <section className="process-detail" aria-label="Program">
@@ -94,14 +97,14 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
         {p.tty && <a className="button small" href={`#/terminal/${encodeURIComponent(p.id)}`}>Open its terminal</a>}
         {running && <Button small icon="stop" {...drive} onClick={() => void act("It does not end", () => gateway.machine.processes.stop(p.id))}>Stop</Button>}
         {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", ...(drive.disabled ? { disabled: true } : {}), run: () => void act(s, () => gateway.machine.processes.signal(p.id, s)) }))} />}
-        <Button small tone="danger" icon="trash" busy={forgetting.busy} {...drive} onClick={() => (running ? setDeleting(true) : void forgetting.run("It stays", () => gateway.machine.processes.delete(p.id).finally(onChange)))}>Forget</Button>
+        <Button small tone="danger" icon="trash" busy={forgetting.busy} {...drive} onClick={() => (running ? setDeleting(true) : void forgetting.run("It stays", () => gone(gateway.machine.processes.delete(p.id)).finally(onChange)))}>Forget</Button>
       </header>
       <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
       {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
       {running && !p.tty && p.stdinOpen && (
         <form className="row process-input" onSubmit={(event) => { event.preventDefault(); type(); }}>
           <TextArea
-            aria-label="Input" placeholder="A line for its input" spellCheck={false} autoComplete="off" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => setLine(event.target.value)}
+            aria-label="Input" placeholder="A line for its input" spellCheck={false} autoComplete="off" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => typed.write(event.target.value)}
             onKeyDown={(event) => {
               if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
               event.preventDefault();
@@ -113,7 +116,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
         </form>
       )}
       {deleting && (
-        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.machine.processes.delete(p.id)).then(() => leave("processes", p.id))}>
+        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gone(gateway.machine.processes.delete(p.id))).then(() => leave("processes", p.id))}>
           <p>It is killed at once, with everything that it has started.</p>
         </Confirm>
       )}

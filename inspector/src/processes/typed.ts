@@ -1,3 +1,5 @@
+import { Store } from "../state/store.js";
+
 interface Part {
   readonly text: string;
   readonly close: boolean;
@@ -18,6 +20,11 @@ export class Typed {
   /** False when it is not taken, because too many wait. A line that was copied with its end is one line. */
   line(line: string): boolean {
     return this.#add({ text: `${line.replace(/(?<=.)\n$/, "")}\n`, close: false });
+  }
+
+  /** Whether lines are on their way. */
+  get busy(): boolean {
+    return this.#waiting.length > 0;
   }
 
   /** Ends the input, behind the lines that wait. */
@@ -47,3 +54,64 @@ export class Typed {
 
 /** What is in the field when lines come back: before what is typed by now. */
 export const withLines = (lines: readonly string[], typed: string) => [...lines, ...(typed === "" ? [] : [typed])].join("\n");
+
+/**
+ * The field for what a program reads: its text, and the lines on their way. It is the page's, not what shows it: lines that come
+ * back are there also when another program is shown by then.
+ */
+export class Input extends Store<string> {
+  readonly #typed: Typed;
+  #written = () => {};
+
+  constructor(write: (text: string, close: boolean) => Promise<unknown>, failed: (error: unknown) => void) {
+    super("");
+    this.#typed = new Typed((text, close) => write(text, close).finally(() => this.#written()), (lines, error) => {
+      this.set(withLines(lines, this.get()));
+      failed(error);
+    });
+  }
+
+  /** Calls what is given after each line, until what it returns is called. */
+  whenWritten(written: () => void): () => void {
+    this.#written = written;
+    return () => void (this.#written = () => {});
+  }
+
+  write(text: string): void {
+    this.set(text);
+  }
+
+  /** Sends what is in the field. False when too many lines wait. */
+  send(): boolean {
+    const taken = this.#typed.line(this.get());
+    if (taken) this.set("");
+    return taken;
+  }
+
+  close(): void {
+    this.#typed.close();
+  }
+
+  /** Whether something would be lost with it. */
+  get used(): boolean {
+    return this.get() !== "" || this.#typed.busy;
+  }
+}
+
+/** So many fields are kept that nothing is in; of those with something none is forgotten. */
+const maxEmpty = 32;
+
+export class Inputs {
+  readonly #all = new Map<string, Input>();
+
+  /** The field of a program, by a name that no other one has. */
+  of(name: string, ...make: ConstructorParameters<typeof Input>): Input {
+    const known = this.#all.get(name);
+    if (known) return known;
+    const empty = [...this.#all].filter(([, { used }]) => !used);
+    for (const [of] of empty.slice(0, Math.max(0, empty.length - maxEmpty + 1))) this.#all.delete(of);
+    const made = new Input(...make);
+    this.#all.set(name, made);
+    return made;
+  }
+}

@@ -117,3 +117,12 @@ function sentence(text: string): string {
 }
 
 export const withSlash = (url: string) => (url.endsWith("/") ? url : `${url}/`);
+
+/** Waits until something is ended. That it is not there any more is as good: it was ended twice, or by somebody else. */
+export async function gone(ending: Promise<unknown>): Promise<void> {
+  try {
+    await ending;
+  } catch (error) {
+    if (!(error instanceof ProblemError && error.status === 404)) throw error;
+  }
+}

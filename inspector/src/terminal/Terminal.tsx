@@ -6,6 +6,7 @@ import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
 import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { baseName } from "../kit/text.js";
+import { gone } from "../state/explain.js";
 import { departing, gateway, leave } from "../state/page.js";
 import { commandOf } from "../processes/words.js";
 import View from "./View.js";
@@ -30,7 +31,7 @@ export default function TerminalArea({ route }: AreaProps) {
     reload();
   });
   const end = async (which: string) => {
-    await gateway.machine.processes.delete(which).finally(reload);
+    await gone(gateway.machine.processes.delete(which)).finally(reload);
     leave("terminal", which);
   };
   return (
