@@ -19,7 +19,8 @@
 // with the credentials that these need. What Python packages run when they are built is
 // uv's: a package without a wheel is built with uv's environment. UV_NO_BUILD refuses those.
 // When a call returns, no goroutine and no process of it is left. Cancelling the context ends the call promptly,
-// and npm and its children with it.
+// and npm and its children with it; only the moment in which the disk takes what was
+// written, before an installation gets its name, is waited for: it cannot be interrupted.
 //
 // # On disk
 //

@@ -371,3 +371,40 @@ func TestDownload_NoPermission(t *testing.T) {
 	_, err := m.installer(t, Options{DataDir: dir}).Install(t.Context(), Request{Agent: "claude"})
 	wantProblem(t, err, problem.InstallFailed, "may not write")
 }
+
+// An archive that is whole waits, too, when it is the unpacking that was interrupted: nothing of it is sent again.
+func TestDownload_UnpackedByTheNextCall(t *testing.T) {
+	onPath(t, nil)
+	m := newMaker(t)
+	packed := tarGz(t, entry{name: "pkg/large", body: strings.Repeat("0123456789abcdef", 1<<18), mode: 0o644}, entry{name: "pkg/goose", body: acpAgent, mode: 0o755})
+	sent := 0
+	m.handle("/files/goose.tgz", func(w http.ResponseWriter, r *http.Request) {
+		counted := &countingWriter{w, &sent}
+		http.ServeContent(counted, r, "", time.Time{}, bytes.NewReader(packed))
+	})
+	putIndex(m, goose(obj{"archive": "https://files.test/goose.tgz", "cmd": "./pkg/goose", "args": []string{"acp"}, "sha256": sum(packed)}))
+	in := m.installer(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := in.Install(ctx, Request{Agent: "goose", Progress: func(p Progress) {
+		if p.Step == StepUnpack {
+			cancel()
+		}
+	}})
+	wantProblem(t, err, problem.InstallFailed, "context canceled")
+	sent = 0
+	r := mustInstall(t, in, Request{Agent: "goose"})
+	if sent >= len(packed) {
+		t.Errorf("%d of %d bytes were sent again", sent, len(packed))
+	}
+	wantOnly(t, in, r.Installation)
+}
+
+type countingWriter struct {
+	http.ResponseWriter
+	n *int
+}
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	*w.n += len(p)
+	return w.ResponseWriter.Write(p)
+}

@@ -242,7 +242,11 @@ func (j *job) place(ctx context.Context, url, want string, rename, values map[st
 		}
 		return d, err
 	}
-	defer func() { _ = os.Remove(packed) }()
+	defer func() {
+		if want == "" || ctx.Err() == nil { // else the next installer unpacks it
+			_ = os.Remove(packed)
+		}
+	}()
 	name := path.Base(url)
 	kind := format(name)
 	if kind == "raw" {

@@ -92,7 +92,7 @@ func newMetrics(version string) *metrics {
 	m.problems = m.counter("problems_total", "Problem documents that were sent, by the last part of their type.", "type")
 	m.transfers = m.counter("file_transfer_bytes_total", "Bytes of the bodies of file uploads and downloads.", "direction")
 
-	m.spans = m.counter("trace_spans_total", "Spans that the collector took, and those it did not.", "outcome")
+	m.spans = m.counter("trace_spans_total", "Spans that the collector took, those it did not, and those that found no room to wait for it.", "outcome")
 
 	m.census = newCensus(m)
 	return m

@@ -138,6 +138,39 @@ func TestTraces_PartlyRefused(t *testing.T) {
 	}
 }
 
+// No span is lost without being counted: what a slow collector has no time for is dropped, and the metric says so.
+func TestTraces_EachIsCounted(t *testing.T) {
+	taking := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-taking
+	}))
+	t.Cleanup(srv.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
+	tel := open(t, Options{Traces: true, Metrics: true})
+	const ended = 5000
+	for range ended {
+		tel.Begin(t.Context(), observe.Work{Name: prompt, Agent: "a"}).End(observe.Outcome{Result: "end_turn"})
+	}
+	close(taking)
+	tel.Shutdown(t.Context())
+	all, counted := text(t, tel), 0
+	outcomes := map[string]int{}
+	for line := range strings.Lines(all) {
+		var n int
+		_, rest, ok := strings.Cut(line, "trace_spans_total{outcome=")
+		outcome, number, _ := strings.Cut(rest, "} ")
+		if _, err := fmt.Sscan(number, &n); !ok || err != nil {
+			continue
+		}
+		outcomes[outcome] = n
+		counted += n
+	}
+	if counted != ended || outcomes[`"dropped"`] == 0 || outcomes[`"sent"`] < 2048 {
+		t.Errorf("of %d spans %d were counted: %v", ended, counted, outcomes)
+	}
+}
+
 // Whatever agents and clients say, the number of labels is bounded.
 func TestMetrics_Labels(t *testing.T) {
 	tel := open(t, Options{Metrics: true})

@@ -84,7 +84,7 @@ func (t *Telemetry) openTraces(ctx context.Context, service, version string) err
 		t.log.Warn("what traces say of this program is not complete", "err", err)
 	}
 	t.sender = s
-	t.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(newQueue(exporter, t.dropped)), sdktrace.WithResource(res))
 	t.tracer = t.provider.Tracer(scope, trace.WithInstrumentationVersion(version))
 	if p := variable("OTEL_PROPAGATORS"); p == "" || slices.Contains(strings.Split(p, ","), "tracecontext") {
 		t.propagator = propagation.TraceContext{}
@@ -103,6 +103,13 @@ func (t *Telemetry) exported(n int, err error) {
 		outcome = "failed"
 	}
 	t.metrics.spans.WithLabelValues(outcome).Add(float64(n))
+}
+
+// dropped counts a span for which there was no room.
+func (t *Telemetry) dropped() {
+	if t.metrics != nil {
+		t.metrics.spans.WithLabelValues("dropped").Inc()
+	}
 }
 
 // continued returns ctx in the trace that the _meta of a request names, or ctx

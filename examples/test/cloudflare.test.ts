@@ -38,6 +38,25 @@ describe("the worker, in the real workerd, its container doubled", () => {
     expect([cloud.made.length, cloud.alive]).toEqual([1, 0]);
   });
 
+  test("a sandbox that is taken away while it is made stays away", async () => {
+    const { WORKER_URL: worker, SANDBOX_AGENT_TOKEN: token } = cloud.env();
+    const ask = (method: string): Promise<Response> => fetch(`${worker}/sandboxes/one`, { method, headers: { authorization: `Bearer ${token}` } });
+    let go = (): void => {};
+    const held = new Promise<void>((resolve) => (go = resolve));
+    const listing = new Promise<void>((resolve) => (cloud.listing = () => (resolve(), held)));
+    const made = ask("PUT");
+    await listing; // it is about to start the gateway
+    const removed = ask("DELETE");
+    await expect.poll(() => cloud.paths).toContain("DELETE /");
+    go();
+    expect((await removed).status).toBe(204);
+    expect((await made).status).toBe(500);
+    expect(cloud.paths).not.toContain("POST /api/process/start");
+    expect(cloud.alive, "sandboxes left").toBe(0);
+    cloud.listing = () => Promise.resolve();
+    expect((await ask("PUT")).status, "made again").toBe(204);
+  });
+
   test("WebSockets, with the token in a header and in a subprotocol", async () => {
     const { WORKER_URL: worker = "", SANDBOX_AGENT_TOKEN: token = "" } = cloud.env();
     const headers = { authorization: `Bearer ${token}` };

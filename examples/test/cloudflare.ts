@@ -25,6 +25,8 @@ export class Cloudflare extends Cloud {
   #orphan: () => void = () => {};
   #worker = "";
   stderr = "";
+  /** Awaited before a list of processes is answered. */
+  listing: () => Promise<void> = () => Promise.resolve();
 
   env(): Record<string, string> {
     return { WORKER_URL: this.#worker, SANDBOX_AGENT_TOKEN: token };
@@ -124,9 +126,12 @@ const worker :Workerd.Worker = (
       case "POST /api/session/create":
         call.answer(200, { success: true, id: (await call.json()).id, message: "created", timestamp });
         return true;
-      case "GET /api/process/list":
-        call.answer(200, { success: true, processes: [...this.#processes].filter(([, p]) => p.machine === machine).map(([id]) => describe(id)), timestamp });
+      case "GET /api/process/list": {
+        const processes = [...this.#processes].filter(([, p]) => p.machine === machine).map(([id]) => describe(id));
+        await this.listing();
+        call.answer(200, { success: true, processes, timestamp });
         return true;
+      }
       case "POST /api/process/start": {
         const { command, processId, env } = (await call.json()) as { command: string; processId: string; env?: Record<string, string> };
         // All containers share this computer's ports: the gateway gets one of its own.

@@ -34,7 +34,8 @@ export class Vercel extends Cloud {
     if (call.headers.authorization !== "Bearer token") return call.answer(401, { error: { code: "forbidden", message: "no token" } }), true;
     const route = `${call.method} ${call.path}`;
     if (route === "POST /api/v3/sandboxes") {
-      const { ports } = (await call.json()) as { ports?: number[] };
+      const { ports, timeout = 0 } = (await call.json()) as { ports?: number[]; timeout?: number };
+      if (timeout > 45 * 60_000) return call.answer(400, { error: { code: "bad_request", message: "the timeout is longer than the plan has" } }), true;
       const machine = this.add(new Machine(CWD));
       this.#ports.set(machine.id, ports ?? []);
       call.answer(200, this.#describe(machine, "running"));

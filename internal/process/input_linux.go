@@ -16,7 +16,14 @@ func unread(w *os.File, wait time.Duration) (n int64, ok bool) {
 	}
 	_ = c.Control(func(fd uintptr) {
 		state := []unix.PollFd{{Fd: int32(fd)}}
-		if _, err := unix.Poll(state, int(wait.Milliseconds())); err != nil || state[0].Revents&unix.POLLERR == 0 {
+		var err error
+		for end := time.Now().Add(wait); ; {
+			// A signal interrupts it, such as the end of another child.
+			if _, err = unix.Poll(state, int(max(0, time.Until(end)).Milliseconds())); err != unix.EINTR { //nolint:errorlint // a number
+				break
+			}
+		}
+		if err != nil || state[0].Revents&unix.POLLERR == 0 {
 			return
 		}
 		bytes, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)

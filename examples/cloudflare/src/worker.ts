@@ -33,11 +33,16 @@ export class Gateway extends Sandbox<Env> {
   override async destroy(): Promise<void> {
     await this.ctx.storage.delete("wanted");
     await super.destroy();
+    if (!this.#starting) return;
+    // A start that was under way may have begun the container again behind that.
+    await this.#starting.catch(() => undefined);
+    if (!(await this.ctx.storage.get("wanted"))) await super.destroy();
   }
 
   async #start(): Promise<void> {
     const processes = await this.listProcesses();
     if (processes.some((p) => p.id.startsWith("gateway") && (p.status === "running" || p.status === "starting"))) return;
+    if (!(await this.ctx.storage.get("wanted"))) throw new Error("the sandbox was taken away while it was started");
     const gateway = await this.startProcess(`sandbox-agent server --host 0.0.0.0 --port ${PORT}`, {
       processId: `gateway-${crypto.randomUUID()}`,
       env: { SANDBOX_AGENT_TOKEN: this.env.SANDBOX_AGENT_TOKEN },

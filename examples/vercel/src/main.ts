@@ -5,12 +5,15 @@ import { inSandbox, job, main, minutes, newToken, port, program, untilHealthy } 
 
 const { VERCEL_TOKEN: vercelToken, VERCEL_TEAM_ID: teamId, VERCEL_PROJECT_ID: projectId } = process.env;
 
+/** The longest that every plan of Vercel's has. */
+const lives = Math.min(minutes, 45);
+
 await main(async (signal) => {
   const file = await program();
   const token = newToken();
   const sandbox = await Sandbox.create({
     ports: [port],
-    timeout: minutes * 60_000, // it ends by itself then, even if this program is killed
+    timeout: lives * 60_000, // it ends by itself then, even if this program is killed
     persistent: false,
     ...(vercelToken && teamId && projectId ? { token: vercelToken, teamId, projectId } : {}),
   });
@@ -31,6 +34,6 @@ await main(async (signal) => {
       detached: true,
     });
     await untilHealthy(url, signal);
-    return await job({ url, token, open: ["page", "terminal"], remove }, signal);
+    return await job({ url, token, open: ["page", "terminal"], remove, stays: `for at most ${lives} minutes` }, signal);
   });
 });
