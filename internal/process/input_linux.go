@@ -19,7 +19,7 @@ func unread(w *os.File, wait time.Duration) (n int64, ok bool) {
 		var err error
 		for end := time.Now().Add(wait); ; {
 			// A signal interrupts it, such as the end of another child.
-			if _, err = unix.Poll(state, int(max(0, time.Until(end)).Milliseconds())); err != unix.EINTR { //nolint:errorlint // a number
+			if _, err = unix.Poll(state, int(max(0, time.Until(end)).Milliseconds())); err != unix.EINTR {
 				break
 			}
 		}
