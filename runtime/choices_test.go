@@ -225,3 +225,21 @@ func TestMode_AnsweredWhenTheSessionWasOpenedAgain(t *testing.T) {
 		t.Errorf("a client is told %s", now)
 	}
 }
+
+// What was refused as a session was made is asked of the agent again when the gateway was killed since.
+func TestNew_RefusedModeAndAGatewayThatWasKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	tc := connect(t, newRuntime(t, dir, a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"mode":"plan"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), in("write", `{"sessionId":"n",`+offersOf+`}`))
+	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
+	tc.until(id)
+	next := connect(t, newRuntime(t, killed.Folder(t, dir), a), "")
+	next.call("session/load", loadOf("n", "/tmp", own(`"mode":"plan"`)))
+	if _, set := next.opensAgain(t, a, "n", "write"); strings.Join(set, " ") != "plan" {
+		t.Errorf("the agent is set to %q", set)
+	}
+}

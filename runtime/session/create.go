@@ -96,6 +96,9 @@ func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process,
 	if err != nil {
 		return nil, err
 	}
+	if len(missing) > 0 || l != nil && len(l.refused) > 0 {
+		_ = s.save() // what had no effect is no setting for the next gateway either, which is to try it when it is asked for again
+	}
 	return append(missing, untimed(info, setup)...), nil
 }
 
