@@ -221,6 +221,16 @@ func (c *fakeConn) newSession(m acp.Message) {
 
 func (c *fakeConn) Close() error { c.crash(nil); return nil }
 
+// lives reports whether the process has not ended.
+func (c *fakeConn) lives() bool {
+	select {
+	case <-c.end:
+		return false
+	default:
+		return true
+	}
+}
+
 func (c *fakeConn) crash(cause error) {
 	c.once.Do(func() { c.cause = cause; close(c.end) })
 }

@@ -36,6 +36,9 @@ type person struct {
 	seen   uint64            // the event that it was given last
 	loads  int               // of the session: each tells it anew
 	faults []string
+	// answers are those that it was given, where keeps says that somebody reads them.
+	keeps   bool
+	answers []acp.Message
 }
 
 func newPerson(r *Runtime, two bool) (*person, error) {
@@ -78,6 +81,9 @@ func (p *person) read() {
 					p.faults = append(p.faults, "answered twice or unasked: "+string(m.Frame()))
 				}
 				delete(p.open, m.ID())
+				if p.keeps {
+					p.answers = append(p.answers, m.Clone())
+				}
 			case m.IsRequest():
 				p.asks = append(p.asks, m.Clone())
 			case m.Method() == acp.MethodSessionUpdate:
@@ -106,7 +112,8 @@ func (p *person) close() {
 	<-p.done
 }
 
-func (p *person) request(method, params string) {
+// request sends a request and returns its id.
+func (p *person) request(method, params string) acp.ID {
 	p.mu.Lock()
 	p.lastID++
 	if method == acp.MethodSessionLoad {
@@ -123,6 +130,7 @@ func (p *person) request(method, params string) {
 	}
 	p.mu.Unlock()
 	_ = p.c.Send(context.Background(), acp.NewRequest(id, method, []byte(params)))
+	return id
 }
 
 func (p *person) notify(method, params string) {

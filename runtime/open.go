@@ -275,7 +275,9 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 			n.Setup = rawjson.SetMember(n.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
 		}
 		asked, _ := rawjson.Member(n.Setup, "_meta")
-		shown, created := shownTo(p, &own), p.Creating()
+		// The agent is asked for all that the fork is opened with later.
+		of := acp.NewRequest(own.ID(), own.Method(), rawjson.SetMember(n.Setup, own.SessionRaw(), "sessionId"))
+		shown, created := shownTo(p, &of), p.Creating()
 		return c.forAgent(q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {

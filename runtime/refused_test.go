@@ -612,6 +612,8 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 	}{
 		"connects again":         {false, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false, false},
 		"connects again, taken":  {true, `"permissionMode":"write","mode":"write","after":0`, "reads only since", false, false},
+		"a mode, connects again": {false, `"mode":"write","after":0`, "reads only since", false, false},
+		"the same, taken":        {true, `"mode":"write","after":0`, "reads only since", false, false},
 		"null, connects again":   {true, `"permissionMode":null,"after":0`, "reads only since", false, false},
 		"no such one":            {false, `"permissionMode":"read-only"`, "there is no", false, false},
 		"no such one, taken":     {true, `"permissionMode":"read-only"`, "there is no", false, false},

@@ -354,23 +354,19 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 }
 
 // toSession passes a request on to the process that serves the session, and its answer back.
-// taken, if it is not nil, is called on the reader with the answer to one that the agent took,
-// and has it passed back by answer when what it says can be told.
-func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, taken func(res *acp.Message, answer func(res *acp.Message, err error))) {
+// done, if it is not nil, is called once with what came of it in place of that: on the reader with the agent's answer. There is no process
+// where it was given none, else native is the session's id there, as in [session.Session.Request].
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error)) {
+	if done == nil {
+		done = func(p *agents.Process, _ string, res *acp.Message, err error) { relay(q, s, p, res, err) }
+	}
 	if err := s.Refusal(); err == nil { // a refused one is no part of the history
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
 	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
-		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) {
-			answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
-			if taken == nil || err != nil || res.Err() != nil {
-				answer(res, err)
-			} else {
-				taken(res, answer)
-			}
-		}), nil
-	}, func(err error) { q.Fail(s, err) })
+		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) }), nil
+	}, func(err error) { done(nil, "", nil, err) })
 }
 
 // configure handles what sets a mode, a model, an option or the title: the agent decides, the
@@ -383,8 +379,14 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 	c.attach(s)
 	m = c.lowerMode(m, s)
 	method, params, before := m.Method(), bytes.Clone(m.Params()), s.Choosing()
-	c.toSession(ctx, q, m, s, func(res *acp.Message, answer func(*acp.Message, error)) {
-		s.Chose(before, method, params, res, answer)
+	c.toSession(ctx, q, m, s, func(p *agents.Process, native string, res *acp.Message, err error) {
+		answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
+		if err != nil || res.Err() != nil {
+			s.EndChoosing()
+			answer(res, err)
+			return
+		}
+		s.Chose(p, native, before, method, params, res, answer)
 	})
 }
 

@@ -35,10 +35,12 @@ type Change struct {
 	title       string
 	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
 	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
-	forgets     bool              // the mode that was chosen
 	options     map[string]string // model, variant and mode, which are the agent's own options
 	missing     []Unsupported
 }
+
+// readsSince is why who goes on behind an event does not end that a session is to read only.
+const readsSince = "the session reads only since: load it without after to change that"
 
 // setupEdit sets a member of a setup, or takes it away.
 type setupEdit struct {
@@ -133,7 +135,11 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		}
 		switch name {
 		case permissionMode:
-			if is := textOf(v); is != "default" {
+			is := textOf(v)
+			if asksNothing(is) && asksNothing(textOf(was)) {
+				continue
+			}
+			if is != "default" {
 				c.permits = is
 			}
 		case "after":
@@ -234,6 +240,10 @@ func CheckFolder(cwd string) *acp.Error {
 // session's setup then: who asks for it again is told again. The error is why the agent cannot be
 // started with the change, or not be held to reading, which is undone then.
 func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
+	s.catchUp(everything) // what is applied now is newer than what the log says
+	if err := s.awaitChoices(ctx); err != nil {
+		return nil, err
+	}
 	missing := slices.Clone(c.missing)
 	s.mu.Lock()
 	was, setup := s.rec, c.in(s.rec.Setup)
@@ -247,6 +257,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		if c.permits = was.permissionMode(); asksNothing(c.permits) {
 			c.permits = ""
 		}
+	}
+	if c.goesOn && was.permissionMode() == "readonly" && c.options["mode"] != "" {
+		missing = append(missing, Unsupported{"mode", readsSince})
+		delete(c.options, "mode")
+		c.drop("mode")
 	}
 	missing = append(missing, s.refusedAgain(c.repeats)...)
 	if a := s.set.o.Agents.Find(agent); a != nil {
@@ -277,7 +292,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			case c.goesOn: // clients that connect again by themselves say once more what they have said before
 				missing = append(missing, Unsupported{permissionMode, "the session is in mode " + mode + " since: load it without after to have it read only"})
 			default:
-				c.fields, c.forgets, permits = append(c.fields, permissionMode), true, true
+				c.fields, permits = append(c.fields, permissionMode), true
 			}
 		}
 		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
@@ -313,7 +328,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 		if err != nil {
-			s.change(func(rec *record) { rec.ChosenMode, rec.Chosen, rec.OwnMode = was.ChosenMode, was.Chosen, was.OwnMode })
+			s.change(func(rec *record) { rec.takeMode(&was) })
 			return nil, err
 		}
 		missing = append(missing, more...)
@@ -369,7 +384,7 @@ func (c *Change) permitsNot(was *record) (reason string) {
 	// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it what
 	// somebody else has asked for since.
 	if c.goesOn && was.permissionMode() == "readonly" && c.permits != "readonly" {
-		return "the session reads only since: load it without after to change that"
+		return readsSince
 	}
 	return ""
 }
@@ -434,12 +449,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if c.credentials != nil {
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
-	backMode := func(*record) {}
-	if c.forgets {
-		backMode = s.rec.chooseMode("", nil)
-	}
+	s.rec.ModeOver = was.ModeOver || slices.Contains(c.fields, permissionMode)
 	undo := func(rec *record) {
-		backMode(rec)
+		rec.takeMode(&was)
 		rec.take(was.Setup)
 		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 	}

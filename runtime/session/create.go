@@ -96,6 +96,9 @@ func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process,
 	if err != nil {
 		return nil, err
 	}
+	if len(missing) > 0 || l != nil && len(l.refused) > 0 {
+		_ = s.save() // what had no effect is no setting for the next gateway either, which is to try it when it is asked for again
+	}
 	return append(missing, untimed(info, setup)...), nil
 }
 
@@ -172,18 +175,30 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := New{Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Credentials: s.rec.credentials, From: s}
-	fields := func(of json.RawMessage, names ...string) {
-		for _, name := range names {
-			if v, given := rawjson.Member(of, "_meta", acp.MetaKey, name); given {
+	asked := Setup(params)
+	if cwd := rawjson.MemberString(params, "cwd"); cwd != "" {
+		n.Cwd, n.Setup = cwd, asked
+		for _, name := range []string{"env", "agentVersion"} {
+			v, had := rawjson.Member(s.rec.Setup, "_meta", acp.MetaKey, name)
+			if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, name); had && !given {
 				n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
 			}
 		}
+	} else { // the protocol wants one; without it the settings are those of the session, too, and what is asked for counts more
+		for name, v := range members(asked) {
+			if name != "_meta" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
+				n.Setup = rawjson.SetMember(n.Setup, v, name)
+			}
+		}
+		for name, v := range members(asked, "_meta") {
+			if name != acp.MetaKey {
+				n.Setup = rawjson.SetMember(n.Setup, v, "_meta", name)
+			}
+		}
+		for name, v := range members(asked, "_meta", acp.MetaKey) {
+			n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
+		}
 	}
-	if cwd := rawjson.MemberString(params, "cwd"); cwd != "" {
-		n.Cwd, n.Setup = cwd, Setup(params)
-		fields(s.rec.Setup, "env", "agentVersion")
-	}
-	fields(params, "env", "agentVersion", "isolation", "durability")
 	if title := rawjson.MemberString(params, "_meta", acp.MetaKey, "title"); title != "" {
 		n.Title, n.Titled = title, true
 	}
@@ -238,16 +253,12 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
 		defer cancel()
 		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
-			opened := s.openedBy(l, err) && err == nil
+			opened := s.openedBy(l, res, err) && err == nil
 			if opened {
 				s.bringIn(l)
 			}
 			replayed = s.Log().Appended()
 			if opened {
-				s.mu.Lock()
-				s.rec.read(res)
-				s.mu.Unlock()
-				l.opens(res)
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
 		})

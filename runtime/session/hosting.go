@@ -72,20 +72,28 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if rec.lacksCredentials() {
 		return nil, rec.errCredentials()
 	}
+	asked, over := rec.Setup, rec.ModeOver
+	// What is not tried to the end is tried once more with the next start, and told then.
+	back := func() {
+		s.change(func(now *record) {
+			now.take(asked)
+			now.ModeOver = over
+		})
+	}
 	l, err := s.opened(ctx, n, a, rec, attempt)
 	if err != nil {
 		return nil, err
 	}
-	if why := l.refusal(permissionMode); why != "" && rec.endsReading() {
-		// What has no effect does not end it either.
+	if why, had := l.refusal(permissionMode), rec.permissionModeBefore(); why != "" && had != "" {
+		// What has no effect does not end that either.
 		s.abandon(l)
-		asked := rec.Setup
 		s.change(func(now *record) {
-			now.Setup = rawjson.SetMember(now.Setup, []byte(`"readonly"`), "_meta", acp.MetaKey, permissionMode)
+			now.Setup = rawjson.SetMember(now.Setup, rawjson.AppendQuoted(nil, had), "_meta", acp.MetaKey, permissionMode)
+			now.ModeOver = false
 			rec = *now
 		})
 		if l, err = s.opened(ctx, n, a, rec, attempt); err != nil {
-			s.change(func(now *record) { now.Setup = asked }) // it is refused once more with the next start, and told
+			back()
 			return nil, err
 		}
 		s.mu.Lock()
@@ -94,6 +102,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	}
 	if err := s.chooseAgain(ctx, l); err != nil {
 		s.abandon(l)
+		back()
 		return nil, err
 	}
 	if loaded := rec.Before != nil; loaded {
@@ -106,11 +115,15 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	return l, nil
 }
 
-// endsReading reports whether a load asks for another permissionMode, with which the agent has not opened the session yet that has
-// been to read only.
-func (rec *record) endsReading() bool {
+// permissionModeBefore is the permissionMode with which the agent has opened the session last, "" for none, and where no load asks for
+// another one since that it can do without.
+func (rec *record) permissionModeBefore() string {
 	before := record{Setup: rec.Before}
-	return rec.Before != nil && before.permissionMode() == "readonly" && rec.permissionMode() != "readonly"
+	had, wish := before.permissionMode(), rec.permissionMode()
+	if asksNothing(had) || had == wish || wish == "readonly" {
+		return ""
+	}
+	return had
 }
 
 // opened has the agent open its own session again, as rec has it, or else as it was before a load, or else begin anew.
@@ -173,6 +186,7 @@ func (s *Session) undo(asked, before record, why *acp.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.take(before.Setup)
+	s.rec.ModeOver = asked.ModeOver && before.permissionMode() == asked.permissionMode()
 	s.refused = append(cannot(fields, "agent "+asked.Agent+" does not open the session with it: "+why.Message), s.refused...)
 	s.unsaved = true
 }
@@ -186,6 +200,7 @@ func (s *Session) tried(changed bool) {
 	s.mu.Unlock()
 	if changed {
 		s.tellUnsupported(refused)
+		s.saveSoon()
 	}
 }
 
@@ -330,8 +345,8 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
-	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) {
-		if s.openedBy(l, err) && err == nil {
+	res, err := p.AskThen(ctx, method, params, func(res json.RawMessage, err error) {
+		if s.openedBy(l, res, err) && err == nil {
 			s.bringIn(l)
 		}
 	})
@@ -352,7 +367,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		continuity = ContinuityNative
 		s.tellContinuity(continuity)
 	}
-	s.adopt(l, res, continuity)
+	s.adopt(l, continuity)
 	return l, nil
 }
 
@@ -385,7 +400,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	l := &link{s: s, p: p}
 	s.record(p)
 	created := p.Creating()
-	res, err := p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
+	_, err = p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
 		defer created()
 		if err != nil {
 			return
@@ -398,7 +413,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 			s.rec.outlives(before)
 		}
 		s.mu.Unlock()
-		if !s.openedBy(l, nil) {
+		if !s.openedBy(l, res, nil) {
 			return
 		}
 		s.handle(event{kind: bound, attempt: attempt, link: l})
@@ -414,16 +429,21 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		s.abandon(l)
 		return nil, unopened(p, err)
 	}
-	s.adopt(l, res, ContinuityFresh)
+	s.adopt(l, ContinuityFresh)
 	return l, nil
 }
 
-// openedBy notes that the agent has answered the request to open the session, and
-// reports whether somebody still wants to know. If nobody does, it closes it again.
-func (s *Session) openedBy(l *link, err error) (wanted bool) {
+// openedBy notes that the agent has answered the request to open the session, with what it says of its settings, and
+// reports whether somebody still wants to know. If nobody does, it closes it again. It is called on the reader: what the agent says of
+// them behind its answer is newer.
+func (s *Session) openedBy(l *link, res json.RawMessage, err error) (wanted bool) {
 	s.mu.Lock()
 	l.replaying, l.opened = false, err == nil
-	wanted = !l.unwanted
+	if wanted = !l.unwanted; wanted && err == nil {
+		l.opens(res)
+		s.rec.read(res)
+		s.unsaved = true
+	}
 	s.mu.Unlock()
 	if !wanted && err == nil {
 		s.closeUnwanted(l)
@@ -454,15 +474,13 @@ func (s *Session) closeUnwanted(l *link) {
 	}
 }
 
-// adopt takes over what the agent said of the session it opened.
-func (s *Session) adopt(l *link, res json.RawMessage, continuity Continuity) {
-	l.opens(res)
+// adopt takes over the session that the agent has opened.
+func (s *Session) adopt(l *link, continuity Continuity) {
 	s.change(func(rec *record) {
 		if continuity == ContinuityFresh && rec.Handover != "" {
 			rec.HandedOver = false // with the rest it has lost that
 		}
 		rec.Continuity, rec.Imported = continuity, false
-		rec.read(res)
 		s.refused = l.refused
 	})
 }

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"slices"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // A session's mode is what its permissionMode stands for, until somebody chooses another one: by session/set_mode, which
-// ChosenMode has, or by the agent's option for it, which is among Chosen. The newest choice is the only one that is kept. A newer
-// permissionMode counts for more, see forgetMode.
+// ChosenMode has, or by the agent's option for it, which is among Chosen. The newest choice is the only one that is kept. ModeOver says
+// that a permissionMode was asked for since, which counts then: see forgetMode.
 
 // modeOption is the id of the option by which the agent's mode is chosen, "" if there is none.
 func (rec *record) modeOption() (id string) {
@@ -24,8 +23,11 @@ func (rec *record) modeOption() (id string) {
 	return id
 }
 
-// chosenMode is the mode that was chosen, "" for none.
+// chosenMode is the mode that was chosen and counts, "" for none.
 func (rec *record) chosenMode() string {
+	if rec.ModeOver {
+		return ""
+	}
 	if v := rec.Chosen[rec.modeOption()]; v != nil {
 		return textOf(v)
 	}
@@ -83,30 +85,29 @@ func (s *Session) strays(info adapters.Info) (mode string) {
 // chooseMode has a mode be the one that was chosen, with a value by its option, and forgets what was chosen in the other way. It
 // returns what takes that back.
 func (rec *record) chooseMode(mode string, value json.RawMessage) (undo func(rec *record)) {
-	option, was := rec.modeOption(), rec.ChosenMode
+	option, was, over := rec.modeOption(), rec.ChosenMode, rec.ModeOver
 	wasValue := rec.Chosen[option]
-	set := func(rec *record, mode string, value json.RawMessage) {
-		if rec.ChosenMode = mode; option != "" {
+	set := func(rec *record, mode string, value json.RawMessage, over bool) {
+		if rec.ChosenMode, rec.ModeOver = mode, over; option != "" {
 			rec.setChosen(option, value)
 		}
 	}
-	set(rec, mode, value)
-	return func(rec *record) { set(rec, was, wasValue) }
+	set(rec, mode, value, false)
+	return func(rec *record) { set(rec, was, wasValue, over) }
 }
 
-// forgetMode forgets the mode that was chosen when a load has changed the permissionMode since, with which the agent has opened the
-// session by now. A mode that was asked for since then as well goes on top of it, unless the session must only read.
-func (rec *record) forgetMode() {
-	if rec.Before == nil {
-		return
+// takeMode takes back what was chosen since the record was as it was before.
+func (rec *record) takeMode(was *record) {
+	rec.ChosenMode, rec.Chosen, rec.OwnMode, rec.ModeOver = was.ChosenMode, was.Chosen, was.OwnMode, was.ModeOver
+}
+
+// forgetMode forgets the mode that was chosen before the permissionMode was asked for with which the agent, whose adapter takes it, has
+// opened the session by now. Where the adapter has refused that one, it is the mode that counts.
+func (rec *record) forgetMode(refused bool) {
+	if rec.ModeOver && !refused {
+		rec.chooseMode("", nil)
 	}
-	before, wish := record{Setup: rec.Before}, rec.permissionMode()
-	mode := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "mode")
-	newer := mode != "" && mode != rawjson.MemberString(rec.Before, "_meta", acp.MetaKey, "mode")
-	if before.permissionMode() == wish || newer && wish != "readonly" {
-		return
-	}
-	rec.chooseMode("", nil)
+	rec.ModeOver = false
 }
 
 // followMode has the mode that was chosen be the one that the agent has gone over to, as when it leaves the one for plans: an

@@ -200,7 +200,7 @@ func (s *Session) unsetRefused(l *link) {
 // not. Without a process, or where that has ended, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
 	s.mu.Lock()
-	options, modes, agent := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent
+	options, modes, agent, before := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent, s.said.n
 	s.mu.Unlock()
 	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
 	for _, o := range rawjson.Elements(options) {
@@ -216,42 +216,42 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 		}
 		c.method = acp.MethodSessionSetMode
 	}
-	var res json.RawMessage
 	if l != nil && !is {
-		params := optionParams(l, c.option, c.value)
-		if c.method == acp.MethodSessionSetMode {
-			params = rawjson.Object{}.String("sessionId", l.native).String("modeId", wish).End()
-		}
 		bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 		defer cancel()
-		var err error
-		switch res, err = l.p.Ask(bounded, c.method, params); {
+		kept, late := make(chan error, 1), false // late is guarded by s.mu
+		_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
+			if err != nil {
+				return
+			}
+			now := c
+			s.mu.Lock()
+			if s.m.link == l {
+				now = s.setLocked(before, c, res)
+			}
+			if !late {
+				s.editedLocked(edit{undo: s.rec.choose(now), told: func(err error) { kept <- err }})
+			}
+			s.mu.Unlock()
+			s.saveSoon()
+		})
+		switch {
 		case err == nil:
+			if err = <-kept; err != nil {
+				return unkept(err).Error()
+			}
+			return ""
 		case refusedBy(err) != nil || l.p.Alive():
+			s.mu.Lock()
+			late = true
+			s.mu.Unlock()
 			return viewer.ErrorOf(err).Message
-		default:
-			l = nil
 		}
 	}
-	err := s.edit(func(rec *record) func(*record) {
-		if v, ok := rawjson.Member(res, "configOptions"); ok {
-			rec.ConfigOptions = v
-		}
-		switch {
-		case l != nil && c.method == acp.MethodSessionSetMode:
-			rec.Modes = rawjson.SetMember(rec.Modes, c.value, "currentModeId")
-		case l != nil && category == "mode":
-			rec.noteMode(wish)
-		}
-		return rec.choose(c)
-	})
-	switch {
-	case err == nil:
-		return ""
-	case l == nil:
+	if err := s.edit(func(rec *record) func(*record) { return rec.choose(c) }); err != nil {
 		return err.Error()
 	}
-	return unkept(err).Error()
+	return ""
 }
 
 // unkept says of what the agent has taken that it cannot be written down. The agent goes on with
@@ -266,6 +266,53 @@ type choice struct {
 	id     string // of a mode or a model
 	option string // of an option, with its value
 	value  json.RawMessage
+}
+
+// params are what an agent is asked for it with.
+func (c *choice) params(l *link) json.RawMessage {
+	of := rawjson.Object{}.String("sessionId", l.native)
+	switch c.method {
+	case acp.MethodSessionSetMode:
+		return of.String("modeId", c.id).End()
+	case acp.MethodSessionSetModel:
+		return of.String("modelId", c.id).End()
+	}
+	return of.String("configId", c.option).Raw("value", c.value).End()
+}
+
+// setLocked notes what the agent has answered to what it was set to, since it had said before things, and returns what it is now. It is called
+// on the reader. An agent may change the same by itself in that moment: one that has said what was set since before, as most do, has said
+// last how it is now.
+func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) choice {
+	s.unsaved = true
+	options, _ := rawjson.Member(result, "configOptions")
+	switch {
+	case c.option != "" && s.said.since(before, c.option, c.value):
+		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
+			c.value = bytes.Clone(now)
+		}
+		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
+			s.rec.ConfigOptions = bytes.Clone(options)
+		}
+	default:
+		if c.option != "" {
+			s.said.forget(c.option)
+		}
+		if len(options) > 0 {
+			s.rec.ConfigOptions = bytes.Clone(options)
+		}
+	}
+	switch {
+	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.modeOption():
+		s.rec.noteMode(textOf(c.value))
+	case c.method != acp.MethodSessionSetMode || c.id == "" || len(s.rec.Modes) == 0:
+	case s.said.since(before, "", c.value):
+		c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
+	default:
+		s.said.forget("")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, c.value, "currentModeId")
+	}
+	return c
 }
 
 // choose remembers what somebody set, and returns what takes it back. A map that was saved may
@@ -310,15 +357,15 @@ func (rec *record) setChosen(option string, value json.RawMessage) {
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	info := l.p.Agent().Info()
 	s.mu.Lock()
-	if slices.Contains(info.Takes, permissionMode) {
-		s.rec.forgetMode()
-	}
-	chosen, mode, model, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel, s.rec.permissionMode()
-	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
-	s.mu.Unlock()
+	wish := s.rec.permissionMode()
 	if err := l.unheld(wish); err != nil {
+		s.mu.Unlock()
 		return err
 	}
+	s.rec.forgetMode(l.refusal(permissionMode) != "")
+	chosen, mode, model := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel
+	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
+	s.mu.Unlock()
 	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
 	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
 	for _, o := range rawjson.Elements(options) {
@@ -342,21 +389,30 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	}
 	var missing []Unsupported
 	var broken error
-	tell := func(field, value, method string, params json.RawMessage) (taken bool) {
+	tell := func(field, value string, c choice) {
 		if broken != nil {
-			return false
+			return
 		}
-		res, err := l.p.Ask(ctx, method, params)
+		s.mu.Lock()
+		before := s.said.n
+		s.mu.Unlock()
+		_, err := l.p.AskThen(ctx, c.method, c.params(l), func(res json.RawMessage, err error) {
+			s.mu.Lock()
+			if err == nil && s.m.link == l { // else nobody waits any more
+				s.setLocked(before, c, res)
+			}
+			s.mu.Unlock()
+		})
 		if err != nil {
-			s.logger().Warn("agent did not take a choice again", "method", method, "err", err)
+			s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
 			if broken = endedAt(l.p); broken != nil {
-				return false
+				return
 			}
 			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
 			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
 			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
 				broken = unheld(wish, reason) // and goes on asking for the same
-				return false
+				return
 			}
 			of := fields[field]
 			if of == "mode" && !slices.Contains(info.Takes, permissionMode) && wish != "readonly" && value == info.ModeFor(wish, offered) {
@@ -366,26 +422,13 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			if of != "" {
 				s.unset(of)
 			}
-			return false
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if v, ok := rawjson.Member(res, "configOptions"); ok {
-			s.rec.ConfigOptions = v
-		}
-		s.unsaved = true
-		return true
 	}
 	if mode != "" && len(modes) > 0 && (!l.modes || rawjson.MemberString(modes, "currentModeId") != mode) {
-		quoted := rawjson.AppendQuoted(nil, mode)
-		if tell("mode", mode, acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End()) {
-			s.mu.Lock()
-			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
-			s.mu.Unlock()
-		}
+		tell("mode", mode, choice{method: acp.MethodSessionSetMode, id: mode, value: rawjson.AppendQuoted(nil, mode)})
 	}
 	if model != "" {
-		tell("model", model, acp.MethodSessionSetModel, rawjson.Object{}.String("sessionId", l.native).String("modelId", model).End())
+		tell("model", model, choice{method: acp.MethodSessionSetModel, id: model})
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
 		if current, there := now[id]; there && (!l.options || string(current) != string(chosen[id])) {
@@ -393,11 +436,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			if id == modeOption {
 				field = "mode"
 			}
-			if tell(field, textOf(chosen[id]), acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id])) && field == "mode" {
-				s.mu.Lock()
-				s.rec.noteMode(textOf(chosen[id]))
-				s.mu.Unlock()
-			}
+			tell(field, textOf(chosen[id]), choice{method: acp.MethodSessionSetConfigOption, option: id, value: chosen[id]})
 		}
 	}
 	_ = s.save()
@@ -429,22 +468,55 @@ func (w *said) since(n uint64, option string, value json.RawMessage) bool {
 	return w.at[option+"\x00"+string(value)] > n
 }
 
-// Choosing is called before the agent is asked for what a client sets. What it returns is for Chose.
+// forget forgets what was said of an option: an answer says how it is by now.
+func (w *said) forget(option string) {
+	maps.DeleteFunc(w.at, func(key string, _ uint64) bool { return strings.HasPrefix(key, option+"\x00") })
+}
+
+// Choosing is called before the agent is asked for what a client sets, and is followed by Chose or EndChoosing. What it returns is for Chose.
 func (s *Session) Choosing() (before uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.choosing++
 	return s.said.n
 }
 
-func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
-	return rawjson.Object{}.String("sessionId", l.native).String("configId", id).Raw("value", value).End()
+// EndChoosing says that the agent has not taken what a client has set. Chose does, too.
+func (s *Session) EndChoosing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.choosing--; s.choosing == 0 && s.chosen != nil {
+		close(s.chosen)
+		s.chosen = nil
+	}
 }
 
-// Chose notes what a client has set and the agent has taken, with what the agent has answered. An agent may change the
-// same by itself in that moment: one that has said what was set since before, as most do, has said last how it is now.
+// awaitChoices waits until the agent has answered what clients have set, as long as that may take: it was asked for before what is applied
+// now, and would else count as chosen since.
+func (s *Session) awaitChoices(ctx context.Context) error {
+	s.mu.Lock()
+	if s.choosing == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.chosen == nil {
+		s.chosen = make(chan struct{})
+	}
+	chosen := s.chosen
+	s.mu.Unlock()
+	select {
+	case <-chosen:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Chose notes what a client has set and the agent has taken, in a process that has the session as native, with what the agent has answered.
 // told is called with that when a gateway that is killed would begin with the choice, or with
 // why it cannot be kept. It does not wait.
-func (s *Session) Chose(before uint64, method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
+func (s *Session) Chose(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
+	defer s.EndChoosing()
 	answer := res.Clone()
 	kept := func(err error) {
 		if err != nil {
@@ -452,43 +524,27 @@ func (s *Session) Chose(before uint64, method string, params json.RawMessage, re
 		}
 		told(s.withOptions(&answer), err)
 	}
-	if method == acp.MethodSessionSetTitle {
+	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
+	switch method {
+	case acp.MethodSessionSetTitle:
 		s.Rename(rawjson.MemberString(params, "title"), kept)
 		return
-	}
-	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
-	value, _ := rawjson.Member(params, "value")
-	c.value = bytes.Clone(value)
-	options, _ := rawjson.Member(res.Result(), "configOptions")
-	s.mu.Lock()
-	switch {
-	case c.option != "" && s.said.since(before, c.option, value):
-		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
-			c.value = bytes.Clone(now)
-		}
-		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
-			s.rec.ConfigOptions = bytes.Clone(options)
-		}
-	case len(options) > 0:
-		s.rec.ConfigOptions = bytes.Clone(options)
-	}
-	switch method {
 	case acp.MethodSessionSetMode:
 		c.id = rawjson.MemberString(params, "modeId")
-		quoted := rawjson.AppendQuoted(nil, c.id)
-		switch {
-		case len(s.rec.Modes) > 0 && s.said.since(before, "", quoted):
-			c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
-		case c.id != "" && len(s.rec.Modes) > 0:
-			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
-		}
-	case acp.MethodSessionSetConfigOption:
-		if c.option != "" && c.option == s.rec.modeOption() {
-			s.rec.noteMode(textOf(c.value))
-		}
+		c.value = rawjson.AppendQuoted(nil, c.id)
 	case acp.MethodSessionSetModel:
 		c.id = rawjson.MemberString(params, "modelId")
+	default:
+		value, _ := rawjson.Member(params, "value")
+		c.value = bytes.Clone(value)
 	}
+	s.mu.Lock()
+	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
+		s.mu.Unlock()
+		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
+		return
+	}
+	c = s.setLocked(before, c, res.Result())
 	s.editedLocked(edit{undo: s.rec.choose(c), told: kept})
 	s.mu.Unlock()
 	s.saveSoon()
