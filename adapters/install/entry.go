@@ -168,7 +168,7 @@ func (j *job) entryUVX(ctx context.Context, e Entry) (*product, error) {
 	// by its path, which no program of the package can have.
 	fetch := process.Spec{
 		Path: client, Args: []string{"--from", u.Package, client, "--version"}, Dir: j.stage,
-		Env: slices.Concat(fetchEnviron("UV_"), []string{"UV_NO_PROGRESS=1", "NO_COLOR=1"}, env),
+		Env: slices.Concat(fetchEnviron("UV_"), uvConfig(), []string{"UV_NO_PROGRESS=1", "NO_COLOR=1"}, env),
 	}
 	if _, _, err := run(ctx, packageLimit, fetch, "", nil); err != nil {
 		if ctx.Err() != nil {
@@ -199,12 +199,18 @@ func uvProof() []string {
 			env = append(env, name+"="+userOfAddress.ReplaceAllString(value, "//"))
 		}
 	}
+	return append(env, uvConfig()...)
+}
+
+// uvConfig names uv's file of settings, which it would not find without the user's home directory. Whoever fetches and
+// whoever proves must have the same one: uv finds again what it has fetched from the same index.
+func uvConfig() []string {
 	if dir, err := os.UserConfigDir(); err == nil && os.Getenv("UV_CONFIG_FILE") == "" {
 		if file := filepath.Join(dir, "uv", "uv.toml"); exists(file) {
-			env = append(env, "UV_CONFIG_FILE="+file)
+			return []string{"UV_CONFIG_FILE=" + file}
 		}
 	}
-	return env
+	return nil
 }
 
 // userOfAddress is what stands before the host in an address.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import sys
 
 import httpx
@@ -35,6 +36,9 @@ async def healthy(endpoint: str) -> None:
 
 async def main() -> None:
     wish()  # before a sandbox costs anything
+    me = asyncio.current_task()
+    for name in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, which Python does by itself
+        asyncio.get_running_loop().add_signal_handler(name, lambda: me and me.cancel())
     token = secrets.token_urlsafe(32)
     keep = os.environ.get("KEEP") == "1"
     sandbox = await AsyncSandbox.create(
@@ -64,7 +68,11 @@ async def main() -> None:
         if stays:
             print(f"[page] {endpoint}/ui/#token={token}")
         else:
-            await sandbox.kill()
+            try:
+                await sandbox.kill()
+            except BaseException:
+                print(f"THE SANDBOX MAY STILL RUN. Take it away: python3 -c 'import e2b; e2b.Sandbox.kill(\"{sandbox.sandbox_id}\")'", file=sys.stderr)
+                raise
             print("the sandbox is gone")
 
 
@@ -72,3 +80,5 @@ try:
     asyncio.run(main())
 except JobError as error:
     sys.exit(str(error))
+except asyncio.CancelledError:
+    sys.exit("ended by a signal")

@@ -129,6 +129,22 @@ def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib
     said = kept.communicate(timeout=PATIENCE)[0]  # closes the input, and returns when the gateway in the sandbox has ended, too
     assert code == 1 and "the job is not complete" in said and "[page] " in said and "the sandbox is gone" not in said, said
     assert "killed" not in (tmp_path / "log").read_text().splitlines()[-1]
+
+    # A signal takes the sandbox away, too; that it cannot be is said.
+    for keeps, said_last in (({}, "the sandbox is gone"), ({"STANDIN_KEEPS": "1"}, "THE SANDBOX MAY STILL RUN")):
+        slow = subprocess.Popen(
+            [program[0], "-u", program[1]], env={**env, "PROMPT": "slow", "SANDBOX_AGENT_END_WITH_STDIN": "true", **keeps},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert slow.stdout is not None
+        before = ""
+        while "[session]" not in before:
+            line = slow.stdout.readline()
+            assert line, before
+            before += line
+        slow.terminate()
+        said = before + slow.communicate(timeout=PATIENCE)[0]
+        assert slow.returncode == 1 and said_last in said, said
     (tmp_path / "log").unlink()
 
     for change, why in (

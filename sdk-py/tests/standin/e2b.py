@@ -42,6 +42,8 @@ class AsyncSandbox:
         return f"localhost:{port}"
 
     async def kill(self) -> None:
+        if "STANDIN_KEEPS" in os.environ:
+            raise RuntimeError("the stand-in was told to keep it")
         note(killed=True)
         for process in self.commands.running:
             process.terminate()
