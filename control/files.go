@@ -65,7 +65,7 @@ var fileKinds = map[fs.Code]problem.Kind{
 	fs.NotDirectory: problem.NotADirectory, fs.NotFile: problem.NotAFile, fs.NotEmpty: problem.DirectoryNotEmpty,
 	fs.Escapes: problem.PathEscapes, fs.Denied: problem.PermissionDenied, fs.NoSpace: problem.InsufficientStorage,
 	fs.Changed: problem.PreconditionFailed, fs.Conflicting: problem.Conflict, fs.Refused: problem.ArchiveRefused, fs.TooLarge: problem.PayloadTooLarge,
-	fs.Busy: problem.TooManyRequests,
+	fs.Busy:        problem.TooManyRequests,
 	fs.Unsupported: problem.NotSupported, fs.NoRepository: problem.NotARepository, fs.TimedOut: problem.Timeout, fs.Failed: problem.Internal,
 }
 

@@ -127,7 +127,7 @@ func start(t *testing.T) (*client.Client, *sessions) {
 	fake := &sessions{}
 	api := control.New(control.Options{Sessions: fake, RPC: http.NotFoundHandler(), Guard: control.Guard{Token: "tok"}, Version: "v"})
 	srv := httptest.NewServer(api)
-	t.Cleanup(func() { api.Shutdown(); srv.Close() })
+	t.Cleanup(func() { api.Shutdown(context.Background()); srv.Close() })
 	c, err := client.New(srv.URL, client.Options{Token: "tok", HTTP: srv.Client()})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestFiles(t *testing.T) {
 	server := control.New(control.Options{Files: service})
 	srv := httptest.NewServer(server)
 	defer srv.Close()
-	defer server.Shutdown()
+	defer server.Shutdown(t.Context())
 	c, err := client.New(srv.URL, client.Options{})
 	if err != nil {
 		t.Fatal(err)

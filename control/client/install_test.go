@@ -63,7 +63,7 @@ func TestClient_Install(t *testing.T) {
 	f := &installer{stopped: make(chan struct{})}
 	api := control.New(control.Options{Sessions: &sessions{}, Installer: f})
 	srv := httptest.NewServer(api)
-	t.Cleanup(func() { api.Shutdown(); srv.Close() })
+	t.Cleanup(func() { api.Shutdown(context.Background()); srv.Close() })
 	c, err := client.New(srv.URL, client.Options{HTTP: srv.Client()})
 	if err != nil {
 		t.Fatal(err)

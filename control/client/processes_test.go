@@ -31,7 +31,7 @@ func processes(t *testing.T) (c *client.Client, dir string) {
 	}
 	t.Cleanup(func() { all.Close(context.Background()) })
 	server := control.New(control.Options{Files: files, Processes: all, Guard: control.Guard{Token: "tok"}})
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() { server.Shutdown(context.Background()) })
 	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close)
 	if c, err = client.New(srv.URL, client.Options{Token: "tok"}); err != nil {

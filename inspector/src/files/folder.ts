@@ -19,7 +19,7 @@ export interface FolderState {
 
 /** Entries that are shown of one folder. */
 const most = 5000;
-/** Refusals of a watch that pass: the system (413) or the gateway (429) has too many just now, or the gateway, or the node behind a hub, is not there. */
+/** Refusals of a watch that pass: the system or the gateway has too many just now (429, and 413 of an earlier gateway for the first), or the gateway, or the node behind a hub, is not there. */
 const passes = new Set([413, 429, 502, 503, 504]);
 
 /** One folder as it is, and as it changes. */
