@@ -77,7 +77,10 @@ func (s *Server) arriving(c echo.Context) *memory.Share {
 
 func gather(w http.ResponseWriter, r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	b, err := share.Gather(r.Context(), http.MaxBytesReader(w, bodyOf(w, r), most), 512, int(most)+512)
-	if errors.Is(err, memory.ErrFull) || share.Ended() { // also with its last byte: the server may have noticed the deadline
+	if share.Ended() && err == nil { // with its last byte: the server may have noticed the deadline, and have ended all requests of the connection
+		w.Header().Set("Connection", "close")
+	}
+	if errors.Is(err, memory.ErrFull) || share.Ended() {
 		return nil, errMemory()
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func (b watchedBody) Read(p []byte) (int, error) {
 }
 
 // When others need the memory in the very moment in which an answer has left, or a body has come, all of the answer arrives, and the next
-// request on the connection is served.
+// request is served.
 func TestDeadline_EndedAtTheEnd(t *testing.T) {
 	list := func(gist int) runtime.SessionList {
 		return runtime.SessionList{Sessions: []runtime.SessionInfo{{ID: "s1", Gist: strings.Repeat("x", gist)}}}
@@ -103,6 +104,9 @@ func TestDeadline_EndedAtTheEnd(t *testing.T) {
 				}
 				s := newServer(t, o)
 				l := pipes.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if err := r.Context().Err(); err != nil {
+						t.Errorf("it comes with %v", err)
+					}
 					if r.ContentLength > 0 {
 						r.Body = watchedBody{r.Body, need}
 						s.ServeHTTP(w, r)
@@ -117,10 +121,9 @@ func TestDeadline_EndedAtTheEnd(t *testing.T) {
 					need()
 				}))
 				conn := l.Dial()
-				defer conn.Close()
-				go func() {
-					_, _ = io.WriteString(conn, row.request)
-				}()
+				defer func() { _ = conn.Close() }()
+				send := func(conn net.Conn, request string) { _, _ = io.WriteString(conn, request) }
+				go send(conn, row.request)
 				r := bufio.NewReader(conn)
 				for _, want := range []int{row.status, http.StatusNotFound} {
 					resp, err := http.ReadResponse(r, nil)
@@ -131,9 +134,12 @@ func TestDeadline_EndedAtTheEnd(t *testing.T) {
 						t.Errorf("%s, %v", resp.Status, err)
 					}
 					_ = resp.Body.Close()
-					go func() {
-						_, _ = io.WriteString(conn, "GET /v2/sessions/none HTTP/1.1\r\nHost: localhost\r\n\r\n")
-					}()
+					if resp.Close {
+						_ = conn.Close()
+						conn = l.Dial()
+						r.Reset(conn)
+					}
+					go send(conn, "GET /v2/sessions/none HTTP/1.1\r\nHost: localhost\r\n\r\n")
 				}
 				if first {
 					t.Error("nobody has needed the memory")

@@ -155,6 +155,7 @@ func (s *Server) readChecksums(c echo.Context) (_ map[[sha256.Size]byte]string, 
 			return nil, 0, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
 		}
 		if share.Ended() {
+			c.Response().Header().Set("Connection", "close") // see gather
 			return nil, 0, errMemory()
 		}
 		if err == io.EOF && len(line) == 0 {

@@ -374,6 +374,10 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
 	arriving.Lift()
+	if share.Ended() { // with its last byte: the server may have noticed the deadline, and have ended all requests of the connection
+		w.Header().Set("Connection", "close")
+		return nil, errMemory
+	}
 	return body, nil
 }
 
