@@ -242,3 +242,26 @@ func TestNew_RefusedModeAndAGatewayThatWasKilled(t *testing.T) {
 		t.Errorf("the agent is set to %q", set)
 	}
 }
+
+// What an agent says of its mode as it opens a session does not take the place of the mode that was chosen.
+func TestMode_SaidAsTheSessionIsOpened(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	tc.until(id)
+	for range 2 {
+		tc.ends(a)
+		id, opened := tc.begins(t, a, s)
+		goesOver(opened.to, "n", "write", false)
+		opened.to.result(opened.m, in("write", `{`+offersOf+`}`))
+		goesOver(opened.to, "n", "write", false)
+		set := a.nextOf(t, "session/set_mode")
+		if got := given(set, "modeId"); got != `"plan"` {
+			t.Errorf("the agent is set to %s", got)
+		}
+		a.answer(set, `{}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+}
