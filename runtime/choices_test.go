@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,15 +163,13 @@ func TestMode_AgentGoesOverBehindItsAnswer(t *testing.T) {
 					m.to.result(m.m, `{}`)
 				}
 				goesOver(m.to, "n", "write", false)
-				tc.until(load)
-				for tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`); ; {
-					now := tc.call("session/resume", loadOf(s, "/tmp", ""))
-					if mode := rawjson.MemberString([]byte(now), "modes", "currentModeId"); mode == "write" {
-						break
-					}
-					if len(m.to.out) == 0 {
-						t.Fatalf("a client is told %s", now)
-					}
+				before, _ := tc.until(load)
+				if !slices.ContainsFunc(before, func(m acp.Message) bool { return string(m.UpdateKind()) == "current_mode_update" }) {
+					tc.nextOf("session/update")
+				}
+				now := tc.call("session/resume", loadOf(s, "/tmp", ""))
+				if mode := rawjson.MemberString([]byte(now), "modes", "currentModeId"); mode != "write" {
+					t.Fatalf("a client is told %s", now)
 				}
 			}
 		})
@@ -241,5 +240,28 @@ func TestNew_RefusedModeAndAGatewayThatWasKilled(t *testing.T) {
 	next.call("session/load", loadOf("n", "/tmp", own(`"mode":"plan"`)))
 	if _, set := next.opensAgain(t, a, "n", "write"); strings.Join(set, " ") != "plan" {
 		t.Errorf("the agent is set to %q", set)
+	}
+}
+
+// What an agent says of its mode as it opens a session does not take the place of the mode that was chosen.
+func TestMode_SaidAsTheSessionIsOpened(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	tc.until(id)
+	for range 2 {
+		tc.ends(a)
+		id, opened := tc.begins(t, a, s)
+		goesOver(opened.to, "n", "write", false)
+		opened.to.result(opened.m, in("write", `{`+offersOf+`}`))
+		goesOver(opened.to, "n", "write", false)
+		set := a.nextOf(t, "session/set_mode")
+		if got := given(set, "modeId"); got != `"plan"` {
+			t.Errorf("the agent is set to %s", got)
+		}
+		a.answer(set, `{}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
 	}
 }

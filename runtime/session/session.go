@@ -368,11 +368,11 @@ func (l *link) Receive(m *acp.Message) bool {
 		}
 		m = own
 		was := s.rec.Title
-		if s.noteSettingsLocked(m); s.rec.Title != was {
+		if s.noteSettingsLocked(m, s.m.hosting == serving); s.rec.Title != was {
 			s.saveSoon() // likewise
 		}
 	case "current_mode_update", "config_option_update":
-		s.noteSettingsLocked(m)
+		s.noteSettingsLocked(m, s.m.hosting == serving)
 	}
 	s.append(kind, journal.Everyone, m)
 	s.mu.Unlock()

@@ -597,8 +597,9 @@ func (s *Session) untitledLocked(m *acp.Message) (_ *acp.Message, left bool) {
 	return &own, true
 }
 
-// noteSettingsLocked keeps what a later client is told at once.
-func (s *Session) noteSettingsLocked(m *acp.Message) {
+// noteSettingsLocked keeps what a later client is told at once. follows says that the agent has left the mode that was chosen if it says
+// another one: not while it opens the session, and is set to that again.
+func (s *Session) noteSettingsLocked(m *acp.Message, follows bool) {
 	u := m.Update()
 	switch string(m.UpdateKind()) {
 	case "current_mode_update":
@@ -606,7 +607,9 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 			if len(s.rec.Modes) > 0 {
 				s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 			}
-			s.rec.followMode(mode)
+			if follows {
+				s.rec.followMode(mode)
+			}
 			s.said.note("", mode)
 		}
 	case "config_option_update":
@@ -614,7 +617,7 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 			s.rec.ConfigOptions = bytes.Clone(opts)
 			for _, o := range rawjson.Elements(opts) {
 				value, _ := rawjson.Member(o, "currentValue")
-				if rawjson.MemberString(o, "category") == "mode" {
+				if follows && rawjson.MemberString(o, "category") == "mode" {
 					s.rec.followMode(value)
 				}
 				s.said.note(rawjson.MemberString(o, "id"), value)
