@@ -453,11 +453,18 @@ func TestSettings_RandomSequences(t *testing.T) {
 	playSettingsOf(t, from, n)
 }
 
+// As many as there is time for.
 func TestSettings_ManySequences(t *testing.T) {
-	agentcache.Long(t, "half an hour; the same with some hundred sequences is always run")
-	for n := *settingsFirst; n < 300_000 && !t.Failed(); n += 1000 {
+	agentcache.Long(t, "a quarter of an hour; the same with some hundred sequences is always run")
+	until := time.Now().Add(15 * time.Minute)
+	if end, ok := t.Deadline(); ok && time.Until(end)/3 < time.Until(until) {
+		until = time.Now().Add(time.Until(end) / 3)
+	}
+	n := *settingsFirst
+	for ; time.Now().Before(until) && !t.Failed(); n += 1000 {
 		playSettingsOf(t, n, 1000)
 	}
+	t.Logf("played %d to %d", *settingsFirst, n)
 }
 
 // playSettingsOf plays n sequences. Of one that fails it leaves out what it fails without.
