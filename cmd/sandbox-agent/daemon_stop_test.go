@@ -14,7 +14,7 @@ func TestDaemon_AskToEnd(t *testing.T) {
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDaemon_AskToEnd$")
-	cmd.Env = append(os.Environ(), "SANDBOX_TEST_DAEMON=1")
+	cmd.Env = append(os.Environ(), "SANDBOX_TEST_DAEMON=1", "TMPDIR="+t.TempDir()) // it is killed, and removes nothing
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
