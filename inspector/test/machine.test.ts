@@ -192,9 +192,9 @@ test("what is typed while a file is saved stays, and so does what is written whe
   await holds(path, "one\ntwo\nthree\n");
   await editor.waitFor({ state: "detached" });
   // A file that cannot be deleted keeps what was written.
+  await page.getByRole("button", { name: "Edit" }).click(); // no request is on its way while routes are changed
   await page.unrouteAll();
   await page.route(/\/v2\/fs\//, (route) => (route.request().method() === "DELETE" ? route.abort() : route.continue()));
-  await page.getByRole("button", { name: "Edit" }).click();
   await editor.fill("not saved yet");
   const remove = async (name: string, says: string) => {
     await page.getByRole("button", { name: `Do something with ${name}` }).click();

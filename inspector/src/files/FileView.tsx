@@ -67,6 +67,8 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
   const [machine] = useState(drafts.machine); // another one has another view
   useEffect(() => () => drafts.leave(machine, path), [machine, path]);
 
+  const latest = useRef(value);
+  latest.current = value;
   const [before, setBefore] = useState<Content>(); // what is still shown when another text was saved: who edited that would be told of a conflict with it
   const edit = () => {
     if (value?.text === undefined) return;
@@ -81,7 +83,7 @@ export function FileView({ path, changed, gitMark, line, place, onPlace, onClose
     try {
       const { done, joined } = saves.save(gateway.machine.fs, machine, path, force);
       await done;
-      setBefore(value);
+      setBefore(latest.current); // also what came since it began
       setConflict(undefined);
       if (!joined) toasts.show("Saved", "good");
       reload();
