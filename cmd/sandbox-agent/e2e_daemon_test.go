@@ -611,6 +611,7 @@ func TestDaemon_MeetsItself(t *testing.T) {
 	if err := kill(one, sigStop); err != nil {
 		t.Fatal(err)
 	}
+	awaitStopped(t, one)
 	a := together(1, "daemon", "start", "--json")[0]
 	if pid(a) == one || !strings.Contains(a.errOut, "does not answer") {
 		t.Errorf("beside a frozen one: %+v", a)

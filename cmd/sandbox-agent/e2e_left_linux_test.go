@@ -334,6 +334,7 @@ func TestCall_SecondCtrlCLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = g.cmd.Process.Signal(syscall.SIGCONT) }() // fails when it has ended
+	awaitStopped(t, g.cmd.Process.Pid)
 	late, again := time.After(15*time.Second), time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
