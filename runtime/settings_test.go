@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -436,7 +437,7 @@ func playSettings(t *testing.T, seed uint64, steps []int) (told []string, err er
 
 var (
 	settingsSeed  = flag.Int64("settings.seed", -1, "play only this sequence of TestSettings")
-	settingsCount = flag.Uint64("settings.n", 400, "how many sequences TestSettings plays")
+	settingsCount = flag.Uint64("settings.n", 0, "how many sequences TestSettings plays, if not as many as usual")
 	settingsFirst = flag.Uint64("settings.first", 0, "the sequence with which TestSettings begins")
 )
 
@@ -446,7 +447,7 @@ const settingsSteps = 14
 // reaches it, what was asked for last is so or somebody is told, and nothing that nobody has asked for changes. A sequence that fails is
 // played again by go test ./runtime -run TestSettings_RandomSequences -settings.seed=N.
 func TestSettings_RandomSequences(t *testing.T) {
-	from, n := *settingsFirst, *settingsCount
+	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(400)))
 	if *settingsSeed >= 0 {
 		from, n = uint64(*settingsSeed), 1
 	}
