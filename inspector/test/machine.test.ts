@@ -550,7 +550,9 @@ test("a list that takes longer than until it is asked for again is shown", async
   const page = await world.open("about:blank");
   await page.clock.install();
   const held: (() => void)[] = [];
+  let fails = false;
   await page.route(/\/v2\/processes(\?|$)/, async (route) => {
+    if (fails) return route.abort();
     await new Promise<void>((resolve) => held.push(resolve));
     await route.continue().catch(() => {}); // the page may have given it up
   });
@@ -568,6 +570,13 @@ test("a list that takes longer than until it is asked for again is shown", async
   expect(held.length).toBe(3);
   await page.clock.runFor(10_000);
   await expect.poll(() => held.length).toBe(4);
+  // That it fails by now is told, and it is asked for again as usual.
+  fails = true;
+  await page.clock.runFor(45_000);
+  await page.getByText("The programs cannot be listed").waitFor();
+  fails = false;
+  await page.clock.runFor(2000);
+  await expect.poll(() => held.length).toBe(5);
 });
 
 test("a program is started, watched, spoken to, and ended", async () => {

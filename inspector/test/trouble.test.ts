@@ -97,6 +97,19 @@ test("a terminal for a login waits for who comes back, and ends when it has serv
   expect((await made).ok()).toBe(true);
   await expect.poll(terminals).toBe(0);
   await page.unrouteAll();
+  // It has served while one was elsewhere.
+  await start();
+  await login();
+  await shown.waitFor();
+  await elsewhere();
+  await page.getByText("The login of story goes on").last().waitFor();
+  expect(await terminals()).toBe(1);
+  writeFileSync(join(dir, "logged-in"), "");
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "story" });
+  await (await other.newSession({ cwd: "/tmp", mcpServers: [] })).prompt("hello");
+  await page.evaluate(() => void (location.hash = "#/agents"));
+  await expect.poll(terminals).toBe(0);
+  rmSync(join(dir, "logged-in"));
   // Shown large, it is one of the terminals.
   await start();
   await login();

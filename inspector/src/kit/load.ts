@@ -14,9 +14,13 @@ export interface Loaded<T> extends State<T> {
 /** At least so long an answer is waited for until it is asked for once more. Its connection may be dead without anybody knowing. */
 const patienceMs = 10_000;
 
+/** What an answer takes counts up to this: a machine that was suspended counts, too. */
+const slowMs = 60_000;
+
 /**
  * Loads something for a component, again when a key changes, and with `everyMs` while the page is seen: not before the last answer is there,
  * or took twice as long as the one before, and longer each time. It may still come then: of the newest two that are waited for, the first one counts.
+ * An error counts if it is that of the newest one.
  */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: readonly unknown[], everyMs?: number): Loaded<T> {
   const [state, setState] = useState<State<T>>({ value: undefined, error: undefined, busy: true });
@@ -43,16 +47,18 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: read
     const show = (next: SetStateAction<State<T>>) => {
       end(going.current);
       waiting.current = undefined;
-      took.current = Date.now() - began;
       givenUp.current = 0;
       setState(next);
     };
     latest.current(control.signal).then(
-      (value) => control.signal.aborted || show({ value, error: undefined, busy: false }),
+      (value) => {
+        if (control.signal.aborted) return;
+        took.current = Math.min(Date.now() - began, slowMs);
+        show({ value, error: undefined, busy: false });
+      },
       (error: unknown) => {
         if (control.signal.aborted) return;
-        going.current = going.current.filter((one) => one !== control);
-        if (going.current.length > 0) return; // another one may still come
+        if (going.current.at(-1) !== control) return end([control]); // the newer one may still come
         show((before) => ({ value: before.value, error: error instanceof Error ? error : new Error(String(error)), busy: false }));
       },
     );

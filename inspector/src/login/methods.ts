@@ -66,6 +66,12 @@ const aside = new Map<string, LoginTerminal>();
 
 const asideOf = (agent: string) => `${gateway.machineUrl} ${agent}`;
 
+// One has served when the agent is logged in: nothing leads back to it then.
+gateway.subscribe(() => {
+  if (aside.size === 0) return;
+  for (const { id, authState } of gateway.get().agents) if (authState === "authenticated") takeAside(id)?.end();
+});
+
 /** Keeps a terminal for who comes back. One that was kept before ends. */
 export function putAside(terminal: LoginTerminal): void {
   aside.get(terminal.of)?.end();

@@ -30,13 +30,15 @@ export default function Processes({ route }: AreaProps) {
   const running = all.filter((p) => p.state === "running").length;
   return (
     <div className="area full processes">
-      <AreaHead
-        title="Processes" lead={value ? `${plural(running, "program")} ${running === 1 ? "runs" : "run"} beside the agents, where the gateway is.` : "Programs beside the agents, where the gateway is."}
-        actions={<Button tone="primary" icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}
-      />
+      <div className="stack">
+        <AreaHead
+          title="Processes" lead={value ? `${plural(running, "program")} ${running === 1 ? "runs" : "run"} beside the agents, where the gateway is.` : "Programs beside the agents, where the gateway is."}
+          actions={<Button tone="primary" icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}
+        />
+        {error && <Notice tone="bad" title="The programs cannot be listed"><p>{error.message}</p></Notice>}
+      </div>
       <div className={`processes-split ${id ? "chosen" : ""}`}>
-        {error && !value ? <Notice tone="bad" title="The programs cannot be listed"><p>{error.message}</p></Notice>
-          : all.length === 0 ? value && <Empty icon="processes" title="No program runs" action={<Button icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}>Servers, builds and watchers that should go on while agents work. Those that ended stay listed for a while.</Empty>
+        {all.length === 0 ? value && <Empty icon="processes" title="No program runs" action={<Button icon="plus" {...drive} onClick={() => setStarting(true)}>Start a program</Button>}>Servers, builds and watchers that should go on while agents work. Those that ended stay listed for a while.</Empty>
           : (
             <div className="process-list" role="region" aria-label="Programs" tabIndex={0}>
               <ul>
@@ -104,7 +106,7 @@ function Detail({ process: p, onChange }: { process: HostProcess; onChange: () =
       {running && !p.tty && p.stdinOpen && (
         <form className="row process-input" onSubmit={(event) => { event.preventDefault(); type(); }}>
           <TextArea
-            aria-label="Input" placeholder="A line for its input" spellCheck={false} autoComplete="off" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => typed.write(event.target.value)}
+            aria-label="Input" placeholder="A line for its input" spellCheck={false} autoComplete="off" className="mono" rows={Math.min(line.split("\n").length, 8)} {...drive} value={line} onChange={(event) => typed.type(event.target.value)}
             onKeyDown={(event) => {
               if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
               event.preventDefault();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Typed, withLines } from "./typed.js";
+import { Inputs, Typed, withLines } from "./typed.js";
 
 /** A program's input, whose writes wait until they are let, and the field from which they come. */
 function world() {
@@ -65,4 +65,15 @@ test("a line that was copied with its end is one line", async () => {
     await next("arrive");
   }
   expect(sent).toEqual(["yes\n", "one\ntwo\n", "\n\n", "\n"]);
+});
+
+test("what is typed for a program is kept, and goes by the way that was given last", async () => {
+  const inputs = new Inputs();
+  const sent: string[] = [];
+  const by = (way: string) => async (text: string) => void sent.push(`${way} ${text}`);
+  inputs.of("program", by("reading"), () => {}).type("kept");
+  const again = inputs.of("program", by("driving"), () => {});
+  expect(again.get()).toBe("kept");
+  again.send();
+  await expect.poll(() => sent).toEqual(["driving kept\n"]);
 });

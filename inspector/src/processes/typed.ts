@@ -63,9 +63,9 @@ export class Input extends Store<string> {
   readonly #typed: Typed;
   #written = () => {};
 
-  constructor(write: (text: string, close: boolean) => Promise<unknown>, failed: (error: unknown) => void) {
+  constructor(private write: (text: string, close: boolean) => Promise<unknown>, failed: (error: unknown) => void) {
     super("");
-    this.#typed = new Typed((text, close) => write(text, close).finally(() => this.#written()), (lines, error) => {
+    this.#typed = new Typed((text, close) => this.write(text, close).finally(() => this.#written()), (lines, error) => {
       this.set(withLines(lines, this.get()));
       failed(error);
     });
@@ -77,7 +77,12 @@ export class Input extends Store<string> {
     return () => void (this.#written = () => {});
   }
 
-  write(text: string): void {
+  /** Has lines that are not on their way yet go by another way, such as with another token. */
+  goBy(write: (text: string, close: boolean) => Promise<unknown>): void {
+    this.write = write;
+  }
+
+  type(text: string): void {
     this.set(text);
   }
 
@@ -104,10 +109,13 @@ const maxEmpty = 32;
 export class Inputs {
   readonly #all = new Map<string, Input>();
 
-  /** The field of a program, by a name that no other one has. */
+  /** The field of a program, by a name that no other one has. Its lines go by the way that was given last. */
   of(name: string, ...make: ConstructorParameters<typeof Input>): Input {
     const known = this.#all.get(name);
-    if (known) return known;
+    if (known) {
+      known.goBy(make[0]);
+      return known;
+    }
     const empty = [...this.#all].filter(([, { used }]) => !used);
     for (const [of] of empty.slice(0, Math.max(0, empty.length - maxEmpty + 1))) this.#all.delete(of);
     const made = new Input(...make);
