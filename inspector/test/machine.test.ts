@@ -551,8 +551,9 @@ test("a list that takes longer than until it is asked for again is shown", async
   await page.clock.install();
   const held: (() => void)[] = [];
   let fails = false;
+  let failed = 0;
   await page.route(/\/v2\/processes(\?|$)/, async (route) => {
-    if (fails) return route.abort();
+    if (fails) return failed++, route.abort();
     await new Promise<void>((resolve) => held.push(resolve));
     await route.continue().catch(() => {}); // the page may have given it up
   });
@@ -570,12 +571,13 @@ test("a list that takes longer than until it is asked for again is shown", async
   expect(held.length).toBe(3);
   await page.clock.runFor(10_000);
   await expect.poll(() => held.length).toBe(4);
-  // That it fails by now is told, and it is asked for again as usual.
+  // That it fails by now is told while the older one still hangs, and it is asked for again as usual.
   fails = true;
-  await page.clock.runFor(45_000);
-  await page.getByText("The programs cannot be listed").waitFor();
+  await page.clock.pauseAt(await page.evaluate(() => Date.now() + 1000));
+  while (failed === 0) await page.clock.runFor(1000);
+  await page.getByText("Failed to fetch").waitFor();
   fails = false;
-  await page.clock.runFor(2000);
+  await page.clock.runFor(4000);
   await expect.poll(() => held.length).toBe(5);
 });
 
