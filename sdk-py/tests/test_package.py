@@ -145,6 +145,16 @@ def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib
         slow.terminate()
         said = before + slow.communicate(timeout=PATIENCE)[0]
         assert slow.returncode == 1 and said_last in said, said
+
+    # One that comes while the sandbox is made, and that nobody else would know of.
+    os.mkfifo(tmp_path / "made")
+    for keep in ("0", "1"):
+        (tmp_path / "log").unlink()
+        making = subprocess.Popen(program, env={**env, "KEEP": keep, "STANDIN_MAKES": str(tmp_path / "made")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(tmp_path / "made", "w", encoding="utf-8"):  # returns when the stand-in is asked for one
+            making.terminate()
+        said = making.communicate(timeout=PATIENCE)[0]
+        assert making.returncode == 1 and "the sandbox is gone" in said and "ended by a signal" in said, said
     (tmp_path / "log").unlink()
 
     for change, why in (
