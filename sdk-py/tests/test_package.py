@@ -83,6 +83,14 @@ def test_the_example_brings_home_all_that_an_agent_has_done(tmp_path: pathlib.Pa
             git("apply", str(patch))
             assert (tmp_path / name / "one.txt").read_text() == "one\ntwo\n"
             assert (tmp_path / name / "large.bin").stat().st_size == 3_000_000
+
+            # A repository within, of which a patch has the name alone, and one that git does not take in.
+            env["PROMPT"] = "echo whole > rest.txt; git init -q within; git init -q other; cd other; touch file; git add .; git -c user.name=a -c user.email=a@example.com commit -qm done"
+            done = subprocess.run([sys.executable, str(HERE.parent / "examples" / "python" / "job.py")], env=env, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 1 and "not the whole change" in done.stderr, done.stdout + done.stderr
+            assert "within/" in done.stderr and done.stderr.endswith("\nother\n"), done.stderr
+            git("apply", str(patch))
+            assert (tmp_path / name / "rest.txt").read_text() == "whole\n"
     finally:
         gateway.stop()
 
