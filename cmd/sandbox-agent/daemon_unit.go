@@ -19,13 +19,13 @@ func daemonUnitCommand(std stdio) *cli.Command {
 		ArgsUsage: serverLine,
 		Description: `For this user's own services:
 
-  mkdir -p ~/.config/systemd/user
-  sandbox-agent daemon unit > ~/.config/systemd/user/sandbox-agent.service
-  systemctl --user enable --now sandbox-agent
+  cd && mkdir -p .config/systemd/user
+  sandbox-agent daemon unit > sandbox-agent.service &&
+    mv sandbox-agent.service .config/systemd/user && systemctl --user enable --now sandbox-agent
 
-  mkdir -p ~/Library/LaunchAgents
-  sandbox-agent daemon unit --kind launchd > ~/Library/LaunchAgents/dev.sandboxagent.plist
-  launchctl load ~/Library/LaunchAgents/dev.sandboxagent.plist
+  cd && mkdir -p Library/LaunchAgents
+  sandbox-agent daemon unit --kind launchd > dev.sandboxagent.plist &&
+    mv dev.sandboxagent.plist Library/LaunchAgents && launchctl load Library/LaunchAgents/dev.sandboxagent.plist
 
 For launchd it also makes the folder of the log, which launchd does not.`,
 		Flags: []cli.Flag{
