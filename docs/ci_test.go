@@ -21,10 +21,12 @@ func TestCI_Patch(t *testing.T) {
 	}
 	const commit = " && git -c user.name=a -c user.email=a@example.com commit --quiet --message fixed"
 	for name, does := range map[string]string{
-		"neither":               "echo two > new.txt",
-		"staged":                "echo two > new.txt && git add --all",
-		"committed":             "echo two > new.txt && git add --all" + commit,
-		"a part of it each way": "git add --all" + commit + " && touch empty && git add empty && echo two > new.txt",
+		"neither":                              "echo two > new.txt",
+		"staged":                               "echo two > new.txt && git add --all",
+		"committed":                            "echo two > new.txt && git add --all" + commit,
+		"beside a repository without a commit": "echo two > new.txt && git init --quiet within && touch within/file",
+		"beside a repository":                  "echo two > new.txt && git init --quiet within && cd within && touch file && git add file" + commit,
+		"a part of it each way":                "git add --all" + commit + " && touch empty && git add empty && echo two > new.txt",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, bin := t.TempDir(), t.TempDir()
@@ -46,8 +48,12 @@ func TestCI_Patch(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := run("git rev-parse HEAD")
-			run("sh fix.sh")
-			run("cp fixed.patch .git; git reset --quiet --hard " + strings.TrimSpace(first) + "; git clean -qf; git apply .git/fixed.patch")
+			if within := strings.Contains(does, "git init"); !within {
+				run("sh fix.sh")
+			} else if said := run("! sh fix.sh 2>&1"); !strings.Contains(said, "'within/' does not have a commit") && !strings.Contains(said, "\twithin\nthese are repositories of their own") {
+				t.Errorf("nobody is told that the patch is not whole: %s", said)
+			}
+			run("cp fixed.patch .git; git reset --quiet --hard " + strings.TrimSpace(first) + "; git clean -qffd; git apply .git/fixed.patch")
 			if got := run("cat answer.txt new.txt"); got != "forty-two\ntwo\n" {
 				t.Errorf("the patch makes %q", got)
 			}

@@ -82,6 +82,33 @@ func TestShell_Marked(t *testing.T) {
 	}
 }
 
+var (
+	background = regexp.MustCompile(`(?m)[^&]&( [A-Z]+=\$!)?$`)
+	waits      = regexp.MustCompile(`(?m)^until .*$`)
+	intoFile   = regexp.MustCompile(`(?:extract-env|daemon unit)[^>\n]*> (\S+)`)
+)
+
+// A block comes to its end also where one of its commands has failed: it waits for no program that has ended, and what a
+// reader has from an earlier run is not emptied for what does not come.
+func TestShell_Fails(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			if at := background.FindStringIndex(b.text); at != nil && isShell(b) {
+				for _, line := range waits.FindAllString(b.text[at[1]:], -1) {
+					if !strings.Contains(line, "|| ! kill -0 $") {
+						t.Errorf("%s: it waits for ever when the program before it has ended: %s", b.where(p), line)
+					}
+				}
+			}
+			for _, m := range intoFile.FindAllStringSubmatch(b.text, -1) {
+				if !strings.Contains(b.text, "mv "+m[1]+" ") {
+					t.Errorf("%s: %s is emptied before the command has done its work", b.where(p), m[1])
+				}
+			}
+		}
+	}
+}
+
 // ownPort is the port of a server that the block itself names.
 var ownPort = regexp.MustCompile(`\bhttp\.server (\d+)`)
 

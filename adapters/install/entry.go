@@ -163,7 +163,9 @@ func (j *job) entryUVX(ctx context.Context, e Entry) (*product, error) {
 		args = []string{"--from", u.Package, u.Cmd}
 	}
 	uv := j.uvOf(j.recipe.agent, e.Version)
-	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(j.root, uvName, "python"))
+	cache := filepath.Join(uv, "cache")
+	// A person's UV_NO_CACHE would take away what was fetched: what is proved, and run later, would not be there.
+	env := append(assignments(u.Env), "UV_NO_CACHE=false", "UV_CACHE_DIR="+cache, "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(j.root, uvName, "python"))
 	// With all that uv may need for it. Not a line of the package runs: what uv is asked to run beside it is uv itself,
 	// by its path, which no program of the package can have.
 	fetch := process.Spec{
@@ -175,6 +177,9 @@ func (j *job) entryUVX(ctx context.Context, e Entry) (*product, error) {
 			return nil, context.Cause(ctx)
 		}
 		return nil, fmt.Errorf("uv could not fetch %s: %w", u.Package, err)
+	}
+	if !exists(cache) {
+		return nil, fmt.Errorf("uv has kept nothing of %s: take no-cache out of uv's own settings (uv.toml)", u.Package)
 	}
 	return &product{
 		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env, proofEnv: uvProof(),

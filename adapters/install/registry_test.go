@@ -121,12 +121,14 @@ func TestRegistry_Packages(t *testing.T) {
 	t.Run("uvx", func(t *testing.T) {
 		// It fetches the package first, and runs uv beside it: nothing of the package has what uv needs for that.
 		dir := onPath(t, map[string]string{"uvx": `[ "$1" = --version ] && { echo uvx 0.9; exit; }
-echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"; mkdir -p "$UV_CACHE_DIR"
-[ "$3" = "$0" ] && { env > "${0%/*}/fetched.env"; exit; }
-env >> "${0%/*}/proved.env"; [ "$UV_OFFLINE" = 1 ] || exit 1
+echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"
+[ "$3" = "$0" ] && { env > "${0%/*}/fetched.env"; [ "$UV_NO_CACHE" = 1 ] || [ -s "$UV_CONFIG_FILE" ] || mkdir -p "$UV_CACHE_DIR"; exit; }
+env >> "${0%/*}/proved.env"; [ "$UV_OFFLINE" = 1 ] && [ -d "$UV_CACHE_DIR" ] && [ "$UV_NO_CACHE" != 1 ] || exit 1
 [ "$4" = --version ] && { echo fast 0.1.1; exit; }; ` + answersInitialize})
 		t.Setenv("UV_PUBLISH_TOKEN", "secret-publish")
 		t.Setenv("UV_INDEX_OURS_PASSWORD", "secret-index")
+		t.Setenv("UV_NO_CACHE", "1") // as images have it
+		t.Setenv("UV_CONFIG_FILE", filepath.Join(dir, "uv.toml"))
 		t.Setenv("UV_DEFAULT_INDEX", "https://me:secret-address@index.test/simple")
 		t.Setenv("HTTPS_PROXY", "http://me:secret-proxy@proxy.test")
 		t.Setenv("HOMEBREW_GITHUB_API_TOKEN", "secret-homebrew")
@@ -184,6 +186,13 @@ env >> "${0%/*}/proved.env"; [ "$UV_OFFLINE" = 1 ] || exit 1
 				t.Errorf("what uv fetched for %s: %v", version, err)
 			}
 		}
+		// What would take away in silence what was fetched, and cannot be overruled.
+		entry("0.1.4")
+		if err := os.WriteFile(filepath.Join(dir, "uv.toml"), []byte("no-cache = true\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := in.Install(t.Context(), Request{Agent: "fast", Version: "0.1.4"})
+		wantProblem(t, err, problem.InstallFailed, "take no-cache out")
 		// A data directory may be moved, and what uv fetched is in it.
 		moved := filepath.Join(t.TempDir(), "moved")
 		if err := os.Rename(filepath.Dir(in.root), moved); err != nil {

@@ -18,7 +18,7 @@ func credentialsCommand(std stdio) *cli.Command {
 		Description: `They are looked for in the environment and in agents' own files in the home
 directory. Nothing is sent anywhere. To give them to a sandbox:
 
-  sandbox-agent credentials extract-env > sandbox.env`,
+  sandbox-agent credentials extract-env > sandbox.env.new && mv sandbox.env.new sandbox.env`,
 		Subcommands: []*cli.Command{extractCommand(std), extractEnvCommand(std)},
 	}
 }

@@ -660,8 +660,12 @@ func daemonLogsCommand(std stdio) *cli.Command {
 				if _, err := io.Copy(std.out, log); err != nil {
 					return fmt.Errorf("read the daemon's log: %w", err)
 				}
-				if log.askCut() {
+				cut, missing := log.askCut()
+				if missing {
 					fmt.Fprintln(std.err, "the older half of the log was removed: lines may be missing here")
+				}
+				if cut {
+					continue // with what is kept
 				}
 				if !c.Bool("follow") {
 					return nil

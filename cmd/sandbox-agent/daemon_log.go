@@ -100,12 +100,14 @@ func cutLog(path string, keep int64) error {
 const logTail = 4 << 10
 
 // logReader reads a log from where the file stands, and knows when it was cut meanwhile: also when it is longer than
-// what was read by then, since what stands before that is not what was read. It implements io.Reader.
+// what was read by then, since what stands before that is not what was read. It goes on behind what was read last, or,
+// when that was removed, from the beginning of what is kept. It implements io.Reader.
 type logReader struct {
 	f   *os.File
 	at  int64
 	was []byte // stands before at
-	cut bool   // since the last askCut; the reader is at the end then
+
+	cut, missing bool // since the last askCut
 }
 
 func readLog(f *os.File) (*logReader, error) {
@@ -128,6 +130,28 @@ func (r *logReader) move(at int64) error {
 	return nil
 }
 
+// find goes to where the log goes on behind what was read last.
+func (r *logReader) find() error {
+	kept, err := io.ReadAll(io.NewSectionReader(r.f, 0, 2*daemonLogBound))
+	if err != nil {
+		return err
+	}
+	at := -1
+	if i := bytes.Index(kept, r.was); i >= 0 && len(r.was) == logTail {
+		at = i + len(r.was)
+	}
+	for last := r.was; at < 0 && len(last) > 0; { // or some lines of it, with which the log begins now
+		if _, last, _ = bytes.Cut(last, []byte{'\n'}); len(last) > 0 && bytes.HasPrefix(kept, last) {
+			at = len(last)
+		}
+	}
+	r.cut, r.missing = true, r.missing || at < 0
+	if err := r.move(int64(max(at, 0))); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
 // Read ends as at the end of the log when that was cut. A log is cut from its beginning on: as long as what stands before
 // the place that was read is the same, what was read is, too.
 func (r *logReader) Read(p []byte) (int, error) {
@@ -139,14 +163,9 @@ func (r *logReader) Read(p []byte) (int, error) {
 	if m, err := r.f.ReadAt(now, r.at-int64(len(now))); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	} else if m < len(now) || !bytes.Equal(now, r.was) {
-		end, err := r.f.Seek(0, io.SeekEnd)
-		if err == nil {
-			err = r.move(end)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err := r.find(); err != nil {
 			return 0, err
 		}
-		r.cut = true
 		return 0, io.EOF
 	}
 	if n == 0 && len(p) > 0 {
@@ -158,11 +177,11 @@ func (r *logReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// askCut reports whether it was cut since it was asked last.
-func (r *logReader) askCut() bool {
-	cut := r.cut
-	r.cut = false
-	return cut
+// askCut reports whether it was cut since it was asked last, and whether lines may be missing by that.
+func (r *logReader) askCut() (cut, missing bool) {
+	cut, missing = r.cut, r.missing
+	r.cut, r.missing = false, false
+	return cut, missing
 }
 
 // seekTail moves to where the last lines of a file begin.

@@ -47,7 +47,7 @@ func TestDaemonLog(t *testing.T) {
 	const lines, each = 4500, 16 << 10
 	cuts, before := 0, int64(0)
 	for i := range lines {
-		line := fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i*7919%each))
+		line := fmt.Sprintf("%d %s %[1]d\n", i, strings.Repeat("x", i*7919%each))
 		if n, err := log.Write([]byte(line)); err != nil || n != len(line) {
 			t.Fatal(n, err)
 		}
@@ -58,20 +58,17 @@ func TestDaemonLog(t *testing.T) {
 		if info.Size() > daemonLogBound+each {
 			t.Fatalf("the log has %d bytes", info.Size())
 		}
-		got, want := read(), line
-		cut := reader.askCut()
-		if cut != (info.Size() < before) {
-			t.Fatal(cut)
+		got := read()
+		cut, missing := reader.askCut()
+		if cut != (info.Size() < before) || missing {
+			t.Fatal(cut, missing)
 		}
-		if cut { // who follows it goes on with what comes then
+		if cut { // who follows it goes on where it was
 			cuts++
-			if _, err := fmt.Fprintln(log, "behind a cut"); err != nil {
-				t.Fatal(err)
-			}
-			got, want = got+read(), "behind a cut\n"
+			got += read()
 		}
 		before = info.Size()
-		if got != want {
+		if got != line {
 			t.Fatalf("line %d reads %.60q", i, got)
 		}
 	}
@@ -84,11 +81,8 @@ func TestDaemonLog(t *testing.T) {
 	}
 	next := -1
 	for line := range strings.Lines(string(b)) {
-		if line == "behind a cut\n" {
-			continue
-		}
 		var i int
-		if _, err := fmt.Sscan(line, &i); err != nil || next >= 0 && i != next || len(line) != len(fmt.Sprint(i))+2+i*7919%each {
+		if _, err := fmt.Sscan(line, &i); err != nil || next >= 0 && i != next || len(line) != 2*len(fmt.Sprint(i))+3+i*7919%each {
 			t.Fatalf("after line %d there is %.60q: %v", next-1, line, err)
 		}
 		next = i + 1
@@ -108,7 +102,7 @@ func TestDaemonLog(t *testing.T) {
 }
 
 // Who reads slowly, as a pager does, is told that lines are missing also where the log is longer than what was read of it,
-// and is given no piece of a line.
+// and is given all that is kept, but not what it has read.
 func TestDaemonLog_SlowReader(t *testing.T) {
 	for _, quarters := range []int{0, 1, 2, 3, 4} {
 		path := filepath.Join(t.TempDir(), "log")
@@ -132,6 +126,10 @@ func TestDaemonLog_SlowReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		all, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
 		each := info.Size() / lines
 		if _, err := io.CopyN(io.Discard, reader, each*lines/4*int64(quarters)); err != nil {
 			t.Fatal(err)
@@ -145,11 +143,45 @@ func TestDaemonLog_SlowReader(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if told := reader.askCut(); told != (quarters > 0) { // who has read nothing has what there is
-			t.Errorf("behind %d quarters: told %v", quarters, told)
+		if _, missing := reader.askCut(); missing != (quarters == 1 || quarters == 2) { // who has read nothing has what there is
+			t.Errorf("behind %d quarters: told %v", quarters, missing)
 		}
-		if got.Len() > 0 && !strings.HasPrefix(got.String(), "line ") {
-			t.Errorf("behind %d quarters it goes on with %.40q", quarters, got.String())
+		if want := all[max(len(all)/4*quarters, len(all)/2+int(each)):]; got.String() != string(want) {
+			t.Errorf("behind %d quarters it goes on with %.40q, %d bytes, want %.40q, %d", quarters, got.String(), got.Len(), want, len(want))
 		}
+	}
+}
+
+// cutter cuts a log as soon as somebody prints of it.
+type cutter struct {
+	got  bytes.Buffer
+	path string
+	size int64
+}
+
+func (c *cutter) Write(b []byte) (int, error) {
+	if c.size > 0 {
+		if err := cutLog(c.path, c.size); err != nil {
+			return 0, err
+		}
+		c.size = 0
+	}
+	return c.got.Write(b)
+}
+
+// Who prints it without following it is given its end, too, when it is cut meanwhile.
+func TestDaemonLog_CutWhilePrinted(t *testing.T) {
+	dir := t.TempDir()
+	log := new(bytes.Buffer)
+	for i := range 4000 {
+		fmt.Fprintf(log, "line %06d %s\n", i, strings.Repeat("x", 1000))
+	}
+	out, errOut := &cutter{path: filepath.Join(dir, "daemon", "log"), size: int64(log.Len() / 2)}, newScreen()
+	write(t, out.path, log.String())
+	if code := run(t.Context(), []string{"daemon", "logs", "--data-dir", dir, "-n", "0"}, stdio{in: bytes.NewReader(nil), out: out, err: errOut}); code != 0 {
+		t.Fatalf("exit %d: %s", code, errOut.String())
+	}
+	if !strings.Contains(out.got.String(), "line 003999 ") || !strings.Contains(errOut.String(), "lines may be missing") {
+		t.Errorf("it ends with %q; %s", out.got.String()[out.got.Len()-1020:], errOut.String())
 	}
 }

@@ -19,13 +19,15 @@ func daemonUnitCommand(std stdio) *cli.Command {
 		ArgsUsage: serverLine,
 		Description: `For this user's own services:
 
-  mkdir -p ~/.config/systemd/user
-  sandbox-agent daemon unit > ~/.config/systemd/user/sandbox-agent.service
+  file=~/.config/systemd/user/sandbox-agent.service
+  mkdir -p "${file%/*}"
+  sandbox-agent daemon unit > "$file.new" && mv "$file.new" "$file"
   systemctl --user enable --now sandbox-agent
 
-  mkdir -p ~/Library/LaunchAgents
-  sandbox-agent daemon unit --kind launchd > ~/Library/LaunchAgents/dev.sandboxagent.plist
-  launchctl load ~/Library/LaunchAgents/dev.sandboxagent.plist
+  file=~/Library/LaunchAgents/dev.sandboxagent.plist
+  mkdir -p "${file%/*}"
+  sandbox-agent daemon unit --kind launchd > "$file.new" && mv "$file.new" "$file"
+  launchctl load "$file"
 
 For launchd it also makes the folder of the log, which launchd does not.`,
 		Flags: []cli.Flag{

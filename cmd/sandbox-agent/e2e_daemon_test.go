@@ -530,15 +530,15 @@ func TestDaemon_Unit(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(log[1])); err != nil {
 		t.Errorf("launchd makes no folder for the log: %v", err)
 	}
-	// The lines of the help, on a machine that has none of the folders.
+	// The lines of the help, on a machine that has none of the folders. A service that is there stays when they fail.
 	_, out, _ = c.run("daemon", "unit", "--help")
-	lines := regexp.MustCompile(`(?m)^ *(mkdir -p .*)\n *sandbox-agent (daemon unit.*> .*)$`).FindAllStringSubmatch(out, -1)
+	lines := regexp.MustCompile(`(?m)^ *(file=.*\n *mkdir -p .*)\n *sandbox-agent (daemon unit.*> .*)$`).FindAllStringSubmatch(out, -1)
 	if len(lines) != 2 {
 		t.Fatalf("the help has not two services, each with its folder:\n%s", out)
 	}
 	program := c.command(t.Context()).Path
 	for _, line := range lines {
-		sh := exec.CommandContext(t.Context(), "sh", "-ec", line[1]+"\n"+program+" "+line[2])
+		sh := exec.CommandContext(t.Context(), "sh", "-ec", line[1]+"\n"+program+" "+line[2]+"\nfalse "+line[2]+" || true\ntest -s \"$file\"")
 		sh.Env = append(c.env, "HOME="+filepath.Join(filepath.Dir(data), "home"))
 		if out, err := sh.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", line[2], err, out)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -60,7 +61,7 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 		ArgsUsage: "[REMOTE]",
 		Description: "What changed in the files, against the index. Files that are new are in it, also when nobody has\n" +
 			"added them, but not those that git ignores. Files that are no text are only named, unless --binary is\n" +
-			"given. Nothing is changed in the repository.",
+			"given. Nothing is changed in the repository. A patch that would be too long is cut: then the exit code is 1.",
 		Flags: fsFlags(
 			&cli.BoolFlag{Name: "staged", Usage: "what is in the index, against the last commit"},
 			&cli.StringFlag{Name: "base", Usage: "a commit to compare the files with, instead of the index"},
@@ -88,8 +89,8 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 				if _, err := std.out.Write(patch); err != nil {
 					return fmt.Errorf("write the patch: %w", err)
 				}
-				if cut {
-					note(std, "the patch was longer: name a folder or file")
+				if cut { // whoever applies it must not take it for the whole
+					return errors.New("the patch is longer than this and was cut: name a folder or file")
 				}
 				return nil
 			})

@@ -394,4 +394,9 @@ func TestFS_Git(t *testing.T) {
 	if out := mustTool(t, "", "fs", "git", "diff", "--staged", "--json"); !strings.Contains(out, `+two`) || !strings.Contains(out, `"truncated":false`) {
 		t.Errorf("staged as JSON:\n%s", out)
 	}
+	// A patch that was cut is not for applying, and whoever runs the line sees it in the exit code.
+	write(t, filepath.Join(root, "long"), strings.Repeat("a line of a long file\n", 1<<20))
+	if code, out, errOut := tool(t, "", "fs", "git", "diff"); code != cmdline.ExitFailure || out == "" || !strings.Contains(errOut, "name a folder or file") {
+		t.Errorf("a long patch: exit %d, %d bytes, %s", code, len(out), errOut)
+	}
 }

@@ -183,15 +183,27 @@ async function converse(client: SandboxAgentClient, session: Session, signal: Ab
 const shown = 64 * 1024;
 
 /**
+ * Takes new files into git's index as far as it can, and prints what no patch will have:
+ * what git refuses, and repositories within the repository, of which it has the name alone.
+ */
+const addAll = `said=$(git -c advice.addEmbeddedRepo=false add --all --intent-to-add --ignore-errors 2>&1) || printf '%s\\n' "$said"
+git diff --raw "$1" | grep '^:[0-7]* 160000 ' | cut -f 2-`;
+
+/**
  * Shows what has changed since the clone, also what the agent has staged or committed and
  * new files, and writes it to a file here. The sandbox makes a file of it first: a patch
- * can be larger than what a command may print.
+ * can be larger than what a command may print. It rejects when that is not all there is.
  */
 async function bringHome(client: SandboxAgentClient, { cwd, folder, base }: Work, signal: AbortSignal): Promise<void> {
-  await command(client, cwd, ["git", "add", "--all", "--intent-to-add"], signal);
+  const left = await command(client, cwd, ["sh", "-c", addAll, "sh", base], signal);
   await command(client, cwd, ["git", "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--output=.git/changes.patch", base], signal);
   const diff = Buffer.from(await client.fs.read(`${folder}/.git/changes.patch`, { signal }));
-  if (diff.length === 0) return console.log("[diff] nothing has changed");
+  if (diff.length === 0) console.log("[diff] nothing has changed");
+  else await keepPatch(diff, signal);
+  if (left) throw new Error(`the patch is not the whole change, it is without what is in\n${left}With KEEP=1 the sandbox stays`);
+}
+
+async function keepPatch(diff: Buffer, signal: AbortSignal): Promise<void> {
   console.log(`[diff]\n${diff.subarray(0, shown).toString()}${diff.length > shown ? `\n... and ${diff.length - shown} bytes more` : ""}`);
   await writeFile(`${patch}.part`, diff, { signal });
   await rename(`${patch}.part`, patch); // an earlier patch is replaced by a whole one

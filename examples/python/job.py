@@ -117,17 +117,29 @@ async def job(endpoint: str, token: str | None) -> str:
         return session.id
 
 
+# Takes new files into git's index as far as it can, and prints what no patch will have:
+# what git refuses, and repositories within the repository, of which it has the name alone.
+ADD_ALL = r"""said=$(git -c advice.addEmbeddedRepo=false add --all --intent-to-add --ignore-errors 2>&1) || printf '%s\n' "$said"
+git diff --raw "$1" | grep '^:[0-7]* 160000 ' | cut -f 2-"""
+
+
 async def bring_home(client: SandboxAgent, folder: str, base: str, patch: pathlib.Path) -> None:
     """Writes what has changed since the clone to a file here, also what the agent has staged or committed, and new files.
 
-    The sandbox makes a file of it first: a patch can be larger than what a command may print.
+    The sandbox makes a file of it first: a patch can be larger than what a command may print. It raises when that is not all there is.
     """
-    await command(client, folder, "git", "add", "--all", "--intent-to-add")
+    left = await command(client, folder, "sh", "-c", ADD_ALL, "sh", base)
     await command(client, folder, "git", "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--output=.git/changes.patch", base)
     diff = await client.fs.read(f"{folder}/.git/changes.patch")
-    if not diff:
+    if diff:
+        keep_patch(diff, patch)
+    else:
         print("[diff] nothing has changed")
-        return
+    if left:
+        raise JobError(f"the patch is not the whole change, it is without what is in\n{left.strip()}")
+
+
+def keep_patch(diff: bytes, patch: pathlib.Path) -> None:
     print(diff[:SHOWN].decode(errors="replace") + (f"\n... and {len(diff) - SHOWN} bytes more" if len(diff) > SHOWN else ""))
     part = patch.with_name(patch.name + ".part")
     part.write_bytes(diff)

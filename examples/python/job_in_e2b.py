@@ -41,14 +41,23 @@ async def main() -> None:
         asyncio.get_running_loop().add_signal_handler(name, lambda: me and me.cancel())
     token = secrets.token_urlsafe(32)
     keep = os.environ.get("KEEP") == "1"
-    sandbox = await AsyncSandbox.create(
-        os.environ["E2B_TEMPLATE"],
-        timeout=3600 if keep else 600,  # seconds; it ends by itself then, even if this program is killed
-        **({"lifecycle": {"on_timeout": "pause"}} if keep else {}),  # or waits, with all that runs in it
+    making = asyncio.ensure_future(
+        AsyncSandbox.create(
+            os.environ["E2B_TEMPLATE"],
+            timeout=3600 if keep else 600,  # seconds; it ends by itself then, even if this program is killed
+            **({"lifecycle": {"on_timeout": "pause"}} if keep else {}),  # or waits, with all that runs in it
+        )
     )
+    told = None
+    try:
+        sandbox = await asyncio.shield(making)
+    except asyncio.CancelledError as signalled:
+        sandbox, told = await making, signalled  # there may be one by now, and it is taken away only by who knows it
     print(f"sandbox {sandbox.sandbox_id}")
     stays = False
     try:
+        if told:
+            raise told
         host = sandbox.get_host(PORT)
         await sandbox.commands.run(
             f"exec sandbox-agent server --host 0.0.0.0 --port {PORT} --allowed-host {host}",

@@ -38,6 +38,23 @@ describe("the change of a job, which is the same program for every provider", ()
     expect(cloud.alive, "sandboxes left").toBe(0);
   });
 
+  // Of a repository in the repository a patch has the name alone, and git takes in none that has no commit.
+  test.each([
+    ["a commit", `git init --quiet within; cd within; echo lost > file; git add .; ${commit}`],
+    ["no commit", "git init --quiet within; echo lost > within/file"],
+  ])("a change with a repository within that has %s: the rest comes home, and the program says that it is not all", async (_, within) => {
+    await withRepository(async (dir, git) => {
+      git("commit", "--quiet", "--allow-empty", "--message", "first");
+      const OUT = join(dir, "home.patch");
+      const program = await run("docker", cloud, { AGENT: "shell", REPO: `file://${dir}`, PROMPT: `echo one > one.txt; ${within}`, OUT });
+      expect(await program.code, program.output()).toBe(1);
+      expect(program.output()).toMatch(/the patch is not the whole change, .*\n.*within/);
+      git("apply", OUT);
+      expect(readFileSync(join(dir, "one.txt"), "utf8")).toBe("one\n");
+    });
+    expect(cloud.alive, "sandboxes left").toBe(0);
+  });
+
   test("a change that cannot be written here: known before a sandbox is made, else the sandbox stays", async () => {
     await withRepository(async (dir, git) => {
       git("commit", "--quiet", "--allow-empty", "--message", "first");

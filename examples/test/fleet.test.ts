@@ -1,8 +1,9 @@
 // What can be said of the fleet's files without Docker and without a cluster: that they fit
 // the types of Kubernetes, and that the names in them are names of something.
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
@@ -106,7 +107,7 @@ describe("the fleet in compose", () => {
       if (service.build) expect(stages, name).toContain(service.build.target);
     }
     // With TLS as well: secrets that are there, and a certificate that README makes for each name.
-    const tls = parse(readFileSync(join(fleet, "compose.tls.yaml"), "utf8"), { merge: true }) as typeof compose & { services: Record<string, { environment?: Record<string, string> }> };
+    const tls = parse(readFileSync(join(fleet, "compose.tls.yaml"), "utf8"), { merge: true }) as Pick<typeof compose, "secrets"> & { services: Record<string, { secrets?: string[]; environment?: Record<string, string>; volumes?: (string | { target: string; bind: { create_host_path: boolean } })[] }> };
     const readme = readFileSync(join(fleet, "README.md"), "utf8");
     for (const [name, service] of Object.entries(tls.services)) {
       expect(Object.keys(compose.services), name).toContain(name);
@@ -115,10 +116,11 @@ describe("the fleet in compose", () => {
       expect(service.environment?.SANDBOX_HUB_ADVERTISE).toBe(`https://${name}:2470`);
       expect(readme).toContain(`DNS:${name}`);
     }
-    // A container sees of a file that is mounted the one that was there when it began: what is renewed is in a folder.
+    // A container sees of a file that is mounted the one that was there when it began: what is renewed is in a folder, and
+    // Docker makes no empty one in its place where there is none yet.
     for (const name of ["hub-1", "hub-2", "hub-3"]) {
       const { environment = {}, volumes = [] } = tls.services[name] ?? {};
-      const folders = volumes.filter((volume) => !/\.\w+:/.test(volume)).map((volume) => volume.split(":")[1]);
+      const folders = volumes.flatMap((volume) => (typeof volume === "object" && !volume.bind.create_host_path ? [volume.target] : []));
       for (const variable of ["SANDBOX_HUB_TLS_CERT", "SANDBOX_HUB_TLS_KEY"]) expect(folders, variable).toContain(dirname(environment[variable] ?? ""));
     }
     const [box, hub] = [compose.services.box, compose.services["hub-1"]];
@@ -134,8 +136,61 @@ test("the README's blocks name no program that its reader does not have, and sto
     for (const [, block = ""] of section.matchAll(/^```sh\n([\s\S]*?)^```/gm)) {
       const lines = block.trimEnd().split("\n");
       for (const line of lines.slice(0, -1)) expect(line, "a line of a block that is pasted").toMatch(/&&$/);
-      for (const [, name = ""] of block.matchAll(/(?:^|[(|]|&&)\s*([a-z][a-z-]*)/gm)) expect([...everywhere, ...needed], section.split("\n")[0]).toContain(name);
+      for (const [, name = ""] of block.matchAll(/(?:^|[(|]|&&)\s*([a-z][a-z-]*)\b(?![-=])/gm)) expect([...everywhere, ...needed], section.split("\n")[0]).toContain(name);
     }
+  }
+});
+
+/** Stands for a program that hubs run in: they read the admin token once, as they begin, and know no other. */
+const hubs = `begin() { [ -f hub-read ] || cp admin-token hub-read; }
+token() { cmp -s admin-token hub-read && echo "join-$$" || exit 4; }
+fail() { [ -f "failed-$1" ] || { touch "failed-$1"; exit 1; }; }
+case "$*" in`;
+const doubles = {
+  docker: `${hubs}
+  *--wait*caddy) begin ;;
+  *"token create"*) token; fail token ;;
+  *--scale*) fail box; [ -s join-token ] || exit 5 ;;
+esac`,
+  kubectl: `${hubs}
+  *--dry-run*) echo yaml ;;
+  "create secret"*) mkdir "$4" || exit 1 ;;
+  *hub.yaml*) begin ;;
+  *box.yaml*) fail box; [ -s join-token ] || exit 5 ;;
+esac`,
+  "sandbox-hub": `${hubs} *) token; fail token ;; esac`,
+};
+
+test.each(["On one machine", "In Kubernetes"])("the README's block of %s is run again when it has failed, and when it has not", (title) => {
+  const section = readFileSync(join(fleet, "README.md"), "utf8").split(/^## /m).find((text) => text.startsWith(title)) ?? "";
+  const block = [...section.matchAll(/^```sh\n([\s\S]*?)^```/gm)].map(([, text = ""]) => text).find((text) => text.startsWith("cd ")) ?? "";
+  const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-fleet-"));
+  try {
+    mkdirSync(join(dir, "bin"));
+    for (const [name, text] of Object.entries(doubles)) writeFileSync(join(dir, "bin", name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    mkdirSync(join(dir, "examples/fleet"), { recursive: true });
+    const file = (name: string): string => readFileSync(join(dir, "examples/fleet", name), "utf8");
+    const codes: (number | null)[] = [];
+    const again = (): void => {
+      const { status } = spawnSync("sh", ["-c", block], { cwd: dir, env: { PATH: `${join(dir, "bin")}:${process.env.PATH}` } });
+      codes.push(status);
+    };
+    again(); // its token is not made
+    const admin = file("admin-token");
+    expect(admin).toMatch(/^.{44}$/);
+    again(); // no box begins
+    expect(file("join-token")).toMatch(/^join-\d+$/);
+    again();
+    again(); // with more boxes, say
+    expect(codes).toEqual([1, 1, 0, 0]);
+    expect(file("admin-token"), "hubs that run know no other").toBe(admin);
+    rmSync(join(dir, "examples/fleet/failed-token"));
+    const before = file("join-token");
+    again(); // with the hubs away
+    expect(codes.at(-1)).toBe(1);
+    expect(file("join-token"), "boxes that run have this one").toBe(before);
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
   }
 });
 

@@ -83,6 +83,14 @@ def test_the_example_brings_home_all_that_an_agent_has_done(tmp_path: pathlib.Pa
             git("apply", str(patch))
             assert (tmp_path / name / "one.txt").read_text() == "one\ntwo\n"
             assert (tmp_path / name / "large.bin").stat().st_size == 3_000_000
+
+            # A repository within, of which a patch has the name alone, and one that git does not take in.
+            env["PROMPT"] = "echo whole > rest.txt; git init -q within; git init -q other; cd other; touch file; git add .; git -c user.name=a -c user.email=a@example.com commit -qm done"
+            done = subprocess.run([sys.executable, str(HERE.parent / "examples" / "python" / "job.py")], env=env, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 1 and "not the whole change" in done.stderr, done.stdout + done.stderr
+            assert "within/" in done.stderr and done.stderr.endswith("\nother\n"), done.stderr
+            git("apply", str(patch))
+            assert (tmp_path / name / "rest.txt").read_text() == "whole\n"
     finally:
         gateway.stop()
 
@@ -145,6 +153,16 @@ def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib
         slow.terminate()
         said = before + slow.communicate(timeout=PATIENCE)[0]
         assert slow.returncode == 1 and said_last in said, said
+
+    # One that comes while the sandbox is made, and that nobody else would know of.
+    os.mkfifo(tmp_path / "made")
+    for keep in ("0", "1"):
+        (tmp_path / "log").unlink()
+        making = subprocess.Popen(program, env={**env, "KEEP": keep, "STANDIN_MAKES": str(tmp_path / "made")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(tmp_path / "made", "w", encoding="utf-8"):  # returns when the stand-in is asked for one
+            making.terminate()
+        said = making.communicate(timeout=PATIENCE)[0]
+        assert making.returncode == 1 and "the sandbox is gone" in said and "ended by a signal" in said, said
     (tmp_path / "log").unlink()
 
     for change, why in (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pathlib
 from typing import Any
 
 
@@ -36,6 +37,8 @@ class AsyncSandbox:
     @classmethod
     async def create(cls, template: str, *, timeout: int, lifecycle: dict[str, str] | None = None) -> AsyncSandbox:
         note(template=template, timeout=timeout, lifecycle=lifecycle)
+        if "STANDIN_MAKES" in os.environ:  # it takes until this pipe is closed
+            await asyncio.to_thread(pathlib.Path(os.environ["STANDIN_MAKES"]).read_bytes)
         return cls()
 
     def get_host(self, port: int) -> str:
