@@ -295,7 +295,10 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled && s.Info.Edits == s.BundledEdits {
 		return whenNoted
 	}
-	if a.slow != nil && a.slow.s.Session == s.Session {
+	if a.slow != nil && a.slow.s.ReplicaID == s.ReplicaID {
+		if !a.slow.of(s) { // it was deleted, and there is another one with its id
+			a.slow.cancel(errOther)
+		}
 		return whenNoted // it is looked at when that has ended
 	}
 	if f, lately := a.fetched[s.Session]; lately && f.at.Ago() < f.pause {
@@ -342,11 +345,17 @@ func (a *attendant) keepSlow(ctx context.Context) {
 	a.slow = nil
 	<-a.h.slow
 	w := a.keep(ctx, f)
-	if s := a.h.o.Store.Session(f.s.ReplicaID); s != nil && (s.Info.EventCount != f.s.Info.EventCount || s.Info.Edits != f.s.Info.Edits) {
-		a.noted(s.ReplicaID) // it was looked at meanwhile, and left alone
+	s := a.h.o.Store.Session(f.s.ReplicaID)
+	if s == nil || s.Gone != nil {
+		return // the session may have come again as another replica, which is looked at by itself
+	}
+	if !f.of(s) {
+		delete(a.fetched, s.Session)
+	} else if s.Info.EventCount == f.s.Info.EventCount && s.Info.Edits == f.s.Info.Edits {
+		a.postpone(s.ReplicaID, w)
 		return
 	}
-	a.postpone(f.s.ReplicaID, w)
+	a.noted(s.ReplicaID) // it was looked at meanwhile, and left alone
 }
 
 // endSlow waits for the end of the one that takes long: its context has ended.
@@ -366,6 +375,11 @@ type fetching struct {
 	done chan struct{} // closed when the next two are set
 	b    store.Bundle
 	err  error
+}
+
+// of reports whether it is a bundle of a session, and not of an earlier one whose replica had the same id.
+func (f *fetching) of(s *store.Session) bool {
+	return store.LineOf(f.s.Info) == store.LineOf(s.Info)
 }
 
 // begin begins to fetch a bundle, which ends with ctx.
@@ -409,8 +423,8 @@ func (a *attendant) keep(ctx context.Context, f *fetching) when {
 	}
 	removed := false
 	noted := a.h.o.Store.UpdateSession(ctx, s.ReplicaID, func(had *store.Session) *store.Session {
-		if removed = had == nil; removed {
-			return nil
+		if removed = had == nil || !f.of(had); removed {
+			return had
 		}
 		next := *had
 		if err == nil {

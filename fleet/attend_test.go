@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,4 +134,31 @@ func TestBundles_TakesLong(t *testing.T) {
 	if len(asked) != 0 {
 		t.Errorf("it was asked for %d times more", len(asked))
 	}
+}
+
+// A session that has gone and come again is stored as it is by now, also while what there was of it before takes long to come.
+func TestBundles_CameAgainWhileItTakesLong(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleSoon: 500 * time.Millisecond})
+	g := newGateway()
+	asked, more := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(more) })
+	var later atomic.Bool
+	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/export") {
+			g.ServeHTTP(w, r)
+			return
+		}
+		_, _ = w.Write([]byte("what its agent keeps"))
+		if later.CompareAndSwap(false, true) {
+			_ = http.NewResponseController(w).Flush()
+			close(asked)
+			<-more
+		}
+	}))
+	g.put("again", begun, some(2, nil)...)
+	<-asked
+	g.forget("again", true)
+	g.put("again", begun.Add(time.Hour), some(2, nil)...)
+	h.stored("again")
 }

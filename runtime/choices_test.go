@@ -69,9 +69,10 @@ func TestLoad_DefaultOfASessionWithNone(t *testing.T) {
 // A fork without a directory has the settings of the session, and those that it is asked for with. Its agent is told.
 func TestFork_WithoutADirectory(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ had, asked, want string }{
-		{`"permissionMode":"readonly"`, `"instructions":"be brief"`, `"readonly" "be brief"`},
-		{`"instructions":"be brief"`, `"permissionMode":"readonly"`, `"readonly" "be brief"`},
+	for _, tt := range []struct{ cwd, had, asked, want string }{
+		{"", `"permissionMode":"readonly"`, `"instructions":"be brief"`, `"readonly" "be brief"`},
+		{"", `"instructions":"be brief"`, `"permissionMode":"readonly"`, `"readonly" "be brief"`},
+		{`,"cwd":""`, `"permissionMode":"readonly"`, `"instructions":"be brief"`, `"readonly" "be brief"`},
 	} {
 		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, info: takesPermission, shared: make(chan sent, 64)}
 		a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
@@ -79,7 +80,7 @@ func TestFork_WithoutADirectory(t *testing.T) {
 		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(tt.had)+`}`)
 		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
 		tc.until(id)
-		id = tc.request("session/fork", `{"sessionId":"n"`+own(tt.asked)+`}`)
+		id = tc.request("session/fork", `{"sessionId":"n"`+tt.cwd+own(tt.asked)+`}`)
 		m := a.nextOf(t, "session/fork")
 		if got := given(m, "_meta", acp.MetaKey, "permissionMode") + " " + given(m, "_meta", acp.MetaKey, "instructions"); got != tt.want || given(m, "cwd") != `"/tmp"` {
 			t.Errorf("the agent is asked for %s", m.m.Frame())
@@ -88,7 +89,7 @@ func TestFork_WithoutADirectory(t *testing.T) {
 		tc.until(id)
 		tc.ends(a)
 		_, opened := tc.begins(t, a, "f")
-		if got := given(opened, "_meta", acp.MetaKey, "permissionMode") + " " + given(opened, "_meta", acp.MetaKey, "instructions"); got != tt.want {
+		if got := given(opened, "_meta", acp.MetaKey, "permissionMode") + " " + given(opened, "_meta", acp.MetaKey, "instructions"); got != tt.want || given(opened, "cwd") != `"/tmp"` {
 			t.Errorf("it is opened with %s", opened.m.Frame())
 		}
 		a.answer(opened, `{}`)

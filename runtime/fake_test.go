@@ -305,6 +305,7 @@ func openRuntime(t *testing.T, o Options) *Runtime {
 // testClient is a client with one stream. Every frame it is given is validated.
 type testClient struct {
 	t      *testing.T
+	r      *Runtime
 	c      acp.Client
 	st     acp.Stream
 	rec    *acptest.Recorder
@@ -332,7 +333,7 @@ func connectTwo(t *testing.T, r *Runtime, caps string) *testClient {
 
 func connectAs(t *testing.T, r *Runtime, version int, initialize string, shape acp.Shape) *testClient {
 	t.Helper()
-	tc := &testClient{t: t, rec: acptest.NewRecorderFor(t, version), frames: make(chan acp.Message, 4096), done: make(chan struct{})}
+	tc := &testClient{t: t, r: r, rec: acptest.NewRecorderFor(t, version), frames: make(chan acp.Message, 4096), done: make(chan struct{})}
 	m := acp.NewRequest("0", "initialize", []byte(initialize))
 	if err := tc.rec.CheckClient(m.Frame()); err != nil {
 		t.Fatal(err)

@@ -43,24 +43,63 @@ var ErrBundleShare = errors.New("the node has its share of what the hub keeps of
 // bundleRoom is how large a bundle may be. A node may have half of what the others leave, so that
 // none takes the room of all.
 func (s *Store) bundleRoom(id ReplicaID) (most uint64, beyond error) {
+	s.placed.mu.Lock()
+	defer s.placed.mu.Unlock()
+	return s.bundleRoomLocked(id)
+}
+
+func (s *Store) bundleRoomLocked(id ReplicaID) (most uint64, beyond error) {
 	if s.bundleBytes <= 0 {
 		return MaxBundle, ErrBundleTooLarge
 	}
+	sizes := map[ReplicaID]uint64{} // that are not noted yet
 	var own, others uint64
 	for _, one := range s.Sessions() {
+		size := one.BundleSize
+		if is, placed := s.placed.sizes[one.ReplicaID]; placed && is != size {
+			size, sizes[one.ReplicaID] = is, is
+		}
 		switch {
 		case one.ReplicaID == id: // what it has is replaced
 		case one.Node == id.Node:
-			own += one.BundleSize
+			own += size
 		default:
-			others += one.BundleSize
+			others += size
 		}
 	}
+	s.placed.sizes = sizes
 	share := (max(uint64(s.bundleBytes), others) - others) / 2
 	if share = max(share, own) - own; share < MaxBundle {
 		return share, ErrBundleShare
 	}
 	return MaxBundle, ErrBundleTooLarge
+}
+
+// placed are the sizes of bundles that are stored, or about to be, and that the records of their sessions do not say yet. Of each session
+// there is one at most.
+type placed struct {
+	mu    sync.Mutex
+	sizes map[ReplicaID]uint64
+}
+
+// place notes that a bundle is about to be stored, if there is room for it still: others may have come since it was begun.
+func (s *Store) place(id ReplicaID, size uint64) error {
+	s.placed.mu.Lock()
+	defer s.placed.mu.Unlock()
+	if most, beyond := s.bundleRoomLocked(id); size > most {
+		return beyond
+	}
+	if s.placed.sizes != nil {
+		s.placed.sizes[id] = size
+	}
+	return nil
+}
+
+// displace notes that it is not stored.
+func (s *Store) displace(id ReplicaID) {
+	s.placed.mu.Lock()
+	defer s.placed.mu.Unlock()
+	delete(s.placed.sizes, id)
 }
 
 // sureBy is when it is known whether a bundle was stored of which nobody was told: nothing of it is on its way any more.
@@ -144,7 +183,12 @@ func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, fro
 	err = s.putChunks(ctx, id, chunksOf(info.NUID), &info, from)
 	unsure := false
 	if err == nil {
-		unsure, err = s.putInfo(ctx, id, &info)
+		err = s.place(id, info.Size)
+	}
+	if err == nil {
+		if unsure, err = s.putInfo(ctx, id, &info); err != nil && !unsure {
+			s.displace(id)
+		}
 	}
 	var left []leftChunks
 	switch {
@@ -404,6 +448,7 @@ func bundleOf(info *jetstream.ObjectInfo) (*Bundle, error) {
 
 // DropBundle removes the bundle of a replica. That there is none is no error.
 func (s *Store) DropBundle(ctx context.Context, id ReplicaID) error {
+	s.displace(id)
 	err := s.bundles.Delete(ctx, id.key())
 	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return fmt.Errorf("remove a bundle: %w", err)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -109,6 +110,39 @@ func TestBundles_ShareOfANode(t *testing.T) {
 		}
 	}
 }
+
+// What of two bundles of a node that are stored at one time comes to its end later has the room that the other one leaves.
+func TestBundles_ShareOfANodeThatGivesTwo(t *testing.T) {
+	s := open(t, "hub", store.Options{Dir: t.TempDir(), BundleBytes: 8 << 20}, nil)
+	defer s.Close()
+	id := func(session string) store.ReplicaID { return store.ReplicaID{Node: "box", Session: session, Epoch: 1} }
+	for _, session := range []string{"slow", "soon"} {
+		err := s.UpdateSession(t.Context(), id(session), func(*store.Session) *store.Session {
+			return &store.Session{Info: runtime.SessionInfo{ID: session, CreatedAt: time.Now()}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	between := func() error {
+		_, err := s.PutBundle(t.Context(), id("soon"), 1, io.LimitReader(zeros{}, 3<<20))
+		return err
+	}
+	if _, err := s.PutBundle(t.Context(), id("slow"), 1, io.MultiReader(io.LimitReader(zeros{}, 3<<20), calling(between))); !errors.Is(err, store.ErrBundleShare) {
+		t.Errorf("both are stored: %v", err)
+	}
+	if b, _, err := s.Bundle(t.Context(), id("soon")); b == nil || err != nil {
+		t.Errorf("the one that came first is not stored: %v", err)
+	}
+	if _, err := s.PutBundle(t.Context(), id("slow"), 1, io.LimitReader(zeros{}, 1<<20)); err != nil {
+		t.Errorf("what there is room for: %v", err)
+	}
+}
+
+// calling calls a function when it is read, and ends.
+type calling func() error
+
+func (f calling) Read([]byte) (int, error) { return 0, cmp.Or(f(), io.EOF) }
 
 type zeros struct{}
 

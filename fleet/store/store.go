@@ -67,6 +67,7 @@ type Store struct {
 	bundleStream jetstream.Stream // in which they are
 	bundleBytes  int64            // that they may have, 0 for no bound
 	leftChunks   allLeftChunks    // of them
+	placed       placed           // of them
 	stop         context.CancelFunc
 	ended        chan struct{}         // closed when the lease is not renewed any more
 	refused      atomic.Pointer[error] // why the lease was not renewed last; nil when it was

@@ -50,7 +50,7 @@ func refused(format string, args ...any) error {
 
 // read checks the record of what arrives, and returns it with its agent.
 func (in *Arrival) read(set *Set) (rec record, a *agents.Agent, err error) {
-	if err := json.Unmarshal(in.Record, &rec); err != nil {
+	if err := rec.decode(in.Record); err != nil {
 		return rec, nil, refused("the session's record cannot be read: %v", err)
 	}
 	switch {

@@ -220,6 +220,7 @@ func (s *Session) openAskLocked(a *ask, frame []byte) {
 	}
 	s.asks[a.ID] = a
 	s.m.asks = len(s.asks)
+	s.lookAgainLocked()
 }
 
 // OpenAsk implements [viewer.Session].

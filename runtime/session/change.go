@@ -241,7 +241,8 @@ func CheckFolder(cwd string) *acp.Error {
 // started with the change, or not be held to reading, which is undone then.
 func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
 	s.catchUp(everything) // what is applied now is newer than what the log says
-	if err := s.awaitChoices(ctx); err != nil {
+	asks, err := s.awaitChoices(ctx)
+	if err != nil {
 		return nil, err
 	}
 	missing := slices.Clone(c.missing)
@@ -306,7 +307,9 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
 			wish, reason := textOf(own[permissionMode]), ""
-			if !asksNothing(wish) || c.options["mode"] == "" {
+			if asks {
+				reason = busyReason
+			} else if !asksNothing(wish) || c.options["mode"] == "" {
 				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
 			}
 			if err := unheld(wish, reason); err != nil {
@@ -321,7 +324,10 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	if len(c.fields) > 0 {
-		more, err := s.reopen(ctx, n, c)
+		more, err := cannot(c.fields, busyReason), error(nil)
+		if !asks {
+			more, err = s.reopen(ctx, n, c)
+		}
 		for _, m := range more {
 			if m.Field == permissionMode {
 				err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
@@ -340,7 +346,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		if wish == "" {
 			continue
 		}
-		if reason := s.setOption(ctx, s.served(ctx, n), f.category, wish); reason != "" {
+		reason := busyReason
+		if !asks {
+			reason = s.setOption(ctx, s.served(ctx, n), f.category, wish)
+		}
+		if reason != "" {
 			missing = append(missing, Unsupported{f.field, reason})
 			c.drop(f.field)
 		}

@@ -186,7 +186,7 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 		}
 	} else { // the protocol wants one; without it the settings are those of the session, too, and what is asked for counts more
 		for name, v := range members(asked) {
-			if name != "_meta" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
+			if name != "_meta" && name != "cwd" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
 				n.Setup = rawjson.SetMember(n.Setup, v, name)
 			}
 		}

@@ -130,6 +130,9 @@ func (s *Session) handleLocked(e event) {
 			s.carryOutLocked(eff, e, &x)
 		}
 	}
+	if s.m.refusal() != nil {
+		s.lookAgainLocked()
+	}
 	if left && s.stopServersLocked() {
 		x.then(s.tellServers)
 	}

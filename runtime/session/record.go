@@ -86,7 +86,7 @@ type record struct {
 	// ChosenMode and Chosen are what clients set, by the option's id: an agent
 	// that is started anew is told again.
 	ChosenMode  string                     `json:"chosenMode,omitempty"`
-	ModeOver    bool                       `json:"modeOver,omitempty"`    // a permissionMode that the agent was not opened with yet was asked for since
+	ModeOver    bool                       `json:"modeOver"`              // a permissionMode that the agent was not opened with yet was asked for since; see decode
 	OwnMode     string                     `json:"ownMode,omitempty"`     // in which the agent was before it got into that of a permissionMode
 	ChosenModel string                     `json:"chosenModel,omitempty"` // by session/set_model, which has no option
 	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`
@@ -96,6 +96,23 @@ const (
 	recordVersion = 1
 	maxEarlier    = 32
 )
+
+// decode reads a record as it is kept. One of an earlier version does not say whether a permissionMode was asked for since a mode was
+// chosen: there it was, if the agent was not opened with it yet, unless a load has asked for another mode since as well. A session that
+// must only read does so.
+func (rec *record) decode(b []byte) error {
+	if err := json.Unmarshal(b, rec); err != nil {
+		return err
+	}
+	if _, says := rawjson.Member(b, "modeOver"); says || rec.Before == nil {
+		return nil
+	}
+	before, wish := record{Setup: rec.Before}, rec.permissionMode()
+	mode := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "mode")
+	newer := mode != "" && mode != rawjson.MemberString(rec.Before, "_meta", acp.MetaKey, "mode")
+	rec.ModeOver = before.permissionMode() != wish && (!newer || wish == "readonly")
+	return nil
+}
 
 // outlives takes over what the agent here may keep of the session as it was before. The list is replaced and never
 // changed in place.

@@ -485,31 +485,48 @@ func (s *Session) Choosing() (before uint64) {
 func (s *Session) EndChoosing() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.choosing--; s.choosing == 0 && s.chosen != nil {
+	if s.choosing--; s.choosing == 0 {
+		s.lookAgainLocked()
+	}
+}
+
+// lookAgainLocked has those look again who wait in awaitChoices.
+func (s *Session) lookAgainLocked() {
+	if s.chosen != nil {
 		close(s.chosen)
 		s.chosen = nil
 	}
 }
 
 // awaitChoices waits until the agent has answered what clients have set, as long as that may take: it was asked for before what is applied
-// now, and would else count as chosen since.
-func (s *Session) awaitChoices(ctx context.Context) error {
+// now, and would else count as chosen since. It does not wait while the agent asks something itself, and says so: who waits may be the one
+// who can answer, and is asked when it is attached. The agent is set to nothing else then.
+func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 	s.mu.Lock()
-	if s.choosing == 0 {
+	defer s.mu.Unlock()
+	for s.choosing > 0 {
+		if err := s.m.refusal(); err != nil {
+			return false, err
+		}
+		if s.m.asks > 0 {
+			return true, nil
+		}
+		if s.chosen == nil {
+			s.chosen = make(chan struct{})
+		}
+		chosen := s.chosen
 		s.mu.Unlock()
-		return nil
+		select {
+		case <-chosen:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		s.mu.Lock()
+		if err != nil {
+			return false, err
+		}
 	}
-	if s.chosen == nil {
-		s.chosen = make(chan struct{})
-	}
-	chosen := s.chosen
-	s.mu.Unlock()
-	select {
-	case <-chosen:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return false, nil
 }
 
 // Chose notes what a client has set and the agent has taken, in a process that has the session as native, with what the agent has answered.

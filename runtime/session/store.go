@@ -206,7 +206,7 @@ func (st store) read(name string, log *slog.Logger, untold func(id string)) (rec
 		}
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &rec)
+		err = rec.decode(b)
 	}
 	if rec.Version <= recordVersion && (err != nil || rec.ID == "") {
 		again, ok := st.rebuild(name)
@@ -370,7 +370,7 @@ func (t texts) share(b *json.RawMessage) {
 // rebuild makes a record from what the log in a directory says of its session.
 func (st store) rebuild(name string) (rec record, ok bool) {
 	b, err := journal.About(filepath.Join(st.dir, name, logFile))
-	if err != nil || b == nil || json.Unmarshal(b, &rec) != nil {
+	if err != nil || b == nil || rec.decode(b) != nil {
 		return record{}, false
 	}
 	return rec, rec.ID != "" && filepath.Base(st.path(rec.ID)) == name

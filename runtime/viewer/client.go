@@ -33,7 +33,7 @@ type Client struct {
 	feeds    []*Feed      // the control feed first, then in order of attachment
 	streams  map[string]*Stream
 	requests map[acp.ID]*Request // in flight
-	given    map[int64]bool      // requests of agents that it was given and that are open
+	given    map[int64]string    // requests of agents that it was given and that are open, and their sessions
 	lost     error               // what is missing on its own stream, until that has said so; nil for nothing
 	event    uint64              // id of the last event handed out
 	runs     []run               // which log entries the events were
@@ -74,7 +74,7 @@ type Asks interface {
 func NewClient(id string, num journal.Recipient, caps Capabilities, shape acp.Shape, asks Asks, unread *Unread) *Client {
 	c := &Client{
 		id: id, num: num, shape: shape, asks: asks, unread: unread, done: make(chan struct{}),
-		streams: map[string]*Stream{}, requests: map[acp.ID]*Request{}, given: map[int64]bool{},
+		streams: map[string]*Stream{}, requests: map[acp.ID]*Request{}, given: map[int64]string{},
 	}
 	c.caps.Store(&caps)
 	c.Touch()

@@ -27,6 +27,8 @@ type Feed struct {
 	pos     uint64        // handed out up to here
 	written uint64        // written to the client up to here
 	shown   uint64        // newest entry whose number the client was handed
+	oldest  uint64        // of the responses of the log that are for the client, the first that was not handed out when it was noted,
+	newest  uint64        // and the last of them
 	first   []uint64      // open requests before pos that are given first
 	view    *version.View // at pos, of a client that has views; nil until something is read
 	state   telling       // of such a client
@@ -100,7 +102,8 @@ func (c *Client) Reads(s Session) bool { return c.feedOf(s) != nil }
 func (c *Client) WasGiven(ask int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.given[ask]
+	_, given := c.given[ask]
+	return given
 }
 
 // forgetAsk notes that a request is open no more which the client has answered.
@@ -145,6 +148,7 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 		c.feeds = append(c.feeds, f)
 	} else {
 		f.since = max(old.since, old.pos) // those behind it the new one gives in their places
+		f.oldest, f.newest = old.oldest, old.newest
 		old.unwatch()
 		c.feeds[slices.Index(c.feeds, old)] = f
 	}
@@ -231,6 +235,30 @@ func (c *Client) Detach(s Session) {
 	c.mu.Unlock()
 }
 
+// respondLocked notes a response to the client that is in the log.
+func (f *Feed) respondLocked(seq uint64) {
+	if f.newest <= max(f.pos, f.since) {
+		f.oldest = seq
+	}
+	f.newest = seq
+}
+
+// missing reports whether the client waits for something that is in the log behind after and before end: a response, or that a request it
+// holds is open no more. Where only some of several responses were handed out it may be that it does not.
+func (c *Client) missing(f *Feed, after, end uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, session := range c.given {
+		if session == f.session.ID() {
+			if _, open := c.asks.Open(id); !open {
+				return true
+			}
+		}
+	}
+	after = max(after, f.since)
+	return f.newest > after && f.oldest < end && c.shape != acp.Inline // whose responses travel beside the stream
+}
+
 // lose has the client's own stream end with why it is not complete.
 func (c *Client) lose(why error) {
 	c.mu.Lock()
@@ -257,11 +285,13 @@ func (c *Client) postPassed(f *Feed, pos, upTo uint64) {
 	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
 		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > cur.After()+1 {
-			c.lose(problem.New(problem.EventsExpired, "events of the session %s were dropped before they could be sent: load it anew", f.session.ID()))
+			if c.missing(f, cur.After(), gone.Oldest) {
+				c.lose(problem.New(problem.EventsExpired, "events of the session %s were dropped before they could be sent: load it anew", f.session.ID()))
+			}
 			cur.Seek(gone.Oldest - 1)
 			continue
 		}
-		if err != nil {
+		if err != nil && c.missing(f, cur.After(), upTo+1) {
 			c.lose(problem.Wrap(problem.Internal, err, "cannot read the log of the session %s: what this connection still waits for there is lost", f.session.ID()))
 		}
 		if err != nil || len(batch) == 0 {

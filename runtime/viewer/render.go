@@ -39,7 +39,7 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 		return st.renderAskLocked(f, e)
 	case journal.AskDone:
 		id := doneAsk(e.Frame)
-		if !c.given[id] {
+		if _, given := c.given[id]; !given {
 			return nil
 		}
 		delete(c.given, id)
@@ -87,7 +87,7 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 			return nil
 		}
 	}
-	c.given[id] = true
+	c.given[id] = a.Session
 	if caps.viewed() {
 		frame = raiseAsk(caps, f.view, frame)
 	}

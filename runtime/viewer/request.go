@@ -133,7 +133,11 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 	rep := acp.Reply{Frame: frame, TimedOut: timedOut, Session: q.behind.session, Seq: q.behind.seq}
 	c.mu.Lock()
 	delete(c.requests, q.id)
-	attached := s != nil && c.feedLocked(s) != nil
+	var f *Feed
+	if s != nil {
+		f = c.feedLocked(s)
+	}
+	attached := f != nil
 	if s != nil {
 		// Under the lock, so that whoever attaches or detaches the client
 		// either finds the entry or is seen here.
@@ -142,6 +146,9 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 			to = journal.Nobody
 		}
 		rep.Session, rep.Seq = s.ID(), s.Log().Append(journal.Response, to, frame)
+		if attached && q.sink == nil {
+			f.respondLocked(rep.Seq)
+		}
 	}
 	c.mu.Unlock()
 	return func() {
