@@ -80,7 +80,7 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	h.serving.Go(func() { // it is not waited for yet: this request is being served
 		defer leave()
 		if !there {
-			l.close(broken(l)) // a later one is there already
+			l.close(h.broken(l)) // a later one is there already
 			return
 		}
 		h.hold(l, over, token, leave)
@@ -89,7 +89,10 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 }
 
 // broken is what those get whose requests a tunnel had when it ended.
-func broken(l *link) error {
+func (h *Hub) broken(l *link) error {
+	if h.stop.Err() != nil {
+		return errEnding
+	}
 	return problem.New(problem.NodeOffline, "the connection to %s broke while it was used; whether it has done what was asked is not known", l.name).DoneUnknown()
 }
 
@@ -112,7 +115,7 @@ func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
 	case <-h.stop.Done():
 		why = "the hub is shutting down"
 	}
-	l.close(broken(l))
+	l.close(h.broken(l))
 	own.Wait()
 	leave()
 	h.links.drop(l)
@@ -342,6 +345,9 @@ func (h *Hub) linkOf(ctx context.Context, name string) (*link, error) {
 	for {
 		l, settled := h.links.find(name)
 		if l != nil || settled == nil || !h.comes(name) {
+			if l == nil && h.stop.Err() != nil {
+				return nil, errEnding // which is why it has left
+			}
 			return l, nil
 		}
 		select {

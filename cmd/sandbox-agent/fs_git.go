@@ -61,7 +61,8 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 		ArgsUsage: "[REMOTE]",
 		Description: "What changed in the files, against the index. Files that are new are in it, also when nobody has\n" +
 			"added them, but not those that git ignores. Files that are no text are only named, unless --binary is\n" +
-			"given. Nothing is changed in the repository. A patch that would be too long is cut: then the exit code is 1.",
+			"given. Nothing is changed in the repository. A patch that would be too long is cut: then the exit code is 1,\n" +
+			"or, with --json, `truncated` is true.",
 		Flags: fsFlags(
 			&cli.BoolFlag{Name: "staged", Usage: "what is in the index, against the last commit"},
 			&cli.StringFlag{Name: "base", Usage: "a commit to compare the files with, instead of the index"},

@@ -49,10 +49,13 @@ async def main() -> None:
         )
     )
     told = None
-    try:
-        sandbox = await asyncio.shield(making)
-    except asyncio.CancelledError as signalled:
-        sandbox, told = await making, signalled  # there may be one by now, and it is taken away only by who knows it
+    while not making.done():  # there may be one by now, and it is taken away only by who knows it
+        try:
+            await asyncio.shield(making)
+        except asyncio.CancelledError as signalled:
+            told = signalled
+            print("the sandbox is taken away when it is made")
+    sandbox = making.result()
     print(f"sandbox {sandbox.sandbox_id}")
     stays = False
     try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -154,13 +155,19 @@ def test_the_example_for_e2b_makes_a_sandbox_and_takes_it_away(tmp_path: pathlib
         said = before + slow.communicate(timeout=PATIENCE)[0]
         assert slow.returncode == 1 and said_last in said, said
 
-    # One that comes while the sandbox is made, and that nobody else would know of.
+    # Those that come while the sandbox is made, and that nobody else would know of.
     os.mkfifo(tmp_path / "made")
     for keep in ("0", "1"):
         (tmp_path / "log").unlink()
-        making = subprocess.Popen(program, env={**env, "KEEP": keep, "STANDIN_MAKES": str(tmp_path / "made")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        making = subprocess.Popen(
+            [program[0], "-u", program[1]], env={**env, "KEEP": keep, "STANDIN_MAKES": str(tmp_path / "made")},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert making.stdout is not None
         with open(tmp_path / "made", "w", encoding="utf-8"):  # returns when the stand-in is asked for one
-            making.terminate()
+            for name in (signal.SIGTERM, signal.SIGHUP):
+                making.send_signal(name)
+                assert "is taken away when it is made" in making.stdout.readline()
         said = making.communicate(timeout=PATIENCE)[0]
         assert making.returncode == 1 and "the sandbox is gone" in said and "ended by a signal" in said, said
     (tmp_path / "log").unlink()

@@ -35,7 +35,10 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: read
     for (const one of those) one.abort();
     going.current = going.current.filter((one) => !those.includes(one));
   };
-  useEffect(() => () => end(going.current), keys);
+  useEffect(() => () => {
+    end(going.current);
+    givenUp.current = 0; // what is asked for now is something else
+  }, keys);
   useEffect(() => setState({ value: undefined, error: undefined, busy: true }), keys);
   useEffect(() => {
     const control = new AbortController();
@@ -67,7 +70,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: read
   const reload = useCallback(() => {
     givenUp.current = 0; // what is asked for now is newer than what is on its way
     again();
-  }, []);
+  }, [again]);
   useEffect(() => {
     if (everyMs === undefined) return;
     const timer = setInterval(() => {
@@ -79,6 +82,6 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, keys: read
       again();
     }, everyMs);
     return () => clearInterval(timer);
-  }, [everyMs, reload]);
+  }, [everyMs, again]);
   return { ...state, reload };
 }

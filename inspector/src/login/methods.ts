@@ -61,26 +61,36 @@ export async function loginTerminal(agent: Agent, command: readonly string[] | u
   return { id, of, end: () => void processes.delete(id).catch(() => {}) };
 }
 
-/** Login terminals that nobody sees since one has gone elsewhere in the page, by machine and agent: at most one for each. They are shown again where the agent wants its login. */
-const aside = new Map<string, LoginTerminal>();
+/**
+ * Login terminals that nobody sees since one has gone elsewhere in the page, by machine and agent: at most one for each. They are shown again where
+ * the agent wants its login. One has served when its agent, which was not logged in, is: nothing leads back to it then.
+ */
+const aside = new Map<string, { readonly terminal: LoginTerminal; wanted: boolean }>();
 
 const asideOf = (agent: string) => `${gateway.machineUrl} ${agent}`;
 
-// One has served when the agent is logged in: nothing leads back to it then.
-gateway.subscribe(() => {
+gateway.subscribe(look);
+
+function look(): void {
   if (aside.size === 0) return;
-  for (const { id, authState } of gateway.get().agents) if (authState === "authenticated") takeAside(id)?.end();
-});
+  for (const { id, authState } of gateway.get().agents) {
+    const kept = aside.get(asideOf(id));
+    if (kept && authState !== "authenticated") kept.wanted = true;
+    else if (kept?.wanted) takeAside(id)?.end();
+  }
+}
 
 /** Keeps a terminal for who comes back. One that was kept before ends. */
 export function putAside(terminal: LoginTerminal): void {
-  aside.get(terminal.of)?.end();
-  aside.set(terminal.of, terminal);
+  aside.get(terminal.of)?.terminal.end();
+  aside.set(terminal.of, { terminal, wanted: false });
+  look();
+  void gateway.refreshAgents().catch(() => {}); // what the page knows may be from before the agent was refused
 }
 
 /** The terminal that was kept of an agent, which is the caller's now. */
 export function takeAside(agent: string): LoginTerminal | undefined {
-  const kept = aside.get(asideOf(agent));
+  const kept = aside.get(asideOf(agent))?.terminal;
   aside.delete(asideOf(agent));
   return kept;
 }

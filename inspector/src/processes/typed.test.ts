@@ -60,11 +60,11 @@ test("what waits has a bound, and its end comes behind it", async () => {
 
 test("a line that was copied with its end is one line", async () => {
   const { sent, typed, next } = world();
-  for (const text of ["yes\n", "one\ntwo\n", "\n", ""]) {
+  for (const text of ["yes\n", "one\ntwo\n", "one\n\n", "\n", ""]) {
     typed.line(text);
     await next("arrive");
   }
-  expect(sent).toEqual(["yes\n", "one\ntwo\n", "\n\n", "\n"]);
+  expect(sent).toEqual(["yes\n", "one\ntwo\n", "one\n\n", "\n\n", "\n"]);
 });
 
 test("what is typed for a program is kept, and goes by the way that was given last", async () => {

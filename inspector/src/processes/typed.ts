@@ -19,7 +19,7 @@ export class Typed {
 
   /** False when it is not taken, because too many wait. A line that was copied with its end is one line. */
   line(line: string): boolean {
-    return this.#add({ text: `${line.replace(/(?<=.)\n$/, "")}\n`, close: false });
+    return this.#add({ text: `${line.replace(/(?<=[^])\n$/, "")}\n`, close: false });
   }
 
   /** Whether lines are on their way. */
