@@ -161,4 +161,7 @@ func TestBundles_CameAgainWhileItTakesLong(t *testing.T) {
 	g.forget("again", true)
 	g.put("again", begun.Add(time.Hour), some(2, nil)...)
 	h.stored("again")
+	if n := h.metric(`sandbox_hub_bundles_total{outcome="failed"}`); n != 0 {
+		t.Errorf("%d have failed", n)
+	}
 }
