@@ -297,7 +297,7 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	}
 	if a.slow != nil && a.slow.s.ReplicaID == s.ReplicaID {
 		if !a.slow.of(s) { // it was deleted, and there is another one with its id
-			a.slow.cancel(errOther)
+			a.slow.cancel(errAgain)
 		}
 		return whenNoted // it is looked at when that has ended
 	}
@@ -382,6 +382,9 @@ func (f *fetching) of(s *store.Session) bool {
 	return store.LineOf(f.s.Info) == store.LineOf(s.Info)
 }
 
+// errAgain says that what is fetched is of no session any more: another one has its id, and is looked at by itself.
+var errAgain = errors.New("the session was deleted, and another one has its id")
+
 // begin begins to fetch a bundle, which ends with ctx.
 func (a *attendant) begin(ctx context.Context, s *store.Session) *fetching {
 	f := &fetching{s: s, began: awake.Now(), done: make(chan struct{})}
@@ -398,7 +401,7 @@ func (a *attendant) begin(ctx context.Context, s *store.Session) *fetching {
 // keep notes what has become of a bundle.
 func (a *attendant) keep(ctx context.Context, f *fetching) when {
 	s, b, err := f.s, f.b, f.err
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errAgain) {
 		return whenNoted
 	}
 	pause := bundleEvery

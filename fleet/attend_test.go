@@ -139,6 +139,12 @@ func TestBundles_TakesLong(t *testing.T) {
 // A session that has gone and come again is stored as it is by now, also while what there was of it before takes long to come.
 func TestBundles_CameAgainWhileItTakesLong(t *testing.T) {
 	t.Parallel() // it waits more than it computes
+	for name, removed := range map[string]bool{"as the same replica": true, "as another one": false} {
+		t.Run(name, func(t *testing.T) { testCameAgain(t, removed) })
+	}
+}
+
+func testCameAgain(t *testing.T, removed bool) {
 	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{Replicate: true, Bundles: true, BundleSoon: 500 * time.Millisecond})
 	g := newGateway()
 	asked, more := make(chan struct{}), make(chan struct{})
@@ -159,6 +165,12 @@ func TestBundles_CameAgainWhileItTakesLong(t *testing.T) {
 	g.put("again", begun, some(2, nil)...)
 	<-asked
 	g.forget("again", true)
+	if removed {
+		h.await("the hub has it no more", func() bool { return len(h.store.SessionsNamed("again")) == 0 })
+	}
 	g.put("again", begun.Add(time.Hour), some(2, nil)...)
 	h.stored("again")
+	if n := h.metric(`sandbox_hub_bundles_total{outcome="failed"}`); n != 0 {
+		t.Errorf("%d have failed", n)
+	}
 }

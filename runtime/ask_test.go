@@ -301,6 +301,30 @@ func TestAsk_OfNoSession(t *testing.T) {
 	_ = s
 }
 
+// Who has answered a request holds it no more, also when it reads nothing: nobody tells it that it is open no more.
+func TestAsk_WhoAnswersHoldsItNoMore(t *testing.T) {
+	for name, of := range map[string]struct{ method, params, answer string }{
+		"of the session": {"session/request_permission", permissionParams, `{"outcome":{"outcome":"cancelled"}}`},
+		"of no session":  {"elicitation/create", `{"requestId":1,"mode":"url","message":"m","url":"https://x","elicitationId":"e"}`, `{"action":"cancel"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{id: "fake"}
+			tc := connect(t, newRuntime(t, t.TempDir(), a), `{"elicitation":{"url":{}}}`)
+			tc.session()
+			m := tc.asks(a, "7", of.method, of.params)
+			c, id := tc.c.(*Client), number(m)
+			if !c.WasGiven(id) {
+				t.Fatal("it does not hold it")
+			}
+			tc.st.Close()
+			tc.answers(m, of.answer)
+			if c.WasGiven(id) {
+				t.Error("it holds it still")
+			}
+		})
+	}
+}
+
 // A request of no session waits for whoever comes when those who were asked have gone. Each is asked once, and an agent
 // that asks without end is refused.
 func TestAsk_OfNoSessionOutlivesItsClients(t *testing.T) {

@@ -4,12 +4,36 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const asksFirst = `{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"n","toolCall":{"toolCallId":"t"},"options":[{"optionId":"y","name":"Y","kind":"allow_once"}]}}`
+
+// settingPlan returns a session of which a client has set the mode and has gone, how the agent was asked, and another client.
+func settingPlan(t *testing.T, info adapters.Info) (a *fakeAgent, tc *testClient, s string, set sent) {
+	t.Helper()
+	a, gone, s := offering(t, info, "")
+	gone.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	set = a.nextOf(t, "session/set_mode")
+	gone.close()
+	return a, connect(t, gone.r, ""), s, set
+}
+
+// allows has the client answer what the agent asks, and the agent have that.
+func (tc *testClient) allows(a *fakeAgent, ask acp.Message) {
+	tc.t.Helper()
+	if len(a.shared) > 0 {
+		m := <-a.shared
+		tc.t.Errorf("the agent was sent %s", m.m.Frame())
+	}
+	tc.answers(ask, `{"outcome":{"outcome":"selected","optionId":"y"}}`)
+	if m := <-a.shared; !strings.Contains(string(m.m.Frame()), `"optionId":"y"`) {
+		tc.t.Errorf("the agent was sent %s", m.m.Frame())
+	}
+}
 
 // An agent asks before it takes a mode, and who has set that has gone. Who loads the session with other settings is not kept waiting for
 // an answer that only it can give, and the agent is set to nothing meanwhile.
@@ -26,41 +50,63 @@ func TestLoad_BehindAModeThatTheAgentAsksAbout(t *testing.T) {
 		"asked then, set":         {adapters.Info{}, `"model":"small"`, false, []string{"model"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, gone, s := offering(t, tt.info, "")
-			gone.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
-			set := a.nextOf(t, "session/set_mode")
-			gone.close()
-			tc := connect(t, gone.r, "")
-			if tt.first {
-				a.conn().send(asksFirst)
-			}
-			load := tc.request("session/load", loadOf(s, "/tmp", own(tt.loads)))
-			tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`) // the load was begun
-			if !tt.first {
-				a.conn().send(asksFirst)
-			}
-			before, res := tc.until(load)
-			for _, field := range tt.told {
-				if want := `{"field":"` + field + `","reason":"the session is working`; !strings.Contains(member(string(res.Result()), "unsupported"), want) {
-					t.Errorf("no %s in %s", want, res.Frame())
+			synctest.Test(t, func(t *testing.T) {
+				a, tc, s, set := settingPlan(t, tt.info)
+				var load acp.ID
+				for _, asks := range []bool{tt.first, !tt.first} {
+					if asks {
+						a.conn().send(asksFirst)
+					} else {
+						load = tc.request("session/load", loadOf(s, "/tmp", own(tt.loads)))
+					}
+					synctest.Wait() // it is open, or the load waits
 				}
-			}
-			var ask acp.Message
-			if i := slices.IndexFunc(before, isPermission); i >= 0 {
-				ask = before[i]
+				before, res := tc.until(load)
+				for _, field := range tt.told {
+					if want := `{"field":"` + field + `","reason":"the agent asks something`; !strings.Contains(member(string(res.Result()), "unsupported"), want) {
+						t.Errorf("no %s in %s", want, res.Frame())
+					}
+				}
+				var ask acp.Message
+				if i := slices.IndexFunc(before, isPermission); i >= 0 {
+					ask = before[i]
+				} else {
+					ask = tc.nextOf("session/request_permission")
+				}
+				tc.allows(a, ask)
+				a.answer(set, `{}`)
+			})
+		})
+	}
+}
+
+// Who wants the session to read only is not attached to it while it cannot be held to that. It is told how it comes to answer the agent.
+func TestLoad_ReadonlyWhileTheAgentAsks(t *testing.T) {
+	for name, info := range map[string]adapters.Info{"opened anew": takesPermission, "set": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, s, set := settingPlan(t, info)
+			a.conn().send(asksFirst)
+			load := loadOf(s, "/tmp", own(`"permissionMode":"readonly"`))
+			_, res := tc.until(tc.request("session/load", load))
+			notHeld(t, &res, "load the session without settings, answer it, then load it again")
+			tc.request("session/load", loadOf(s, "/tmp", ""))
+			tc.allows(a, tc.nextOf("session/request_permission"))
+			a.refuse(set, "not now")
+			id := tc.request("session/load", load)
+			if name == "set" {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 			} else {
-				ask = tc.nextOf("session/request_permission")
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"readonly"` {
+					t.Errorf("it is opened with %s", got)
+				}
+				a.answer(opened, in("plan", `{`+offersOf+`}`))
 			}
-			if len(a.shared) > 0 {
-				m := <-a.shared
-				t.Errorf("the agent was sent %s", m.m.Frame())
+			if _, res := tc.until(id); res.Err() != nil || strings.Contains(string(res.Result()), "unsupported") {
+				t.Errorf("in the end: %s", res.Frame())
 			}
-			tc.send(`{"jsonrpc":"2.0","id":` + string(ask.ID()) + `,"result":{"outcome":{"outcome":"selected","optionId":"y"}}}`)
-			if m := <-a.shared; !strings.Contains(string(m.m.Frame()), `"optionId":"y"`) {
-				t.Errorf("the agent was sent %s", m.m.Frame())
-			}
-			a.answer(set, `{}`)
 		})
 	}
 }

@@ -52,12 +52,12 @@ func (s *Store) bundleRoomLocked(id ReplicaID) (most uint64, beyond error) {
 	if s.bundleBytes <= 0 {
 		return MaxBundle, ErrBundleTooLarge
 	}
-	sizes := map[ReplicaID]uint64{} // that are not noted yet
+	sizes := map[ReplicaID]placedSize{} // that are not noted yet
 	var own, others uint64
 	for _, one := range s.Sessions() {
 		size := one.BundleSize
-		if is, placed := s.placed.sizes[one.ReplicaID]; placed && is != size {
-			size, sizes[one.ReplicaID] = is, is
+		if is, placed := s.placed.sizes[one.ReplicaID]; placed && is.size != size && is.was == notedOf(one) {
+			size, sizes[one.ReplicaID] = is.size, is
 		}
 		switch {
 		case one.ReplicaID == id: // what it has is replaced
@@ -79,7 +79,25 @@ func (s *Store) bundleRoomLocked(id ReplicaID) (most uint64, beyond error) {
 // there is one at most.
 type placed struct {
 	mu    sync.Mutex
-	sizes map[ReplicaID]uint64
+	sizes map[ReplicaID]placedSize
+}
+
+// placedSize is the size of a bundle that is stored, or about to be. It counts as long as the record of its session says what it said
+// then: what that says later is newer, of this hub or of another one.
+type placedSize struct {
+	size uint64
+	was  notedBundle
+}
+
+// notedBundle is what the record of a session says of its bundle. No two bundles of a session have the same.
+type notedBundle struct{ size, lastSeq, edits uint64 }
+
+// notedOf is what is noted of a session; of one that there is not, nothing.
+func notedOf(s *Session) (n notedBundle) {
+	if s != nil {
+		n = notedBundle{s.BundleSize, s.Bundled, s.BundledEdits}
+	}
+	return n
 }
 
 // place notes that a bundle is about to be stored, if there is room for it still: others may have come since it was begun.
@@ -90,7 +108,7 @@ func (s *Store) place(id ReplicaID, size uint64) error {
 		return beyond
 	}
 	if s.placed.sizes != nil {
-		s.placed.sizes[id] = size
+		s.placed.sizes[id] = placedSize{size, notedOf(s.Session(id))}
 	}
 	return nil
 }

@@ -139,6 +139,54 @@ func TestBundles_ShareOfANodeThatGivesTwo(t *testing.T) {
 	}
 }
 
+// What one hub has stored of a session counts until its record says what another hub has stored since.
+func TestBundles_ShareOfANodeThatChangesItsHub(t *testing.T) {
+	url := natsServer(t)
+	o := store.Options{URL: url, BundleBytes: 8 << 20}
+	one, two := open(t, "one", o, nil), open(t, "two", o, nil)
+	defer one.Close()
+	defer two.Close()
+	id := func(session string) store.ReplicaID { return store.ReplicaID{Node: "box", Session: session, Epoch: 1} }
+	newest := uint64(0)
+	put := func(s *store.Store, session string, size int64) error {
+		newest++
+		b, err := s.PutBundle(t.Context(), id(session), newest, io.LimitReader(zeros{}, size))
+		if err != nil {
+			return err
+		}
+		err = s.UpdateSession(t.Context(), id(session), func(*store.Session) *store.Session {
+			return &store.Session{Info: runtime.SessionInfo{ID: session, CreatedAt: time.Now()}, Bundled: b.LastSeq, BundleSize: b.Size}
+		})
+		await(t, "both hubs know it", func() bool {
+			for _, s := range []*store.Store{one, two} {
+				if is := s.Session(id(session)); is == nil || is.Bundled < b.LastSeq {
+					return false
+				}
+			}
+			return true
+		})
+		return err
+	}
+	for i, of := range []struct {
+		hub     *store.Store
+		session string
+		size    int64
+		want    error
+	}{
+		{one, "a", 1 << 20, nil},
+		{two, "a", 3 << 20, nil},
+		{one, "b", 2 << 20, store.ErrBundleShare},
+		{one, "a", 1 << 20, nil},
+		{two, "a", 3 << 20, nil}, // as large as it was before
+		{one, "b", 2 << 20, store.ErrBundleShare},
+		{one, "b", 1 << 20, nil},
+	} {
+		if err := put(of.hub, of.session, of.size); !errors.Is(err, of.want) {
+			t.Errorf("%d: %d bytes of %s: %v", i, of.size, of.session, err)
+		}
+	}
+}
+
 // calling calls a function when it is read, and ends.
 type calling func() error
 

@@ -251,9 +251,9 @@ func (s *Session) anybodyCanLocked(method string, params json.RawMessage) bool {
 func (s *Session) closeAskLocked(a *ask, to journal.Recipient, outcome observe.Outcome, x *after) {
 	delete(s.asks, a.ID)
 	s.m.asks = len(s.asks)
+	s.Log().Append(journal.AskDone, to, a.withdrawn()) // first: who sees that it is open no more finds it in the log
 	s.set.asks.remove(a)
 	a.span.End(outcome)
-	s.Log().Append(journal.AskDone, to, a.withdrawn())
 	x.flush = true
 }
 
@@ -313,6 +313,7 @@ func (s *Session) answer(c *viewer.Client, a *ask, m *acp.Message) {
 		x.queued(a.process)
 	}
 	s.unlock(&x)
+	c.ForgetAsk(a.ID) // nobody tells it of what it has decided
 }
 
 // withdrawAsk closes a request that the agent no longer wants an answer to, and
@@ -341,6 +342,7 @@ func (set *Set) Answer(c *viewer.Client, m *acp.Message) {
 	case a.session == nil:
 		if set.closeOfConnections(a, c, a.Decision(m)) {
 			a.process.Put(m.Rewritten(a.agentID, ""))
+			c.ForgetAsk(a.ID)
 		}
 	case c.Reads(a.session):
 		a.session.answer(c, a, m)

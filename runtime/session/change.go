@@ -25,6 +25,13 @@ import (
 // busyReason is why a load's settings have no effect while something goes on.
 const busyReason = "the session is working: load it again when its turn has ended"
 
+// Why they have none while the agent asks something before it has answered what was set: of a load that attaches its client, which is asked
+// then, and of one that is refused.
+const (
+	asksReason = "the agent asks something before it takes what was set: answer it, then load the session again"
+	asksBefore = "the agent asks something before it takes what was set: load the session without settings, answer it, then load it again"
+)
+
 // Change is what a session/load or session/resume asks of a session that is known,
 // beyond attaching to it. Its zero value asks for nothing.
 type Change struct {
@@ -307,8 +314,10 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
 			wish, reason := textOf(own[permissionMode]), ""
-			if asks {
-				reason = busyReason
+			if asks && wish == "readonly" {
+				reason = asksBefore
+			} else if asks {
+				reason = asksReason
 			} else if !asksNothing(wish) || c.options["mode"] == "" {
 				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
 			}
@@ -324,14 +333,18 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	if len(c.fields) > 0 {
-		more, err := cannot(c.fields, busyReason), error(nil)
+		more, err := cannot(c.fields, asksReason), error(nil)
 		if !asks {
 			more, err = s.reopen(ctx, n, c)
 		}
 		for _, m := range more {
-			if m.Field == permissionMode {
-				err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
+			if m.Field != permissionMode {
+				continue
 			}
+			if asks {
+				m.Reason = asksBefore
+			}
+			err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
 		}
 		if err != nil {
 			s.change(func(rec *record) { rec.takeMode(&was) })
@@ -346,7 +359,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		if wish == "" {
 			continue
 		}
-		reason := busyReason
+		reason := asksReason
 		if !asks {
 			reason = s.setOption(ctx, s.served(ctx, n), f.category, wish)
 		}

@@ -74,7 +74,7 @@ type Session struct {
 	cost       cost
 	said       said               // of its settings, by the agent
 	choosing   int                // requests of clients that set something and that the agent has not answered
-	chosen     chan struct{}      // closed when awaitChoices is to look again; nil while nobody waits for it
+	lookAgain  chan struct{}      // closed when awaitChoices is to look again; nil while nobody waits for it
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
 	creator    journal.Recipient  // until it has been answered: the client that makes the session

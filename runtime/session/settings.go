@@ -492,15 +492,16 @@ func (s *Session) EndChoosing() {
 
 // lookAgainLocked has those look again who wait in awaitChoices.
 func (s *Session) lookAgainLocked() {
-	if s.chosen != nil {
-		close(s.chosen)
-		s.chosen = nil
+	if s.lookAgain != nil {
+		close(s.lookAgain)
+		s.lookAgain = nil
 	}
 }
 
 // awaitChoices waits until the agent has answered what clients have set, as long as that may take: it was asked for before what is applied
 // now, and would else count as chosen since. It does not wait while the agent asks something itself, and says so: who waits may be the one
-// who can answer, and is asked when it is attached. The agent is set to nothing else then.
+// who can answer, and is asked when it is attached. The agent is set to nothing else then. What the process asks of no session does not count:
+// whom that concerns is asked without being attached.
 func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -511,13 +512,13 @@ func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 		if s.m.asks > 0 {
 			return true, nil
 		}
-		if s.chosen == nil {
-			s.chosen = make(chan struct{})
+		if s.lookAgain == nil {
+			s.lookAgain = make(chan struct{})
 		}
-		chosen := s.chosen
+		look := s.lookAgain
 		s.mu.Unlock()
 		select {
-		case <-chosen:
+		case <-look:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}

@@ -33,7 +33,7 @@ type Client struct {
 	feeds    []*Feed      // the control feed first, then in order of attachment
 	streams  map[string]*Stream
 	requests map[acp.ID]*Request // in flight
-	given    map[int64]string    // requests of agents that it was given and that are open, and their sessions
+	given    map[int64]string    // requests of agents that it was given and does not know to be closed, and which session tells it so; "" for its own log
 	lost     error               // what is missing on its own stream, until that has said so; nil for nothing
 	event    uint64              // id of the last event handed out
 	runs     []run               // which log entries the events were

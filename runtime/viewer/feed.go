@@ -27,8 +27,8 @@ type Feed struct {
 	pos     uint64        // handed out up to here
 	written uint64        // written to the client up to here
 	shown   uint64        // newest entry whose number the client was handed
-	oldest  uint64        // of the responses of the log that are for the client, the first that was not handed out when it was noted,
-	newest  uint64        // and the last of them
+	oldest  uint64        // the first response to the client that it may not have been handed yet; 0 for none
+	newest  uint64        // the last response to the client; 0 for none
 	first   []uint64      // open requests before pos that are given first
 	view    *version.View // at pos, of a client that has views; nil until something is read
 	state   telling       // of such a client
@@ -106,11 +106,22 @@ func (c *Client) WasGiven(ask int64) bool {
 	return given
 }
 
-// forgetAsk notes that a request is open no more which the client has answered.
-func (c *Client) forgetAsk(ask int64) {
+// ForgetAsk notes that a request is open no more which the client has answered.
+func (c *Client) ForgetAsk(ask int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.given, ask)
+}
+
+// tellsClosed reports whether the client is to be told on its own stream that a request is open no more. From then on no session has to.
+func (c *Client) tellsClosed(ask int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, given := c.given[ask]
+	if given {
+		c.given[ask] = ""
+	}
+	return given
 }
 
 // newFeed returns a feed of the session's log from behind after, which the
@@ -243,20 +254,53 @@ func (f *Feed) respondLocked(seq uint64) {
 	f.newest = seq
 }
 
-// missing reports whether the client waits for something that is in the log behind after and before end: a response, or that a request it
-// holds is open no more. Where only some of several responses were handed out it may be that it does not.
-func (c *Client) missing(f *Feed, after, end uint64) bool {
+// waits reports whether the client waits for a response that is in the log behind after and before end. Where only some of several were
+// handed out it may be that it does not.
+func (c *Client) waits(f *Feed, after, end uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	after = max(after, f.since)
+	return f.newest > after && f.oldest < end && c.shape != acp.Inline // whose responses travel beside the stream
+}
+
+// loseAsks forgets the requests of the session that the client holds and that are open no more, and reports whether there are any: nobody
+// tells it. What says so behind upTo is not looked for: where the client reads the session still, it comes to that.
+func (c *Client) loseAsks(s Session, upTo uint64) (lost bool) {
+	closed := map[int64]bool{}
+	c.mu.Lock()
 	for id, session := range c.given {
-		if session == f.session.ID() {
-			if _, open := c.asks.Open(id); !open {
-				return true
+		if session != s.ID() {
+			continue
+		}
+		if _, open := c.asks.Open(id); !open {
+			closed[id] = true
+		}
+	}
+	c.mu.Unlock()
+	if len(closed) == 0 {
+		return false
+	}
+	s.Flush()
+	for cur := s.Log().Whole(upTo); ; {
+		batch, err := cur.Next(nil, 64<<10)
+		if err != nil || len(batch) == 0 {
+			break
+		}
+		for _, e := range batch {
+			if e.Kind == journal.AskDone {
+				delete(closed, doneAsk(e.Frame))
 			}
 		}
 	}
-	after = max(after, f.since)
-	return f.newest > after && f.oldest < end && c.shape != acp.Inline // whose responses travel beside the stream
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range closed {
+		if _, holds := c.given[id]; holds {
+			delete(c.given, id)
+			lost = true
+		}
+	}
+	return lost
 }
 
 // lose has the client's own stream end with why it is not complete.
@@ -281,33 +325,41 @@ func (c *Client) deliverPassed(f *Feed, upTo uint64) {
 
 // postPassed is deliverPassed when that may be shown: the log shows it, or was deleted.
 func (c *Client) postPassed(f *Feed, pos, upTo uint64) {
+	if why, waits := c.postUpTo(f, pos, upTo); why != nil && (c.loseAsks(f.session, upTo) || waits) {
+		c.lose(why)
+	}
+}
+
+// postUpTo posts what the log has still, and returns why that is not all, and whether the client waits for a response among the rest.
+func (c *Client) postUpTo(f *Feed, pos, upTo uint64) (why error, waits bool) {
 	inline := c.Shape() == acp.Inline // responses travel beside the stream
 	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
 		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > cur.After()+1 {
-			if c.missing(f, cur.After(), gone.Oldest) {
-				c.lose(problem.New(problem.EventsExpired, "events of the session %s were dropped before they could be sent: load it anew", f.session.ID()))
-			}
+			why = problem.New(problem.EventsExpired, "events of the session %s were dropped before they could be sent: load it anew", f.session.ID())
+			waits = waits || c.waits(f, cur.After(), gone.Oldest)
 			cur.Seek(gone.Oldest - 1)
 			continue
 		}
-		if err != nil && c.missing(f, cur.After(), upTo+1) {
-			c.lose(problem.Wrap(problem.Internal, err, "cannot read the log of the session %s: what this connection still waits for there is lost", f.session.ID()))
+		if err != nil {
+			why = problem.Wrap(problem.Internal, err, "cannot read the log of the session %s: what this connection still waits for there is lost", f.session.ID())
+			return why, waits || c.waits(f, cur.After(), upTo+1)
 		}
-		if err != nil || len(batch) == 0 {
-			return
+		if len(batch) == 0 {
+			break
 		}
 		for _, e := range batch {
 			switch {
 			case e.Seq > upTo:
-				return
+				return why, waits
 			case e.Kind == journal.Response && e.To == c.num && e.Seq > f.since && !inline:
 				c.Post(journal.Response, e.Frame)
-			case e.Kind == journal.AskDone && e.To.Includes(c.num) && c.WasGiven(doneAsk(e.Frame)):
+			case e.Kind == journal.AskDone && e.To.Includes(c.num) && c.tellsClosed(doneAsk(e.Frame)):
 				c.Post(journal.AskDone, e.Frame)
 			case e.Kind == journal.AskDone:
-				c.forgetAsk(doneAsk(e.Frame))
+				c.ForgetAsk(doneAsk(e.Frame))
 			}
 		}
 	}
+	return why, waits
 }
