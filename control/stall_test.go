@@ -250,14 +250,19 @@ func TestSearches_AnswersThatNobodyReads(t *testing.T) {
 					t.Errorf("the next one: %s after %v", resp.Status, time.Since(began))
 				}
 				for _, conn := range conns {
-					// The server takes a byte of a next request meanwhile, and no second one until it is done with this one.
-					_, err := io.WriteString(conn, "GET")
-					if !errors.Is(err, io.ErrClosedPipe) || time.Since(began) != writeTimeout {
-						t.Errorf("cut off with %v after %v", err, time.Since(began))
-					}
+					cutOff(t, conn, began)
 				}
 			})
 		})
+	}
+}
+
+// cutOff checks that the server drops a client that takes nothing, in time. It takes a byte of a next request meanwhile, and no second one until it
+// is done with the one before.
+func cutOff(t *testing.T, conn io.Writer, began time.Time) {
+	t.Helper()
+	if _, err := io.WriteString(conn, "GET"); !errors.Is(err, io.ErrClosedPipe) || time.Since(began) != writeTimeout {
+		t.Errorf("cut off with %v after %v", err, time.Since(began))
 	}
 }
 

@@ -50,9 +50,7 @@ func TestOnLoss_SessionsGoOn(t *testing.T) {
 	}
 	h.awaitState("ci-1", fleet.StateOffline)
 	h.box("ci-2", ci) // before there was nowhere to go
-	c.next(0, "that it has moved", func(m *acp.Message) bool {
-		return m.Method() == "_sandboxagent/session/moved" && m.Session() == on
-	})
+	c.moved(on)
 	c.says(on, "second")
 	if got := c.heard(on); !slices.Equal(got, []string{"first", "second"}) {
 		t.Errorf("the client heard %q", got)
@@ -99,9 +97,7 @@ func TestOnLoss_OneCannotGo(t *testing.T) {
 	<-n.done
 	h.awaitState("lost", fleet.StateOffline)
 	h.box("spare", nil)
-	c.next(0, "that it has moved", func(m *acp.Message) bool {
-		return m.Method() == "_sandboxagent/session/moved" && m.Session() == first
-	})
+	c.moved(first)
 	c.says(first, "second")
 	if s := h.session(last); s.Node != "lost" || s.State != fleet.SessionOffline {
 		t.Errorf("the one that cannot go: %+v", s)
@@ -138,9 +134,7 @@ func TestOnLoss_ANodeHangs(t *testing.T) {
 	n.leave()
 	<-n.done
 	for _, s := range sessions {
-		c.next(0, "that it has moved", func(m *acp.Message) bool {
-			return m.Method() == "_sandboxagent/session/moved" && m.Session() == s
-		})
+		c.moved(s)
 		c.says(s, "second")
 		h.knows(s, "spare", 1)
 	}
@@ -190,9 +184,7 @@ func TestOnLoss_OneCannotGoToTheOnlyNode(t *testing.T) {
 			}))
 			n.leave()
 			<-n.done
-			c.next(0, "that it has moved", func(m *acp.Message) bool {
-				return m.Method() == "_sandboxagent/session/moved" && m.Session() == goes
-			})
+			c.moved(goes)
 			c.says(goes, "second")
 			h.knows(goes, "spare", 1)
 			if s := h.session(cannot); s.Node != "lost" || s.State != fleet.SessionOffline {
@@ -244,9 +236,7 @@ func TestOnLoss_TheNodeWithTheAgentIsSilent(t *testing.T) {
 	n.leave()
 	<-n.done
 	for _, s := range sessions {
-		c.next(0, "that it has moved", func(m *acp.Message) bool {
-			return m.Method() == "_sandboxagent/session/moved" && m.Session() == s
-		})
+		c.moved(s)
 		c.says(s, "second")
 		h.knows(s, "with", 1)
 	}

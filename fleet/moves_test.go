@@ -54,6 +54,14 @@ func (h *hub) notMoved(id string, o fleet.MoveRequest) (kind, detail string) {
 	return kindOf(body), p.Detail
 }
 
+// moved waits until the client is told that a session is at another node.
+func (c *client) moved(session string) {
+	c.t.Helper()
+	c.next(0, "that it has moved", func(m *acp.Message) bool {
+		return m.Method() == "_sandboxagent/session/moved" && m.Session() == session
+	})
+}
+
 // says has the agent say a text, and returns when it has.
 func (c *client) says(session, text string) {
 	c.t.Helper()

@@ -75,7 +75,7 @@ func TestFork_WithoutADirectory(t *testing.T) {
 		{`,"cwd":""`, `"permissionMode":"readonly"`, `"instructions":"be brief"`, `"readonly" "be brief"`},
 	} {
 		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, info: takesPermission, shared: make(chan sent, 64)}
-		a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+		a.byHand()
 		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(tt.had)+`}`)
 		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
@@ -182,7 +182,7 @@ func TestLoad_BehindAGatewayThatWasKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
-	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	a.byHand()
 	tc := connect(t, newRuntime(t, dir, a), "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
 	a.answer(a.nextOf(t, "session/new"), in("plan", `{"sessionId":"n",`+offersOf+`}`))
@@ -200,7 +200,7 @@ func TestLoad_BehindAGatewayThatWasKilled(t *testing.T) {
 func TestMode_AnsweredWhenTheSessionWasOpenedAgain(t *testing.T) {
 	t.Parallel()
 	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
-	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	a.byHand()
 	r := newRuntime(t, t.TempDir(), a)
 	tc, other := connect(t, r, ""), connect(t, r, "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
@@ -231,7 +231,7 @@ func TestNew_RefusedModeAndAGatewayThatWasKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
-	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	a.byHand()
 	tc := connect(t, newRuntime(t, dir, a), "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"mode":"plan"`)+`}`)
 	a.answer(a.nextOf(t, "session/new"), in("write", `{"sessionId":"n",`+offersOf+`}`))

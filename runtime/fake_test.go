@@ -208,6 +208,11 @@ func (f *fakeAgent) optionsOf(c *fakeConn) adapters.Options {
 	return f.options[slices.Index(f.conns, c)]
 }
 
+// byHand has the test answer all that comes, also session/new: see nextOf.
+func (f *fakeAgent) byHand() {
+	f.handle = func(c *fakeConn, m acp.Message) { f.shared <- sent{c, m} }
+}
+
 func (f *fakeAgent) answer(s sent, result string) { s.to.result(s.m, result) }
 
 func (f *fakeAgent) refuse(s sent, why string) {

@@ -237,7 +237,7 @@ func TestNew_PromptBeforeItIsHeldToReading(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"fork":{},"close":{}}}`, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, t.TempDir(), a)
 			tc, other := connect(t, r, ""), connect(t, r, "")
 			makes := func(method, params, native string) acp.ID {

@@ -43,7 +43,7 @@ func TestMode_IsSetAsTheAgentChangesIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, t.TempDir(), a)
 			tc := connect(t, r, "")
 			opened := in("ask", `{"sessionId":"n",`+modesOf+`,`+optionsOf+`}`)
@@ -139,7 +139,7 @@ func TestMode_ChosenInTheOtherWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &fakeAgent{id: "fake", caps: reopening, info: tt.info, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, t.TempDir(), a)
 			tc := connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+tt.wish+`}`)

@@ -24,7 +24,7 @@ func TestRecord_OfAnEarlierVersionWithAPermissionModeThatWaits(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			a := &fakeAgent{id: "fake", caps: reopening, info: takesPermission, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, dir, a)
 			tc := connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)

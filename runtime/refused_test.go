@@ -17,7 +17,7 @@ const offersOf = `"modes":{"currentModeId":"MODE","availableModes":[{"id":"write
 func offering(t *testing.T, info adapters.Info, more string) (*fakeAgent, *testClient, string) {
 	t.Helper()
 	a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
-	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	a.byHand()
 	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[`+serverA+`]`+more+`}`)
 	a.answer(a.nextOf(t, "session/new"), in("write", `{"sessionId":"n",`+offersOf+`}`))
@@ -391,7 +391,7 @@ func TestLoad_ReadonlyOnceMore(t *testing.T) {
 				info, first = adapters.Info{Takes: []string{"permissionMode"}}, "plan"
 			}
 			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, t.TempDir(), a)
 			tc, other := connect(t, r, ""), connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+reads+`}`)
@@ -466,7 +466,7 @@ func TestLoad_WhatTheAdapterRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode", "skills"}}, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 			told := func(id acp.ID) (session string) {
 				t.Helper()
@@ -544,7 +544,7 @@ func TestLoad_TakesAPermissionModeAway(t *testing.T) {
 			t.Run(gone+" "+name, func(t *testing.T) {
 				t.Parallel()
 				a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{PermissionModes: map[string]string{"bypass": "write"}}, shared: make(chan sent, 64)}
-				a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+				a.byHand()
 				tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 				first := "ask"
 				if tt.unknown {
@@ -627,7 +627,7 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 				info = adapters.Info{Takes: []string{"permissionMode", "instructions"}}
 			}
 			a := &fakeAgent{id: "fake", caps: reopening, info: info, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r := newRuntime(t, t.TempDir(), a)
 			tc, comes := connect(t, r, ""), connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
@@ -678,7 +678,7 @@ func TestLoad_DoesNotEndReadonlyByTheWay(t *testing.T) {
 func TestStart_RefusedOnce(t *testing.T) {
 	t.Parallel()
 	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode"}}, shared: make(chan sent, 64)}
-	a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+	a.byHand()
 	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"bypass"`)+`}`)
 	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)

@@ -344,7 +344,7 @@ func TestReopen_ModeIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
-			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			a.byHand()
 			r, dir := newRuntime(t, t.TempDir(), a), t.TempDir()
 			tc := connect(t, r, "")
 			id := tc.request("session/new", `{"cwd":"`+dir+`","mcpServers":[],"_meta":{"sandboxagent.dev":{"permissionMode":"`+c.wish+`"}}}`)
