@@ -3,6 +3,8 @@ package pipes
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -62,10 +64,23 @@ func (l Listener) Dial() net.Conn {
 func (l Listener) Transport(t testing.TB, two bool) *http.Transport {
 	transport := &http.Transport{
 		Protocols:   protocols(!two, two),
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial(), nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return sending{l.Dial()}, nil },
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return transport
+}
+
+// sending is a client's end as a system has it: what is sent to a server that has closed its end is lost without an error, so that the answer which came
+// before is read.
+type sending struct{ net.Conn }
+
+// Write implements [net.Conn].
+func (s sending) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		return len(p), nil
+	}
+	return n, err
 }
 
 func protocols(one, two bool) *http.Protocols {
