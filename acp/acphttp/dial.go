@@ -156,6 +156,9 @@ func (t *refusals) RoundTrip(r *http.Request) (*http.Response, error) {
 // ErrForeign is in the chain of errors of servers that do not speak this API.
 var ErrForeign = errors.New("this is no Sandbox Agent gateway or hub")
 
+// ErrUnexplained is in the chain of errors of answers with which a proxy says that it has none of the server behind it.
+var ErrUnexplained = errors.New("it does not say why")
+
 // ReadProblem returns what an HTTP answer that is an error says. It reads the
 // body and leaves closing it to the caller. For an answer that is no problem
 // document, as of a proxy, it chooses the kind by the status; a status that
@@ -192,6 +195,8 @@ func ReadProblem(resp *http.Response) *problem.Error {
 		}
 	case http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return problem.Wrap(kind, ErrForeign, "the server answered %s", resp.Status)
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return problem.Wrap(kind, ErrUnexplained, "the server answered %s", resp.Status)
 	}
 	return problem.New(kind, "the server answered %s without saying why", resp.Status)
 }

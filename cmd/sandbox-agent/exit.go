@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"syscall"
@@ -43,8 +44,15 @@ var (
 	// errTimeUp is in the chain when --timeout ended a prompt.
 	errTimeUp = errors.New("it took longer than --timeout")
 	// errConnectionLost is in the chain when a connection ended too early.
-	errConnectionLost = errors.New("the gateway ended the connection")
+	errConnectionLost error = lostError{}
 )
+
+// lostError is of a network.
+type lostError struct{}
+
+func (lostError) Error() string { return "the gateway ended the connection" }
+
+func (lostError) Unwrap() error { return io.ErrUnexpectedEOF }
 
 // exitCode maps an error to the program's exit code.
 func exitCode(err error) int { return describe(err).Exit }
@@ -82,6 +90,11 @@ func describe(err error) cmdline.Report {
 	hint := ""
 	if a, ok := errors.AsType[*advice](err); ok {
 		hint = a.hint
+	}
+	if u, ok := errors.AsType[*cmdline.UnansweredError](err); ok {
+		r := described(u.Cause, hint)
+		r.Hint = u.What
+		return r
 	}
 	r := described(err, hint)
 	r.Hint = cmp.Or(r.Hint, hint)
@@ -152,7 +165,7 @@ func described(err error, hint string) cmdline.Report {
 		return cmdline.Report{Exit: exitTimeUp, Title: "timed out", Detail: err.Error(), Hint: "the session can be continued with --session"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdline.TimedOut(exitTimeUp, err)
-	case errors.Is(err, errConnectionLost) || cmdline.Unreachable(err):
+	case cmdline.Unreachable(err):
 		return cmdline.NotReached("the gateway", err, cmp.Or(hint, noGateway))
 	}
 	return cmdline.Report{Exit: cmdline.ExitFailure, Title: cmdline.Failed, Detail: err.Error()}

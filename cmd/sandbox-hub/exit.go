@@ -29,7 +29,12 @@ func describe(err error) cmdline.Report {
 	var use *cmdline.Usage
 	var p *problem.Error
 	var store *noStore
+	var unanswered *cmdline.UnansweredError
 	switch {
+	case errors.As(err, &unanswered):
+		r := describe(unanswered.Cause)
+		r.Hint = unanswered.What
+		return r
 	case errors.As(err, &use):
 		return cmdline.WrongUse(use)
 	case errors.As(err, &store): // may be of a network, and is not about a hub that a command asks

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
@@ -35,7 +37,8 @@ func (e *RefusedError) Unwrap() error { return e.error }
 // Made returns what ask has a server make, which has a name by the server's answer only. When a signal ends ctx, that
 // answer has some seconds to come, which notes says: else something is there that nobody knows. A time of ctx that is over
 // ends it at once.
-// When ctx has ended the error is a [RefusedError], or, where no answer came, an [UnansweredError] with what may be there.
+// Where the server was asked and its answer did not come, the error is an [UnansweredError] with what may be there. One that it
+// gave when ctx had ended is a [RefusedError].
 func Made[T any](ctx context.Context, notes io.Writer, what string, ask func(context.Context) (T, error)) (T, error) {
 	if ctx.Err() != nil {
 		var none T
@@ -64,13 +67,29 @@ func Made[T any](ctx context.Context, notes io.Writer, what string, ask func(con
 		}
 	}()
 	made, err := ask(asking)
-	if err == nil || ctx.Err() == nil {
+	switch {
+	case err == nil, ctx.Err() == nil && !unanswered(err):
 		return made, err
-	}
-	_, refused := errors.AsType[*problem.Error](err)
-	_, failed := errors.AsType[*acp.Error](err)
-	if refused || failed {
+	case ctx.Err() == nil: // the connection broke, or a proxy has answered
+		return made, &UnansweredError{what, err}
+	case answers(err):
 		return made, &RefusedError{err}
 	}
 	return made, &UnansweredError{what, context.Cause(ctx)} // nobody waits for an answer any more, or the connection broke
+}
+
+// answers reports whether an error is what a server said, and not a proxy before it.
+func answers(err error) bool {
+	_, refused := errors.AsType[*problem.Error](err)
+	_, failed := errors.AsType[*acp.Error](err)
+	return (refused || failed) && !errors.Is(err, acphttp.ErrUnexplained)
+}
+
+// unanswered reports whether a server may have been asked, and has not answered.
+func unanswered(err error) bool {
+	if errors.Is(err, acphttp.ErrUnexplained) {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return Unreachable(err) && !answers(err) && !(ok && op.Op == "dial")
 }
