@@ -5,6 +5,9 @@ import { join } from "node:path";
 import type { Cloud } from "./cloud.ts";
 
 const examples = join(import.meta.dirname, "..");
+/** Where the examples are as JavaScript, in folders like theirs: below the packages that they need. */
+export const built = join(import.meta.dirname, ".programs");
+const compiled = (source: string): string => join(built, source.replace(/\.ts$/, ".mjs"));
 
 export interface Run {
   readonly child: ChildProcess;
@@ -35,10 +38,11 @@ export async function freePort(): Promise<number> {
 }
 
 export async function run(example: string, cloud: Cloud, env: Record<string, string> = {}, program: readonly [string, ...string[]] = ["src/main.ts"]): Promise<Run> {
-  const child = spawn(process.execPath, ["--import", "tsx", "--import", join(examples, "test/network.ts"), ...program], {
+  const [source, ...args] = program;
+  const child = spawn(process.execPath, ["--import", compiled("test/network.ts"), compiled(join(example, source)), ...args], {
     cwd: join(examples, example),
     env: {
-      PATH: process.env.PATH ?? "", HOME: examples, TSX_TSCONFIG_PATH: join(examples, "tsconfig.json"),
+      PATH: process.env.PATH ?? "", HOME: examples,
       SANDBOX_AGENT_PROGRAM: process.env.SANDBOX_AGENT_BIN ?? "", GATEWAY_PORT: String(await freePort()),
       DOUBLE: cloud.url, ...cloud.env(), ...env,
     },
