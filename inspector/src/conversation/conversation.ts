@@ -3,6 +3,7 @@ import type { Attached } from "../state/attached.js";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import type { Client } from "../state/gateway.js";
+import { mayPass } from "../state/retry.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
@@ -190,11 +191,6 @@ export class Conversation extends Store<ConversationState> {
     return running && doing === "idle" ? "running" : doing;
   }
 
-  /** The number of updates that were taken. */
-  get updates(): number {
-    return this.#transcript.updates;
-  }
-
   /** Begins to follow the session on a client; on another one later it goes on where it was. */
   async open(client: Client, fresh?: Fresh): Promise<void> {
     if (client !== this.#client || this.get().phase === "failed") await this.#open(client, fresh);
@@ -209,17 +205,27 @@ export class Conversation extends Store<ConversationState> {
       this.held.made(client, this.id, this);
       this.patch({ unsupported: fresh.unsupported });
     }
-    while (opening === this.#opening) {
-      try {
-        return await opening.step(() => this.#takeUp(opening, fresh));
-      } catch (error) {
-        if (opening !== this.#opening) return;
-        const passes = mayPass(error);
-        if (!passes || this.get().phase === "loading") this.#failed(error);
-        if (!passes) return;
-        await opening.pause();
+    await this.#insist(opening, () => this.#takeUp(opening, fresh), (error, passes) => {
+      if (!passes || this.get().phase === "loading") this.#failed(error);
+    });
+  }
+
+  /** Does something of an opening until it is done: what passes is tried again. */
+  #insist(opening: Opening, run: () => Promise<unknown>, failed: (error: unknown, passes: boolean) => void): Promise<void> {
+    return opening.step(async () => {
+      while (opening === this.#opening) {
+        try {
+          await run();
+          return;
+        } catch (error) {
+          if (opening !== this.#opening) return;
+          const passes = mayPass(error);
+          failed(error, passes);
+          if (!passes) return;
+          await opening.pause();
+        }
       }
-    }
+    });
   }
 
   async #takeUp(opening: Opening, fresh: Fresh | undefined): Promise<void> {
@@ -474,7 +480,11 @@ export class Conversation extends Store<ConversationState> {
     if (!certain && shut(info) !== (phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
     const over = phase === "live" && shut(info) && !this.#between;
-    if (phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
+    const opening = this.#opening;
+    if (phase === "reading" && !shut(info) && opening && !opening.busy) {
+      const now = () => (this.get().info === before ? info : this.get().info); // it may be closed once more before that is done
+      void this.#insist(opening, async () => shut(now() ?? info) || this.reopen(), () => {});
+    }
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
     this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}) });
@@ -721,9 +731,6 @@ export class Conversation extends Store<ConversationState> {
     if (client) await this.held.leave(client, this.id, this);
   }
 }
-
-/** Whether an error is one that goes away by itself: a network that is down, which says why, or a server that is about to come back. Other TypeErrors are mistakes of this page. */
-const mayPass = (error: unknown) => (error instanceof TypeError && error.cause !== undefined) || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
 
 /** Whether nobody can say anything in the session now. */
 const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);
