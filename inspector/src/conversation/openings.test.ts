@@ -2,27 +2,11 @@ import { AcpRpcError, ConnectionLostError, META, NotConnectedError, ProblemError
 import { expect, test, vi } from "vitest";
 import type { Ask } from "../state/inbox.js";
 import { longestMs } from "../state/retry.js";
-import { wordsOf, type Conversation } from "./conversation.js";
-import { answer, ended, framesAtOnce, said, settled, text, waits, world } from "./fake-gateway.js";
+import { answer, ended, framesAtOnce, long, said, settled, shown, text, waits, world } from "./fake-gateway.js";
 
 framesAtOnce();
 
-/** What stands in the conversation, a word for each row that has none. */
-const shown = (conversation: Conversation) =>
-  conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
 const told = (gateway: ReturnType<typeof world>, state: string): SessionInfo => ({ ...gateway.info, state, updatedAt: state } as unknown as SessionInfo);
-
-/** A long session, of which the page shows the end: a turn that it has not asked for goes on. */
-async function long() {
-  const gateway = world();
-  for (const words of ["first", "second"]) {
-    gateway.happen(said(words));
-    for (let i = 0; i < 2500; i++) gateway.happen({ sessionUpdate: "agent_thought_chunk", messageId: words, content: text("…")[0] as never });
-    gateway.happen(ended);
-  }
-  gateway.happen(said("third"));
-  return { ...gateway, ...(await gateway.open()) };
-}
 
 test("a turn that ends while the past is read is over, and what waits is sent", async () => {
   const { conversation, hold, happen, turns } = await long();
