@@ -204,6 +204,7 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #open(client: Client, fresh?: Fresh): Promise<void> {
+    if (client !== this.#client) this.#asks.clear(); // each connection is asked anew
     this.#leave();
     const opening = (this.#opening = new Opening(client));
     this.#shown.raise = raiseFor(client, this.id);
