@@ -29,34 +29,28 @@ interface Network {
   deafen(): void;
   /** Cuts its connection, and lets it have none. */
   cut(): void;
-  /** Cuts its connection with the next message that has these words, which does not arrive. It can have another one. */
-  cutAt(words: string): void;
-  /** Whether that has come. */
-  readonly waits: boolean;
+  /** Lets the next message that has these words not arrive; resolves when it was sent. */
+  lose(words: string): Promise<void>;
   mend(): void;
 }
 
 async function breakable(page: Page): Promise<Network> {
   let [deaf, broken] = [false, false];
-  let at: string | undefined;
+  let lose: { readonly words: string; done(): void } | undefined;
   const open = new Set<{ close(): unknown }>();
   await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
     if (broken) return void socket.close();
     const gateway = socket.connectToServer();
     gateway.onMessage((message) => void (deaf || socket.send(message)));
     socket.onMessage((message) => {
-      if (at === undefined || !String(message).includes(at)) return gateway.send(message);
-      at = undefined;
-      void gateway.close();
-      void socket.close();
+      if (lose === undefined || !String(message).includes(lose.words)) return gateway.send(message);
+      lose.done();
+      lose = undefined;
     });
     open.add(socket);
   });
   return {
-    cutAt: (words) => void (at = words),
-    get waits() {
-      return at !== undefined;
-    },
+    lose: (words) => new Promise((done) => (lose = { words, done })),
     deafen: () => void (deaf = true),
     cut() {
       broken = true;
@@ -239,36 +233,49 @@ test("two events: what is shown is how it is, and what was written is there", as
   }
 }, 900_000);
 
-test("a connection that breaks while a session is taken up, of who opens it and of who only is to be asked", async () => {
-  const { page, network, id } = await talk(world);
-  for (const opens of [true, false]) {
-    await page.evaluate((hash) => void (location.hash = hash), opens ? "#/wire" : "#/sessions");
-    if (opens) await page.reload(); // nothing of it is followed
-    await connected(page);
-    network.cutAt('"session/resume"');
-    if (opens) await page.evaluate((to) => void (location.hash = `#/sessions/${to}`), id);
-    else {
-      const client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
-      onTestFinished(() => client[Symbol.asyncDispose]());
-      const session = await client.newSession({ cwd: "/tmp" });
-      void session.prompt("question").then(() => {}, () => {});
-      await page.evaluate(() => void (location.hash = "#/inbox"));
-    }
-    await expect.poll(() => network.waits).toBe(false);
-    if (opens) await chat(page, "echo and after");
-    else await page.getByRole("region", { name: "The agent asks" }).waitFor();
-    if (opens) await log(page).locator(".agent").getByText("and after", { exact: true }).waitFor();
-  }
+/** Gives the page another token in its address: it connects anew. The gateway wants none. */
+const anew = (page: Page) => page.evaluate(() => void (location.hash += "&token=another"));
+
+test("a connection that breaks while the session that is shown is taken up anew", async () => {
+  const { page, network } = await talk(world);
+  const resumes = network.lose('"session/resume"');
+  await anew(page);
+  await resumes;
+  network.cut();
+  await broken(page);
+  network.mend();
+  await chat(page, "echo and after");
+  await log(page).locator(".agent").getByText("and after", { exact: true }).waitFor();
+});
+
+test("a connection that breaks while the page attaches to a session that waits, of which nothing more is told", async () => {
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+  const session = await client.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("question");
+  await expect.poll(async () => (await client.api.session(session.id)).pending).toBe(1);
+  const page = await world.open("about:blank");
+  const network = await breakable(page);
+  const resumes = network.lose('"session/resume"');
+  await page.goto(world.url("#/sessions"));
+  await resumes;
+  await client.setTitle(session.id, "the last that is told");
+  await page.getByText("the last that is told").waitFor();
+  network.cut();
+  await broken(page);
+  network.mend();
+  await page.evaluate(() => void (location.hash = "#/inbox"));
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  await session.cancel();
+  await turn;
 });
 
 test("a form that is half filled in, and a page that connects anew", async () => {
   const { page, network } = await talk(world);
   const form = page.getByRole("region", { name: "The agent asks" });
-  const anew = () => page.evaluate(() => void (location.hash += "&token=another")); // the gateway wants none
   await newSession(page, { agent: "story", prompt: "form" });
   await form.getByLabel("Replicas").fill("7");
   const opened = page.waitForEvent("websocket");
-  await anew();
+  await anew(page);
   await opened;
   await expect.poll(() => form.getByLabel("Replicas").inputValue()).toBe("7");
   // Sent while there is no connection, and before there is another one.
@@ -276,7 +283,7 @@ test("a form that is half filled in, and a page that connects anew", async () =>
   network.cut();
   await broken(page);
   await form.getByRole("button", { name: "Send" }).click();
-  await anew();
+  await anew(page);
   network.mend();
   await log(page).getByText('"replicas":7').waitFor();
   expect(await page.getByText("is not asked any more").count()).toBe(0);
