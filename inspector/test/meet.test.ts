@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
-import { chat, connected, newSession, settled, storyAgent, World, type Page } from "./world.js";
+import { chat, connected, inaccessible, newSession, settled, storyAgent, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => void (world = await World.start(["--no-token", ...storyAgent])));
@@ -29,14 +29,14 @@ interface Network {
   deafen(): void;
   /** Cuts its connection, and lets it have none. */
   cut(): void;
-  /** Lets the next message that has these words not arrive; resolves when it was sent. */
-  lose(words: string): Promise<void>;
+  /** Lets the next message that has these words not arrive, which is refused, or is not answered; resolves when it was sent. */
+  lose(words: string, refusal?: object): Promise<void>;
   mend(): void;
 }
 
 async function breakable(page: Page): Promise<Network> {
   let [deaf, broken] = [false, false];
-  let lose: { readonly words: string; done(): void } | undefined;
+  let lose: { readonly words: string; readonly refusal: object | undefined; done(): void } | undefined;
   const open = new Set<{ close(): unknown }>();
   await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
     if (broken) return void socket.close();
@@ -44,13 +44,14 @@ async function breakable(page: Page): Promise<Network> {
     gateway.onMessage((message) => void (deaf || socket.send(message)));
     socket.onMessage((message) => {
       if (lose === undefined || !String(message).includes(lose.words)) return gateway.send(message);
+      if (lose.refusal) socket.send(JSON.stringify({ jsonrpc: "2.0", id: (JSON.parse(String(message)) as { id: unknown }).id, error: lose.refusal }));
       lose.done();
       lose = undefined;
     });
     open.add(socket);
   });
   return {
-    lose: (words) => new Promise((done) => (lose = { words, done })),
+    lose: (words, refusal) => new Promise((done) => (lose = { words, refusal, done })),
     deafen: () => void (deaf = true),
     cut() {
       broken = true;
@@ -246,6 +247,21 @@ test("a connection that breaks while the session that is shown is taken up anew"
   network.mend();
   await chat(page, "echo and after");
   await log(page).locator(".agent").getByText("and after", { exact: true }).waitFor();
+});
+
+test("a session that is shown, and that cannot be taken up anew, stays to be read, with what is written for it", async () => {
+  const { page, network } = await talk(world);
+  await prompt(page).fill("half a thought");
+  const refused = network.lose('"session/resume"', { code: -32603, message: "its agent is not there any more" });
+  await anew(page);
+  await refused;
+  const notice = page.locator(".notice", { hasText: "This session cannot be followed now" });
+  await notice.getByText("its agent is not there any more").waitFor();
+  await log(page).locator(".agent").getByText("before", { exact: true }).waitFor();
+  expect(await places(page, "half a thought")).toEqual({ said: 0, waits: 0, written: 1 });
+  expect(await inaccessible(page)).toEqual([]);
+  await notice.getByRole("button", { name: "Try again" }).click();
+  await expect.poll(() => prompt(page).inputValue()).toBe("half a thought");
 });
 
 test("a connection that breaks while the page attaches to a session that waits, of which nothing more is told", async () => {
