@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
-import { chat, connected, newSession, settled, storyAgent, World, type Page } from "./world.js";
+import { chat, connected, inaccessible, newSession, settled, storyAgent, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => void (world = await World.start(["--no-token", ...storyAgent])));
@@ -29,18 +29,29 @@ interface Network {
   deafen(): void;
   /** Cuts its connection, and lets it have none. */
   cut(): void;
+  /** Lets the next message that has these words not arrive, which is refused, or is not answered; resolves when it was sent. */
+  lose(words: string, refusal?: object): Promise<void>;
   mend(): void;
 }
 
 async function breakable(page: Page): Promise<Network> {
   let [deaf, broken] = [false, false];
+  let lose: { readonly words: string; readonly refusal: object | undefined; done(): void } | undefined;
   const open = new Set<{ close(): unknown }>();
   await page.routeWebSocket(/\/v2\/rpc/, (socket) => {
     if (broken) return void socket.close();
-    socket.connectToServer().onMessage((message) => void (deaf || socket.send(message)));
+    const gateway = socket.connectToServer();
+    gateway.onMessage((message) => void (deaf || socket.send(message)));
+    socket.onMessage((message) => {
+      if (lose === undefined || !String(message).includes(lose.words)) return gateway.send(message);
+      if (lose.refusal) socket.send(JSON.stringify({ jsonrpc: "2.0", id: (JSON.parse(String(message)) as { id: unknown }).id, error: lose.refusal }));
+      lose.done();
+      lose = undefined;
+    });
     open.add(socket);
   });
   return {
+    lose: (words, refusal) => new Promise((done) => (lose = { words, refusal, done })),
     deafen: () => void (deaf = true),
     cut() {
       broken = true;
@@ -222,3 +233,74 @@ test("two events: what is shown is how it is, and what was written is there", as
     await own.closeWindows();
   }
 }, 900_000);
+
+/** Gives the page another token in its address: it connects anew. The gateway wants none. */
+const anew = (page: Page) => page.evaluate(() => void (location.hash += "&token=another"));
+
+test("a connection that breaks while the session that is shown is taken up anew", async () => {
+  const { page, network } = await talk(world);
+  const resumes = network.lose('"session/resume"');
+  await anew(page);
+  await resumes;
+  network.cut();
+  await broken(page);
+  network.mend();
+  await chat(page, "echo and after");
+  await log(page).locator(".agent").getByText("and after", { exact: true }).waitFor();
+});
+
+test("a session that is shown, and that cannot be taken up anew, stays to be read, with what is written for it", async () => {
+  const { page, network } = await talk(world);
+  await prompt(page).fill("half a thought");
+  const refused = network.lose('"session/resume"', { code: -32603, message: "its agent is not there any more" });
+  await anew(page);
+  await refused;
+  const notice = page.locator(".notice", { hasText: "This session cannot be followed now" });
+  await notice.getByText("its agent is not there any more").waitFor();
+  await log(page).locator(".agent").getByText("before", { exact: true }).waitFor();
+  expect(await places(page, "half a thought")).toEqual({ said: 0, waits: 0, written: 1 });
+  expect(await inaccessible(page)).toEqual([]);
+  await notice.getByRole("button", { name: "Try again" }).click();
+  await expect.poll(() => prompt(page).inputValue()).toBe("half a thought");
+});
+
+test("a connection that breaks while the page attaches to a session that waits, of which nothing more is told", async () => {
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+  const session = await client.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("question");
+  await expect.poll(async () => (await client.api.session(session.id)).pending).toBe(1);
+  const page = await world.open("about:blank");
+  const network = await breakable(page);
+  const resumes = network.lose('"session/resume"');
+  await page.goto(world.url("#/sessions"));
+  await resumes;
+  await client.setTitle(session.id, "the last that is told");
+  await page.getByText("the last that is told").waitFor();
+  network.cut();
+  await broken(page);
+  network.mend();
+  await page.evaluate(() => void (location.hash = "#/inbox"));
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  await session.cancel();
+  await turn;
+});
+
+test("a form that is half filled in, and a page that connects anew", async () => {
+  const { page, network } = await talk(world);
+  const form = page.getByRole("region", { name: "The agent asks" });
+  await newSession(page, { agent: "story", prompt: "form" });
+  await form.getByLabel("Replicas").fill("7");
+  const opened = page.waitForEvent("websocket");
+  await anew(page);
+  await opened;
+  await expect.poll(() => form.getByLabel("Replicas").inputValue()).toBe("7");
+  // Sent while there is no connection, and before there is another one.
+  await form.getByLabel("Region").selectOption("eu");
+  network.cut();
+  await broken(page);
+  await form.getByRole("button", { name: "Send" }).click();
+  await anew(page);
+  network.mend();
+  await log(page).getByText('"replicas":7').waitFor();
+  expect(await page.getByText("is not asked any more").count()).toBe(0);
+});

@@ -131,3 +131,28 @@ test("in a long conversation what was before comes above what one reads, is foun
   await log(page).locator(".found").getByText("many 9000").waitFor();
   expect(decodeURIComponent(page.url())).toContain(id);
 });
+
+test("who reads what was said keeps the place when the page lets go of the oldest events of a session that is followed for long", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { agent: "story", prompt: "many 21000" });
+  await log(page).getByText("The end of many.").waitFor();
+  await settled(page);
+  const first = () => top(page, ".rows", ".row-slot");
+  const end = await first();
+  await log(page).hover();
+  await page.mouse.wheel(0, -3000);
+  await expect.poll(async () => (await first())?.text).not.toBe(end?.text);
+  await expect.poll(async () => [await first(), await first()].map((one) => one?.at)).toSatisfy(([a, b]: number[]) => a === b); // it has come to rest
+  const before = await first();
+  const reading = page.waitForResponse(/\/events\?/);
+  await using client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "story" });
+  const session = await client.resumeSession({ sessionId: id, cwd: "/tmp" });
+  await session.prompt("many 5000");
+  await reading;
+  await settled(page);
+  await expect.poll(async () => (await first())?.text).toBe(before?.text);
+  expect(Math.abs((await first())!.at - before!.at)).toBeLessThan(3); // heights are rounded
+  await log(page).focus();
+  await page.keyboard.press("Home");
+  await page.getByRole("button", { name: /what was before/ }).waitFor();
+});

@@ -104,10 +104,11 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   useShortcut({ keys: "c", what: "Review the changes", group: "Conversation", run: () => state.phase !== "failed" && setReviewing(true) });
   useShortcut({ keys: "alt+ArrowUp", what: "The prompt before", group: "Conversation", always: true, run: () => toPrompt(-1) });
   useShortcut({ keys: "alt+ArrowDown", what: "The next prompt", group: "Conversation", always: true, run: () => toPrompt(1) });
-  if (state.phase === "failed") {
+  const tryAgain = <Button onClick={() => void conversation.open(gateway.client)}>Try again</Button>;
+  if (state.phase === "failed" && rows.length === 0) {
     return (
       <div className="conversation">
-        <Empty icon="unplug" title="This session cannot be shown" action={<div className="row"><Button onClick={() => void conversation.open(gateway.client)}>Try again</Button><LinkButton href="#/sessions" tone="quiet">All sessions</LinkButton></div>}>
+        <Empty icon="unplug" title="This session cannot be shown" action={<div className="row">{tryAgain}<LinkButton href="#/sessions" tone="quiet">All sessions</LinkButton></div>}>
           <p>{state.problem}</p>
         </Empty>
         <NotSent conversation={conversation} />
@@ -116,9 +117,10 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   }
 
   const earlier = (label: string) => state.earlier > 0 && <Button small busy={state.loadingEarlier} onClick={() => void toasts.attempt("Earlier events could not be read", () => conversation.readEarlier())}>{label}</Button>;
+  const silent = state.phase === "reading" || state.phase === "failed"; // nothing can be said
   const drop = {
     onDragOver: (event: DragEvent) => {
-      if (!event.dataTransfer.types.includes("Files") || state.phase === "reading") return;
+      if (!event.dataTransfer.types.includes("Files") || silent) return;
       event.preventDefault();
       setOver(true);
     },
@@ -127,7 +129,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
     },
     onDrop: (event: DragEvent) => {
       setOver(false);
-      if (event.dataTransfer.files.length === 0 || state.phase === "reading") return; // a text goes where it is dropped
+      if (event.dataTransfer.files.length === 0 || silent) return; // a text goes where it is dropped
       event.preventDefault();
       attach(event.dataTransfer.files);
     },
@@ -180,14 +182,14 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
       />}
       <div className="dock">
         {state.phase === "live" && state.background.length > 0 && <Background conversation={conversation} items={state.background} />}
-        {(state.running || state.doing === "running") && asks.length === 0 && <Working conversation={conversation} />}
+        {!silent && (state.running || state.doing === "running") && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
           conversation.unqueue(w.id);
           again(w);
         }} />
-        {state.phase === "reading" ? <><NotSent conversation={conversation} /><Readonly conversation={conversation} /></> : reader ? <Notice title="Your token is for reading">What is said here is shown as it comes. To say something, use a token with the scope drive.</Notice> : <Composer key={taken} conversation={conversation} attach={attach} />}
+        {silent ? <><NotSent conversation={conversation} />{state.phase === "failed" ? <Notice tone="bad" title="This session cannot be followed now" actions={tryAgain}><p>{state.problem}</p></Notice> : <Readonly conversation={conversation} />}</> : reader ? <Notice title="Your token is for reading">What is said here is shown as it comes. To say something, use a token with the scope drive.</Notice> : <Composer key={taken} conversation={conversation} attach={attach} />}
       </div>
       <Announcer rows={rows} running={state.running} asks={asks} />
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}

@@ -3,18 +3,20 @@ import type { Attached } from "../state/attached.js";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import type { Client } from "../state/gateway.js";
+import { mayPass } from "../state/retry.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
+import { nextFrame } from "./frame.js";
 import { noteEnd } from "./history.js";
 import type { BackgroundItem, Row, Stop } from "./items.js";
 import { Opening } from "./opening.js";
 import { optionsOf, type ConfigOption } from "./options.js";
-import { modeOption, raiseOptions, type Ending, type Raise, type Told } from "./raise.js";
+import { modeOption, type Ending, type Raise, type Told } from "./raise.js";
 import type { Remark } from "./remarks.js";
-import { isCopy, raiseFor, readLog, seqOf, Shown } from "./shown.js";
+import { isCopy, raiseFor, readLog, seqOf, Shown, shut } from "./shown.js";
 import { Transcript, type Command, type Doing, type Usage } from "./transcript.js";
-import type { Update } from "./updates.js";
+import { lasting, type Update } from "./updates.js";
 
 /** What is sent in one go. */
 export type Prompt = readonly ContentBlock[];
@@ -86,6 +88,10 @@ export interface RowsVersion {
 
 /** Events that are read when a conversation is opened; more come when somebody asks for them. */
 const firstWindow = 3000;
+/** The most events of what was shown that are read when it is taken up anew. */
+const anewWindow = 2 * firstWindow;
+/** The most events that are shown of what is followed, beside those that somebody has asked for: then the older ones are let go. */
+const maxFollowed = 4 * anewWindow;
 /** The newest events in which the answer of another client is looked for, and how many may have come since. */
 const answerWindow = 200;
 const maxAnswers = 1000;
@@ -139,6 +145,8 @@ export class Conversation extends Store<ConversationState> {
   #asked = 0; // how often the gateway was asked how the session is
   #attaches = 0;
   #between = false; // the session is closed, to be opened again at once: what is sent waits
+  readonly #wishes = new Map<string, { readonly value: string | boolean }>(); // options that a person has set, by id, until that is answered
+  #heard = 0; // the newest event that has come, also where it waits for what is being read
   #servers: readonly SessionMcpServer[] | undefined; // as they were told last: newer than an answer that was asked for before
 
   /** Prompts that waited when the page was left are held back: nobody has seen what the session did since. */
@@ -190,17 +198,13 @@ export class Conversation extends Store<ConversationState> {
     return running && doing === "idle" ? "running" : doing;
   }
 
-  /** The number of updates that were taken. */
-  get updates(): number {
-    return this.#transcript.updates;
-  }
-
   /** Begins to follow the session on a client; on another one later it goes on where it was. */
   async open(client: Client, fresh?: Fresh): Promise<void> {
     if (client !== this.#client || this.get().phase === "failed") await this.#open(client, fresh);
   }
 
   async #open(client: Client, fresh?: Fresh): Promise<void> {
+    if (client !== this.#client) this.#asks.clear(); // each connection is asked anew
     this.#leave();
     const opening = (this.#opening = new Opening(client));
     this.#shown.raise = raiseFor(client, this.id);
@@ -209,17 +213,27 @@ export class Conversation extends Store<ConversationState> {
       this.held.made(client, this.id, this);
       this.patch({ unsupported: fresh.unsupported });
     }
-    while (opening === this.#opening) {
-      try {
-        return await opening.step(() => this.#takeUp(opening, fresh));
-      } catch (error) {
-        if (opening !== this.#opening) return;
-        const passes = mayPass(error);
-        if (!passes || this.get().phase === "loading") this.#failed(error);
-        if (!passes) return;
-        await opening.pause();
+    await this.#insist(opening, () => this.#takeUp(opening, fresh), (error, passes) => {
+      if (!passes || this.get().phase === "loading") this.#failed(error);
+    });
+  }
+
+  /** Does something of an opening until it is done: what passes is tried again. */
+  #insist(opening: Opening, run: () => Promise<unknown>, failed: (error: unknown, passes: boolean) => void): Promise<void> {
+    return opening.step(async () => {
+      while (opening === this.#opening) {
+        try {
+          await run();
+          return;
+        } catch (error) {
+          if (opening !== this.#opening) return;
+          const passes = mayPass(error);
+          failed(error, passes);
+          if (!passes) return;
+          await opening.pause();
+        }
       }
-    }
+    });
   }
 
   async #takeUp(opening: Opening, fresh: Fresh | undefined): Promise<void> {
@@ -231,7 +245,7 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
-    await this.#read(opening, () => ({ begin: info.eventCount - Math.max(firstWindow, this.#shown.seq - this.#shown.from) }));
+    await this.#read(opening, () => ({ begin: info.eventCount - Math.min(anewWindow, Math.max(firstWindow, this.#shown.length)) }));
     if (opening !== this.#opening) return;
     if (shut(this.get().info ?? info)) this.#over();
     else await this.#attach(opening);
@@ -268,11 +282,13 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined });
     const { info } = this.get();
     if (info && shut(info)) void this.refresh(); // it was opened again by that, or closed meanwhile
-    const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string; seq?: number }> };
+    const result = opened as Pick<Parameters<Raise["opened"]>[0], "configOptions" | "modes"> & { _meta?: Record<string, { turn?: string; seq?: number }> };
     const { turn, seq } = result._meta?.[META] ?? {};
+    const at = seq ?? this.#newest;
     opening.behind(() => {
-      if (this.#raise) this.#show(this.#raise.opened({ ...result, running: turn === "running" || this.#own !== undefined, seq }));
-      this.patch({ options: optionsOf((this.#raise ? undefined : result.configOptions) ?? this.#transcript.configOptions) });
+      const { configOptions, modes } = this.#transcript.optionsAt <= behindOf(at) ? result : {}; // else the session has told of newer ones
+      const running = turn === "running" || this.#own !== undefined;
+      this.#answeredBehind(at, this.#raise?.opened({ configOptions, modes, running, seq }) ?? (configOptions ? [{ update: { sessionUpdate: "config_option_update", configOptions } }] : []));
       this.#settle();
       this.#changed();
       if (!this.get().running) this.#sendNext();
@@ -287,6 +303,7 @@ export class Conversation extends Store<ConversationState> {
     };
     await opening.read(log, (read) => {
       const { unconfirmed } = this.#transcript;
+      read.transcript.optionsGoOnAs(this.#transcript);
       this.#shown = read;
       if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
       this.patch({ earlier: read.earlier });
@@ -299,15 +316,32 @@ export class Conversation extends Store<ConversationState> {
   /** Shows more of the past. The rows of before keep their places from the end. */
   async readEarlier(): Promise<void> {
     const opening = this.#opening;
-    if (!opening || opening.reading || this.#shown.from === 0 || this.get().loadingEarlier) return;
+    if (!opening || this.#shown.from === 0 || this.get().loadingEarlier) return;
     this.patch({ loadingEarlier: true });
     try {
       await this.#read(opening, () => {
-        const { seq, from } = this.#shown;
-        return { begin: seq - Math.max((seq - from) * 4, firstWindow * 4), followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
+        const { seq, length } = this.#shown;
+        const wanted = Math.max(length, firstWindow) * 4;
+        this.#most = Math.max(maxFollowed, wanted + anewWindow);
+        return { begin: seq - wanted, followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
       });
     } finally {
       this.patch({ loadingEarlier: false });
+    }
+  }
+
+  #most = maxFollowed;
+
+  /** Lets go of the oldest events of a session that is followed for long: they are there with what was before. */
+  async #shorten(): Promise<void> {
+    const opening = this.#opening;
+    if (!opening || opening.busy || opening.reading || this.get().phase !== "live" || this.#shown.length <= this.#most) return;
+    this.#most = Infinity; // until that is done
+    try {
+      await this.#read(opening, () => ({ begin: this.#shown.seq - anewWindow, followed: this.#shown }));
+      this.#most = maxFollowed;
+    } catch {
+      this.#most = this.#shown.length + anewWindow; // what is shown stays until then
     }
   }
 
@@ -362,6 +396,7 @@ export class Conversation extends Store<ConversationState> {
 
   /** Runs it unless it is shown already, and behind what is being read. */
   #inOrder(params: unknown, run: () => void, lasting = false): void {
+    this.#heard = Math.max(this.#heard, seqOf(params) ?? 0);
     this.#behind(() => {
       if (this.#shown.takes(params, lasting)) run();
     });
@@ -429,12 +464,35 @@ export class Conversation extends Store<ConversationState> {
       if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
       if (t.configOptions !== this.#seenOptions) {
         this.#seenOptions = t.configOptions;
-        if (t.configOptions && this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) }); // where nothing was told they are as before
+        if (t.configOptions && this.get().phase === "live") this.#showOptions(); // where nothing was told they are as before
       }
       this.rows.show(t.rows);
+      void this.#shorten();
     });
   }
   #seenOptions: readonly unknown[] | undefined;
+
+  /** The newest event that the session has told of. */
+  get #newest(): number {
+    return Math.max(this.#heard, this.#shown.seq);
+  }
+
+  /** Shows the options as the session tells them, and those that a person has just set as they are to be. */
+  #showOptions(): void {
+    const { configOptions } = this.#transcript;
+    this.#seenOptions = configOptions;
+    this.patch({ options: optionsOf(configOptions).map((o) => ({ ...o, current: this.#wishes.get(o.id)?.value ?? o.current })) });
+  }
+
+  /** Takes what an answer tells that came behind an event: there may be no event of it. */
+  #answeredBehind(seq: number, told: readonly { readonly sessionId?: string; readonly update: Update }[]): void {
+    const t = this.#transcript;
+    const { place } = t;
+    t.place = behindOf(seq);
+    for (const { sessionId, update } of told) t.apply(update, Date.now(), sessionId);
+    t.place = place;
+    this.#showOptions();
+  }
 
   /** What was said can still be read, as long as the page is open. */
   #deleted(): void {
@@ -474,7 +532,11 @@ export class Conversation extends Store<ConversationState> {
     if (!certain && shut(info) !== (phase === "reading")) return void this.refresh();
     // Another client has closed it, and this page gets no more of it; or opened it again.
     const over = phase === "live" && shut(info) && !this.#between;
-    if (phase === "reading" && !shut(info) && !this.#opening?.busy) void this.reopen().catch(() => {});
+    const opening = this.#opening;
+    if (phase === "reading" && !shut(info) && opening && !opening.busy) {
+      const now = () => (this.get().info === before ? info : this.get().info); // it may be closed once more before that is done
+      void this.#insist(opening, async () => shut(now() ?? info) || this.reopen(), () => {});
+    }
     // Its process is gone, and with it what the process had.
     if (before?.state !== info.state && (shut(info) || info.state === "dormant") && this.get().given?.servers.length) void this.refresh();
     this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}) });
@@ -663,19 +725,23 @@ export class Conversation extends Store<ConversationState> {
   async setOption(option: ConfigOption, value: string | boolean): Promise<void> {
     const client = this.#client;
     if (!client) return;
-    const before = this.get().options;
-    this.patch({ options: before.map((o) => (o.id === option.id ? { ...o, current: value } : o)) });
+    const { id } = option;
+    const wish = { value }; // of two for one option the later one counts, also where the earlier one is answered late
+    this.#wishes.set(id, wish);
+    this.#showOptions();
+    const answered = (update: object) => this.#answeredBehind(this.#newest, this.#raise?.update(update as Update, undefined) ?? [{ update: update as Update }]);
     try {
-      if (this.#raise?.hasMode && option.id === modeOption) await client.setSessionMode(this.id, String(value));
-      else {
+      if (this.#raise?.hasMode && id === modeOption) {
+        await client.setSessionMode(this.id, String(value));
+        answered({ sessionUpdate: "current_mode_update", currentModeId: String(value) });
+      } else {
         const type = typeof value === "boolean" ? { type: "boolean" } : this.#raise ? {} : { type: "id" };
-        const { configOptions } = await client.setSessionConfigOption({ sessionId: this.id, configId: option.id, ...type, value } as never);
-        if (Array.isArray(configOptions)) this.patch({ options: optionsOf(this.#raise ? raiseOptions(configOptions, undefined) : configOptions) });
+        const { configOptions } = await client.setSessionConfigOption({ sessionId: this.id, configId: id, ...type, value } as never);
+        if (Array.isArray(configOptions)) answered({ sessionUpdate: "config_option_update", configOptions });
       }
-    } catch (error) {
-      const old = before.find((o) => o.id === option.id);
-      this.patch({ options: this.get().options.map((o) => (o.id === option.id && old ? old : o)) }); // others may have changed since
-      throw error;
+    } finally {
+      if (this.#wishes.get(id) === wish) this.#wishes.delete(id);
+      this.#showOptions();
     }
   }
 
@@ -722,23 +788,5 @@ export class Conversation extends Store<ConversationState> {
   }
 }
 
-/** Whether an error is one that goes away by itself: a network that is down, which says why, or a server that is about to come back. Other TypeErrors are mistakes of this page. */
-const mayPass = (error: unknown) => (error instanceof TypeError && error.cause !== undefined) || (error instanceof ProblemError && (error.status >= 500 || error.status === 429));
-
-/** Whether nobody can say anything in the session now. */
-const shut = (info: SessionInfo) => info.state === "closed" || info.state === "ended" || isCopy(info);
-
-/** Whether an update says how things are: told again at its event it changes nothing. */
-const lasting = (update: Update) => update.sessionUpdate === "subagent_update" || (update.sessionUpdate === "state_update" && typeof update.stopReason !== "string");
-
-/** With the next frame; in a hidden window, where there are none, a little later. */
-function nextFrame(run: () => void): void {
-  let done = false;
-  const once = () => {
-    if (done) return;
-    done = true;
-    run();
-  };
-  requestAnimationFrame(once);
-  setTimeout(once, 250);
-}
+/** The place of an answer that has come behind an event: before the next one. */
+const behindOf = (seq: number) => seq + 0.5;

@@ -32,6 +32,7 @@ export function world() {
   const enders = new Set<(ended: unknown) => void>();
   const turns: { end(): void; fail(error: Error): void }[] = [];
   const held = new Map<string, Promise<void>>();
+  const pages: number[] = []; // how many events each page of the log had that was asked for
   const failures = new Map<Kind, Error>(); // of the next request
   const listen = () => () => {};
   const heldBack = (what: string) => {
@@ -54,7 +55,11 @@ export function world() {
     acpVersion: 2, state: "open",
     api: {
       session: () => ask("session", () => ({ ...info, eventCount: events.length })),
-      sessionEvents: (_: string, { after }: { after: number }) => ask("sessionEvents", () => ({ events: events.slice(after), hasMore: false })),
+      sessionEvents: (_: string, { after, limit }: { after: number; limit: number }) => ask("sessionEvents", () => {
+        const page = events.slice(after, after + limit);
+        pages.push(page.length);
+        return { events: page, hasMore: events.length > after + limit };
+      }),
     },
     onUpdate: (listener: (params: unknown) => void) => (listeners.add(listener), () => void listeners.delete(listener)),
     onTurnEnded: (listener: (ended: unknown) => void) => (enders.add(listener), () => void enders.delete(listener)),
@@ -102,5 +107,31 @@ export function world() {
     await settled();
     return { conversations, conversation };
   };
-  return { client, info, turns, happen, tell, log, end, hold, failures, stored, open };
+  return { client, info, turns, pages, happen, tell, log, end, hold, failures, stored, open };
+}
+
+/** What stands in the conversation, a word for each row that has none. */
+export const shown = (conversation: Conversation) =>
+  conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
+
+/** A long session, of which the page shows the end: a turn that it has not asked for goes on. */
+export async function long() {
+  const gateway = world();
+  for (const words of ["first", "second"]) {
+    gateway.happen(said(words));
+    for (let i = 0; i < 2500; i++) gateway.happen({ sessionUpdate: "agent_thought_chunk", messageId: words, content: text("…")[0] as never });
+    gateway.happen(ended);
+  }
+  gateway.happen(said("third"));
+  return { ...gateway, ...(await gateway.open()) };
+}
+
+/** Lets many things happen in a session that the page follows. */
+export async function work({ happen }: Pick<ReturnType<typeof world>, "happen">, events: number, words = "w") {
+  for (let i = 0; i < events; i += 1000) {
+    happen(said(`${words} ${i}`));
+    for (let j = 0; j < 998; j++) happen({ sessionUpdate: "agent_thought_chunk", messageId: `${words} ${i}`, content: text("…")[0] as never });
+    happen(ended);
+    await settled();
+  }
 }

@@ -1,27 +1,12 @@
-import { AcpRpcError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
+import { AcpRpcError, ConnectionLostError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
 import { expect, test, vi } from "vitest";
 import type { Ask } from "../state/inbox.js";
-import { wordsOf, type Conversation } from "./conversation.js";
-import { answer, ended, framesAtOnce, said, settled, text, waits, world } from "./fake-gateway.js";
+import { longestMs } from "../state/retry.js";
+import { answer, ended, framesAtOnce, long, said, settled, shown, text, waits, world } from "./fake-gateway.js";
 
 framesAtOnce();
 
-/** What stands in the conversation, a word for each row that has none. */
-const shown = (conversation: Conversation) =>
-  conversation.rows.get().rows.map(({ item }) => (item.kind === "user" ? wordsOf(item.blocks) : item.kind === "text" ? item.segments.whole : item.kind === "note" ? item.title : item.kind === "turn" ? (item.error ?? "end") : item.kind));
 const told = (gateway: ReturnType<typeof world>, state: string): SessionInfo => ({ ...gateway.info, state, updatedAt: state } as unknown as SessionInfo);
-
-/** A long session, of which the page shows the end: a turn that it has not asked for goes on. */
-async function long() {
-  const gateway = world();
-  for (const words of ["first", "second"]) {
-    gateway.happen(said(words));
-    for (let i = 0; i < 2500; i++) gateway.happen({ sessionUpdate: "agent_thought_chunk", messageId: words, content: text("…")[0] as never });
-    gateway.happen(ended);
-  }
-  gateway.happen(said("third"));
-  return { ...gateway, ...(await gateway.open()) };
-}
 
 test("a turn that ends while the past is read is over, and what waits is sent", async () => {
   const { conversation, hold, happen, turns } = await long();
@@ -236,20 +221,80 @@ test("an agent that works by itself and is stopped has stopped", async () => {
   expect([conversation.get().doing, conversation.get().stopping]).toEqual(["idle", false]);
 });
 
+/** Does something that waits before it is tried again, in no time. */
+async function overAPause<T>(run: () => Promise<T>): Promise<T> {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  const done = run();
+  await vi.advanceTimersByTimeAsync(longestMs);
+  vi.useRealTimers();
+  return await done;
+}
+
+/** Errors that pass: of a proxy, of a connection that broke in the middle of a request, and of a gateway that is about to be started again. */
+const passing = [
+  new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }),
+  new ConnectionLostError("closed", "the connection was lost", { sessions: [], unanswered: [] }),
+  new AcpRpcError(-32603, "the gateway is shutting down", { type: "urn:sandbox-agent:error:unavailable" }),
+];
+
 test("an error that passes ends no opening, and what was shown stays", async () => {
   const { conversation, failures, happen } = await long();
-  for (const kind of ["session", "sessionEvents"] as const) {
-    failures.set(kind, new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }));
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-    const again = conversation.again();
-    await vi.advanceTimersToNextTimerAsync(); // the pause
-    await again;
-    vi.useRealTimers();
-    expect(conversation.get().phase).toBe("live");
-    happen(answer(kind));
+  const words: string[] = [];
+  for (const kind of ["session", "sessionEvents", "resumeSession"] as const) {
+    for (const error of passing) {
+      failures.set(kind, error);
+      const phases = new Set<string>();
+      const off = conversation.subscribe(() => void phases.add(conversation.get().phase));
+      await overAPause(() => conversation.again());
+      off();
+      expect([conversation.get().phase, failures.size, [...phases]]).toEqual(["live", 0, ["live"]]);
+      words.push(`${kind} `);
+      happen(answer(words.at(-1)!));
+    }
   }
   await settled();
-  expect(shown(conversation).at(-1)).toBe("sessionsessionEvents");
+  expect(shown(conversation).at(-1)).toBe(words.join(""));
+});
+
+test.each(passing)("a session that is opened while this is said is open with the next try: %s", async (error) => {
+  const gateway = world();
+  gateway.happen(said("first"));
+  for (const kind of ["session", "resumeSession"] as const) {
+    gateway.failures.set(kind, error);
+    const { conversation } = await overAPause(() => gateway.open());
+    await settled();
+    expect([conversation.get().phase, shown(conversation)]).toEqual(["live", ["first"]]);
+  }
+});
+
+test.each(passing)("a session that another client has opened again is open here, too, also where this is said first: %s", async (error) => {
+  const gateway = world();
+  gateway.info.state = "closed";
+  const { conversation } = await gateway.open();
+  gateway.info.state = "idle";
+  gateway.failures.set("resumeSession", error);
+  await overAPause(async () => conversation.seen(told(gateway, "idle"), true));
+  await settled();
+  expect(conversation.get().phase).toBe("live");
+});
+
+test("a session that is closed again, before its opening is tried once more, stays closed", async () => {
+  const gateway = world();
+  gateway.info.state = "closed";
+  const { conversation } = await gateway.open();
+  gateway.info.state = "idle";
+  gateway.failures.set("resumeSession", passing[1]!);
+  let resumes = 0;
+  const { resumeSession } = gateway.client;
+  gateway.client.resumeSession = (params) => (resumes++, resumeSession(params));
+  await overAPause(async () => {
+    conversation.seen(told(gateway, "idle"), true);
+    await vi.advanceTimersByTimeAsync(0);
+    gateway.info.state = "closed";
+    conversation.seen({ ...told(gateway, "closed"), updatedAt: "later" }, true);
+  });
+  await settled();
+  expect([conversation.get().phase, resumes]).toEqual(["reading", 1]);
 });
 
 test("a session that is not there is not asked for again", async () => {

@@ -18,6 +18,11 @@ export class Shown {
 
   constructor(readonly transcript: Transcript, /** Where what comes is of version 1. */ public raise: Raise | undefined, /** Whether it was read from a hub's copy: those are of version 1, and may not be all. */ readonly copied = false) {}
 
+  /** How many events are shown. */
+  get length(): number {
+    return this.seq - this.from;
+  }
+
   /**
    * Whether something that has come is not shown already. An event can have
    * several frames; those of before may come again when somebody attaches anew. A lasting one
@@ -88,6 +93,9 @@ export async function readLog(client: Client, id: string, info: SessionInfo | un
 
 /** Whether there is only what a hub has of the session: its node is away, or has it no more. */
 export const isCopy = (info: SessionInfo | undefined) => ["offline", "gone", "moved"].includes(info?.state ?? "");
+
+/** Whether nobody can say anything in the session now. */
+export const shut = (info: SessionInfo): boolean => info.state === "closed" || info.state === "ended" || isCopy(info);
 
 export const raiseFor = (client: Client, session: string) => ((client.acpVersion as number) === 1 ? new Raise(session) : undefined);
 

@@ -40,6 +40,8 @@ export class Transcript {
   usage: Usage | undefined;
   commands: readonly Command[] = [];
   configOptions: readonly unknown[] | undefined;
+  /** Where in the session's log they were told. */
+  optionsAt = 0;
   title: string | undefined;
   /** How often the agent was started anew and had forgotten what was said before. */
   forgot = 0;
@@ -107,6 +109,13 @@ export class Transcript {
     this.#showBackground();
   }
 
+  /** Takes options of what was shown before that are newer: an answer tells of them, and maybe no event. */
+  optionsGoOnAs({ configOptions, optionsAt }: Transcript): void {
+    if (configOptions === undefined || optionsAt < this.optionsAt) return;
+    this.configOptions = configOptions;
+    this.optionsAt = optionsAt;
+  }
+
   apply(update: Update, at: number, sessionId = this.session): void {
     this.updates++;
     const child = sessionId === this.session ? undefined : this.#callOf(sessionId, at);
@@ -157,6 +166,8 @@ export class Transcript {
         this.commands = (update.availableCommands ?? []).map((c) => ({ name: c.name, description: c.description ?? "", hint: c.input?.hint === undefined ? undefined : String(c.input.hint) }));
         return;
       case "config_option_update":
+        if ((this.place ?? this.optionsAt) < this.optionsAt) return; // an answer behind it has come before
+        this.optionsAt = this.place ?? this.optionsAt;
         this.configOptions = update.configOptions;
         return;
       case "session_info_update":

@@ -133,3 +133,6 @@ function changesOf({ changes, patch }: Raw): ToolContent[] {
 }
 
 const text = (words: string): ToolContent => ({ type: "content", content: { type: "text", text: words } });
+
+/** Whether an update says how things are: told again at its event it changes nothing. */
+export const lasting = (update: Update): boolean => update.sessionUpdate === "subagent_update" || (update.sessionUpdate === "state_update" && typeof update.stopReason !== "string");

@@ -24,9 +24,10 @@ test("a session that two need is let go when both have left it", async () => {
   const [inbox, conversation] = [{}, {}];
   const one = opening();
   const opened = held.open(client, "s", inbox, one.resume);
-  held.join(client, "s", conversation);
+  const joined = held.join(client, "s", conversation);
   one.answer();
   await opened;
+  expect(await joined).toBe(true);
   await held.leave(client, "s", inbox);
   expect(await told()).toEqual(["resume"]);
   expect(held.has(client, "s")).toBe(true);
@@ -93,4 +94,20 @@ test.each([true, false])("of two openings of one owner the one that fails takes 
   await opened;
   expect(await told()).toEqual(["resume", "resume"]);
   expect(held.has(client, "s")).toBe(true);
+});
+
+test("who has joined a session that could not be opened does not have it, and one that is opened once more is waited for", async () => {
+  const { client, held, opening, told } = world();
+  const [one, two] = [opening(), opening()];
+  const owner = {};
+  const first = held.open(client, "s", {}, one.resume);
+  const joined = held.join(client, "s", owner);
+  one.refuse();
+  await expect(first).rejects.toThrow("refused");
+  expect([await joined, held.has(client, "s")]).toEqual([false, false]);
+  const second = held.open(client, "s", {}, two.resume);
+  const again = held.join(client, "s", owner);
+  two.answer();
+  await second;
+  expect([await again, held.has(client, "s"), await told()]).toEqual([true, true, ["resume", "resume"]]);
 });

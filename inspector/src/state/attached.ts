@@ -12,8 +12,8 @@ interface Held {
   readonly owners: Map<object, Share>;
   /** Whether the gateway has attached the page to it. */
   attached: boolean;
-  /** How many open it now, also of those that have left it. */
-  opening: number;
+  /** Those that go on, also of owners that have left it, until they have ended. */
+  readonly openings: Set<Promise<void>>;
   /** Until the gateway has let go of it. */
   leaving: Promise<void> | undefined;
 }
@@ -31,38 +31,44 @@ export class Attached {
     const share = held.owners.get(owner) ?? { has: false, opening: 0 };
     held.owners.set(owner, share);
     share.opening++;
-    held.opening++;
+    let over!: () => void;
+    const opening = new Promise<void>((resolve) => (over = resolve));
+    held.openings.add(opening);
     try {
       await held.leaving;
       const opened = await resume();
       held.attached = share.has = true;
       return opened;
     } finally {
-      held.opening--;
+      held.openings.delete(opening);
       share.opening--;
       if (!share.has && share.opening === 0 && held.owners.get(owner) === share) held.owners.delete(owner);
+      if (!held.attached && held.openings.size === 0) held.owners.clear(); // who has only joined has nothing
+      over();
       void this.#settle(client, id, held);
     }
   }
 
-  /** Another owner for a session that the page is attached to, or is just opening. */
-  join(client: Client, id: string, owner: object): void {
-    const { owners } = this.#held(client, id);
-    const share = owners.get(owner);
+  /** Another owner for a session that the page is attached to, or is just opening: false where it does not come to that. */
+  async join(client: Client, id: string, owner: object): Promise<boolean> {
+    const held = this.#held(client, id);
+    const share = held.owners.get(owner);
     if (share) share.has = true;
-    else owners.set(owner, { has: true, opening: 0 });
+    else held.owners.set(owner, { has: true, opening: 0 });
+    while (!held.attached && held.openings.size > 0) await Promise.race(held.openings);
+    return held.attached;
   }
 
   /** The owner has made a session: the page is attached to it. */
   made(client: Client, id: string, owner: object): void {
-    this.join(client, id, owner);
     this.#held(client, id).attached = true;
+    void this.join(client, id, owner);
   }
 
   /** Whether the page is attached to a session, or is just opening it. */
   has(client: Client, id: string): boolean {
     const held = this.#of(client).get(id);
-    return held !== undefined && (held.attached || held.opening > 0);
+    return held !== undefined && (held.attached || held.openings.size > 0);
   }
 
   async leave(client: Client, id: string, owner: object): Promise<void> {
@@ -72,18 +78,18 @@ export class Attached {
 
   /** Lets go of a session that nobody needs. */
   async #settle(client: Client, id: string, held: Held): Promise<void> {
-    if (held.owners.size > 0 || held.opening > 0) return;
+    if (held.owners.size > 0 || held.openings.size > 0) return;
     if (held.attached) {
       held.attached = false;
       held.leaving = client.detachSession(id).catch(() => {});
       await held.leaving;
     }
-    if (held.owners.size === 0 && held.opening === 0) this.#of(client).delete(id);
+    if (held.owners.size === 0 && held.openings.size === 0) this.#of(client).delete(id);
   }
 
   #held(client: Client, id: string): Held {
     const all = this.#of(client);
-    const held = all.get(id) ?? { owners: new Map(), attached: false, opening: 0, leaving: undefined };
+    const held = all.get(id) ?? { owners: new Map(), attached: false, openings: new Set(), leaving: undefined };
     all.set(id, held);
     return held;
   }

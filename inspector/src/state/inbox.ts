@@ -3,6 +3,7 @@ import { raisePermission } from "../conversation/raise.js";
 import { askedCall, type PermissionParams } from "../conversation/updates.js";
 import type { Attached } from "./attached.js";
 import type { Client } from "./gateway.js";
+import { mayPass, retryMs } from "./retry.js";
 import { Store } from "./store.js";
 
 type Elicit = NonNullable<SandboxAgentClientOptions<2>["onElicitation"]>;
@@ -19,14 +20,23 @@ interface Base {
   readonly toolCallId: string | undefined;
 }
 
-/** How many answers are remembered, of which it may be told that another one came first. */
+/** How many answers are remembered, of which it may be told that another one came first, and which may not have arrived. */
 const maxAnswered = 64;
+/** How many asks of connections that are no more are remembered; the oldest is told of as over then. */
+const maxParted = 64;
 
 /** Something an agent wants of a person. It is gone when anybody has answered it. */
 export type Ask =
   | (Base & { readonly kind: "permission"; readonly request: PermissionParams; answer(response: PermissionResponse): void })
   | (Base & { readonly kind: "question"; readonly request: QuestionRequest; answer(response: QuestionResponse): void })
   | (Base & { readonly kind: "elicitation"; readonly request: ElicitationRequest; answer(response: ElicitationResponse): void });
+
+/** What was answered here, and on which client. */
+interface Answered {
+  readonly ask: Ask;
+  readonly response: unknown;
+  readonly client: Client | undefined;
+}
 
 class Count extends Store<number> {
   change(n: number): void {
@@ -46,12 +56,17 @@ export class Inbox extends Store<readonly Ask[]> {
   #all: readonly Ask[] = []; // also those that nobody can answer now
   readonly #away = new Set<string>(); // sessions whose node is away: what they ask is not shown
   #off: (() => void)[] = [];
+  readonly #wanted = new Map<string, SessionInfo>(); // sessions that wait, and that the page is not attached to yet
+  #later: ReturnType<typeof setTimeout> | undefined; // until that is tried again
+  #failed = 0;
   readonly #open = new Map<number, () => void>(); // ends an ask that nobody has answered
   readonly #asked = new Map<unknown, string>(); // by the ids of requests: which ask it is
-  readonly #answered = new Map<string, Ask>(); // here
+  readonly #answered = new Map<string, Answered>(); // here
+  readonly #parted = new Map<string, Ask>(); // asked on a connection that is no more: it may be asked again on the next one
+  readonly #unsure = new Set<string>(); // sessions of which the gateway could not say what is open
 
-  /** Is told of what is asked, and of what was answered here; undefined when it was answered elsewhere, or never. */
-  onAsk: ((ask: Ask) => void) | undefined;
+  /** Is told of what is asked, `again` where it is answered already, and of what was answered here; undefined when it was answered elsewhere, or never. */
+  onAsk: ((ask: Ask, again: boolean) => void) | undefined;
   onAnswer: ((ask: Ask, response: unknown) => void) | undefined;
   /** Is told of what was answered here, when somebody else had answered it before. */
   onLate: ((ask: Ask) => void) | undefined;
@@ -68,6 +83,9 @@ export class Inbox extends Store<readonly Ask[]> {
     this.#client = client;
     this.#open.clear();
     this.#away.clear();
+    this.#wanted.clear();
+    this.#unsure.clear();
+    this.#notLater();
     this.#change([]);
     this.#off = [
       client.onPermission((params, { signal }) => {
@@ -75,8 +93,13 @@ export class Inbox extends Store<readonly Ask[]> {
         return this.#ask<PermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: this.home(request.sessionId), toolCallId: askedCall(request, this.home(request.sessionId)), answer }));
       }),
       client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: this.home(request.sessionId), toolCallId: request.toolCallId, answer }))),
-      client.onState((state) => state === "open" && void this.#review(client)),
+      client.onState((state) => {
+        if (state !== "open") return;
+        void this.#review(client);
+        this.#again(client);
+      }),
     ];
+    void this.#review(client);
   }
 
   /** Takes forms; the client wants them from its beginning. */
@@ -91,7 +114,7 @@ export class Inbox extends Store<readonly Ask[]> {
     const { id, method, params } = message as { id?: unknown; method?: string; params?: { sessionId?: string; requestId?: unknown } };
     if (direction !== "received" || method === undefined) return;
     if (id !== undefined) return remember(this.#asked, id, sameAs(params));
-    const ask = method === "$/cancel_request" ? this.#answered.get(this.#asked.get(params?.requestId) ?? "") : undefined;
+    const ask = method === "$/cancel_request" ? this.#answered.get(this.#asked.get(params?.requestId) ?? "")?.ask : undefined;
     if (!ask) return;
     this.#answered.delete(sameAs(ask.request));
     this.onLate?.(ask);
@@ -99,15 +122,29 @@ export class Inbox extends Store<readonly Ask[]> {
 
   /** A gateway that was killed cannot withdraw what was asked: after a break it is asked which of it is still open. */
   async #review(client: Client, of: (id: string) => boolean = () => true): Promise<void> {
-    const before = this.#all.filter((ask) => ask.sessionId !== undefined && of(ask.sessionId));
+    const before = [...this.#all, ...this.#parted.values()].filter((ask) => ask.sessionId !== undefined && of(ask.sessionId));
     for (const id of new Set(before.flatMap((ask) => ask.sessionId ?? []))) {
-      const open = await client.pendingRequests(id).then(({ pending }) => new Set(pending.map((one) => (one as { seq?: unknown }).seq)), (error: unknown) => (isGone(error) ? new Set<unknown>() : undefined));
-      if (open === undefined || client !== this.#client) continue;
+      this.#unsure.delete(id);
+      const open = await client.pendingRequests(id).then(({ pending }) => new Set(pending.map((one) => (one as { seq?: unknown }).seq)), (error: unknown) => (isGone(error) ? new Set<unknown>() : mayPass(error)));
+      if (client !== this.#client) return;
+      if (open === true) {
+        this.#unsure.add(id);
+        this.#tryLater(client);
+      }
+      if (typeof open === "boolean") continue;
       for (const ask of before) {
         const seq = seqOf(ask.request);
-        if (ask.sessionId === id && (seq === undefined ? open.size === 0 : !open.has(seq))) this.#open.get(ask.id)?.();
+        if (ask.sessionId !== id || (seq === undefined ? open.size > 0 : open.has(seq))) continue;
+        this.#open.get(ask.id)?.();
+        if (this.#parted.get(sameAs(ask.request)) === ask) this.#over(ask);
       }
     }
+  }
+
+  /** What was asked on a connection that is no more is not asked any more. */
+  #over(parted: Ask): void {
+    this.#parted.delete(sameAs(parted.request));
+    this.onAnswer?.(parted, undefined);
   }
 
   /** At a hub, the node of some sessions has gone away or is back. What is asked there can be answered only while it is here. */
@@ -118,7 +155,7 @@ export class Inbox extends Store<readonly Ask[]> {
     this.#change(this.#all);
     if (!online) return;
     const back = [...this.#away].filter(there);
-    void this.#review(client, (id) => back.includes(id)).then(() => {
+    void this.#review(client, there).then(() => {
       for (const id of back) this.#away.delete(id);
       this.#change(this.#all);
     });
@@ -129,11 +166,41 @@ export class Inbox extends Store<readonly Ask[]> {
     const client = this.#client;
     if (!client) return;
     for (const info of sessions) {
-      const id = info.sessionId;
-      if (info.pending === 0) void this.held.leave(client, id, this);
-      else if (this.held.has(client, id)) this.held.join(client, id, this);
-      else if (!asleep.has(info.state)) void this.held.open(client, id, this, () => client.resumeSession({ sessionId: id, cwd: info.cwd })).catch(() => {});
+      this.#wanted.delete(info.sessionId);
+      if (info.pending > 0) void this.#attach(client, info);
+      else {
+        void this.held.leave(client, info.sessionId, this);
+        if ([...this.#parted.values()].some((ask) => ask.sessionId === info.sessionId)) void this.#review(client, (id) => id === info.sessionId);
+      }
     }
+  }
+
+  /** Attaches to a session, now or later: nobody says once more that it waits. */
+  async #attach(client: Client, info: SessionInfo): Promise<void> {
+    const { sessionId: id, cwd } = info;
+    if (!this.held.has(client, id) && asleep.has(info.state)) return;
+    this.#wanted.set(id, info);
+    const attached = await (this.held.has(client, id) ? this.held.join(client, id, this) : this.held.open(client, id, this, () => client.resumeSession({ sessionId: id, cwd })).then(() => true)).catch((error: unknown) => (mayPass(error) ? false : undefined));
+    if (this.#wanted.get(id) !== info) return; // it was told of anew, or is another gateway's
+    if (attached !== false) this.#wanted.delete(id);
+    if (attached) this.#failed = 0;
+    if (attached === false) this.#tryLater(client);
+  }
+
+  #tryLater(client: Client): void {
+    this.#later ??= setTimeout(() => this.#again(client), retryMs(this.#failed++));
+  }
+
+  /** Tries again what has failed for a reason that passes. */
+  #again(client: Client): void {
+    this.#notLater();
+    if (this.#unsure.size > 0) void this.#review(client, (id) => this.#unsure.has(id));
+    for (const info of this.#wanted.values()) if (!this.held.has(client, info.sessionId)) void this.#attach(client, info);
+  }
+
+  #notLater(): void {
+    clearTimeout(this.#later);
+    this.#later = undefined;
   }
 
   /** The asks of one session. */
@@ -142,25 +209,38 @@ export class Inbox extends Store<readonly Ask[]> {
   }
 
   #ask<R>(signal: AbortSignal, make: (base: Pick<Ask, "id" | "at">, answer: (response: R) => void) => Ask): Promise<R | undefined> {
+    const client = this.#client;
     return new Promise((resolve) => {
       const id = this.#next++;
       let asked: Ask | undefined;
       const over = (response: R | undefined) => {
         if (!asked) return;
         const ask = asked;
+        const key = sameAs(ask.request);
         asked = undefined;
         this.#open.delete(id);
         this.#change(this.#all.filter((a) => a.id !== id));
-        if (response !== undefined) remember(this.#answered, sameAs(ask.request), ask);
         resolve(response);
+        if (response !== undefined) remember(this.#answered, key, { ask, response, client });
+        // With its connection it has ended here, and not at the gateway: that says what became of it.
+        else if (seqOf(ask.request) !== undefined && (client !== this.#client || client?.state === "idle")) {
+          const [oldest] = this.#parted.size < maxParted ? [] : this.#parted.values();
+          if (oldest) this.#over(oldest);
+          return void this.#parted.set(key, ask);
+        }
         this.onAnswer?.(ask, response);
       };
       if (signal.aborted) return resolve(undefined);
       this.#open.set(id, () => over(undefined));
       signal.addEventListener("abort", () => over(undefined), { once: true });
       asked = make({ id, at: Date.now() }, over);
+      const key = sameAs(asked.request);
+      const given = seqOf(asked.request) === undefined ? undefined : this.#answered.get(key);
+      const again = given !== undefined && given.client !== client; // that answer went with its connection
+      this.#parted.delete(key);
       this.#change([...this.#all, asked]);
-      this.onAsk?.(asked);
+      this.onAsk?.(asked, again);
+      if (again) over(given.response as R);
     });
   }
 

@@ -98,9 +98,9 @@ if (token !== undefined) gateway.use(token);
 
 gateway.onElicitation = inbox.elicit;
 gateway.onFrame = inbox.frame;
-inbox.onAsk = (ask) => {
+inbox.onAsk = (ask, again) => {
   conversations.peek(ask.sessionId ?? "")?.asked(ask);
-  notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
+  if (!again) notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
 };
 inbox.onAnswer = (ask, response) => {
   conversations.peek(ask.sessionId ?? "")?.answered(ask, response);

@@ -14,6 +14,7 @@ export { Files, type FileChange, type FileContent, type FileEntry } from "./file
 export { Processes, type HostProcess, type ProcessOutput, type ProcessResult } from "./processes.js";
 export { Terminal, type TerminalExit } from "./terminal.js";
 export * from "./errors.js";
+export { passes } from "./passing.js";
 export type { EventsLost, InstallProgress, Model, ModelList, PermissionHandler, Question, QuestionHandler, QuestionRequest, QuestionResponse, SessionEnded, SessionMcpServer, SessionMcpServers, SessionMoved, SessionStorage, Unparsed } from "./extensions.js";
 export { META, type NewSessionParams, type OpenSessionParams, type SessionMetadata } from "./meta.js";
 export type { ConnectionState, Envelope, RetryOptions, WebSocketConstructor } from "acp-http-client";

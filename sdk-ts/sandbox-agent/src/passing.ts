@@ -3,7 +3,7 @@ import { AcpRpcError, ProblemError, type RetryOptions } from "acp-http-client";
 const prefix = "urn:sandbox-agent:error:";
 const passing = new Set(["unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout"].map((kind) => prefix + kind));
 
-/** Whether an error is one that goes away by itself, as that of a gateway which is ending, and will be started again. */
+/** Whether an error that the gateway has answered with, over ACP or HTTP, goes away by itself, as that of a gateway which is ending, and will be started again. */
 export function passes(error: unknown): boolean {
   return passing.has(String(problemOf(error).type));
 }
