@@ -107,6 +107,9 @@ export class SilentError extends Error {
 /** The silence after which a server is taken for gone, where nobody says another. */
 export const usualSilenceMs = 45_000;
 
+/** The silence after which a stream of events is taken for broken: not before the comment is due that comes every 15 s where there is no event. */
+export const ofStream = (ms = usualSilenceMs): number => ms && Math.max(ms, 20_000);
+
 /**
  * Does work that waits for a server, which may take as long as it takes. When there is no end of it for a while, the server is
  * asked now and then for what it answers at once; one that says nothing to that, either, is given up, and so is the work.
@@ -117,10 +120,15 @@ export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: 
   const mine = new AbortController();
   const over = new AbortController();
   const leave = follow(given, () => mine.abort(given?.reason));
+  /** A refusal is an answer, too; that nobody is reached is none. */
+  const answers = async () => {
+    do if (await ask(over.signal).then(() => true, () => false)) return true;
+    while (await sleep(ms / 8, over.signal));
+    return false;
+  };
   const watch = async () => {
     while (await sleep(ms / 2, over.signal)) {
-      const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
-      if (await Promise.race([answer, sleep(ms / 2, over.signal).then(() => false)])) continue;
+      if (await Promise.race([answers(), sleep(ms / 2, over.signal).then(() => false)])) continue;
       if (!over.signal.aborted) mine.abort(new SilentError(ms)); // else the work ended while the question was under way
       return;
     }

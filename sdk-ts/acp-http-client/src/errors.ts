@@ -23,6 +23,11 @@ export class ProblemError extends Error {
     this.type = problem.type;
   }
 
+  /** Whether others, such as a new token, may be taken. */
+  get refusesHeaders(): boolean {
+    return this.status === 401 || this.status === 403;
+  }
+
   /** Reads the error out of a response whose status is no success, as far as it comes. */
   static async from(response: Response): Promise<ProblemError> {
     const { status, type, headers } = response;
@@ -82,7 +87,7 @@ export type LossReason =
   | "unreachable"
   /** The function that is asked for the headers failed, or they are none that can be sent. */
   | "headers"
-  /** The server ended a connection that cannot be taken up again, such as a WebSocket, or something before it answered with a web page. */
+  /** The server ended a connection that cannot be taken up again, such as a WebSocket, or something before it answered, as with a web page. */
   | "closed"
   /** The server broke the protocol. */
   | "protocol";

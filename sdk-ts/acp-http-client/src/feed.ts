@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
+import { Backoff, follow, ofStream, sleep, ticks, Watchdog } from "./clock.js";
 import { isPage, ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -76,8 +76,9 @@ export class EventFeed {
     while (!signal.aborted) {
       const attempt = new AbortController();
       const leave = follow(signal, () => attempt.abort());
-      const watchdog = new Watchdog(ctx.options.silenceMs ?? usualSilenceMs, () => attempt.abort());
+      const watchdog = new Watchdog(ofStream(ctx.options.silenceMs), () => attempt.abort());
       let failure: unknown;
+      let since = Infinity; // when it was opened
       try {
         const headers: Record<string, string> = { ...(await ctx.headers(refused)), Accept: "text/event-stream" };
         if (again) headers["Last-Event-ID"] = this.#lastText;
@@ -86,6 +87,7 @@ export class EventFeed {
         if (response.body === null || isPage(response)) throw new TypeError("the answer is no event stream");
         refused = false;
         again = true;
+        since = ticks();
         this.#mark(false);
         this.#resolveReady();
         await this.#read(response.body, watchdog, backoff);
@@ -115,10 +117,12 @@ export class EventFeed {
           case 400:
           case 405:
           case 406:
+            if (again) break; // it was open: something before the server says so
             return ctx.onLost("protocol", `the server refuses the event stream: ${failure.message}`, failure);
         }
       }
       this.#mark(true);
+      if (ticks() - since > (ctx.options.retry?.maxDelayMs ?? 10_000)) backoff.reset(); // there was nothing to say
       if (!(await backoff.next())) {
         if (!signal.aborted) ctx.onLost("unreachable", `the event stream of ${ctx.url} cannot be opened: ${reasonOf(failure)}`, failure);
         return;
