@@ -27,6 +27,11 @@ export class Backoff {
     this.#since = this.#tries = undefined;
   }
 
+  /** Begins anew where what was opened then has lasted longer than the longest wait. */
+  lasted(since: number, ms = this.options.maxDelayMs ?? 10_000): void {
+    if (ticks() - since > ms) this.reset();
+  }
+
   /** Waits for the next try; false when it is not worth one. */
   async next(atLeastMs = 0): Promise<boolean> {
     const now = ticks();

@@ -13,9 +13,9 @@ export interface FeedContext {
   readonly url: string;
   readonly fetch: typeof globalThis.fetch;
   readonly headers: (refused: boolean) => Promise<Record<string, string>>;
-  /** Whether refused headers can be replaced. */
-  readonly refreshable: boolean;
   readonly options: AcpStreamOptions;
+  /** What the feeds of a connection share: whether one of them was ever open. */
+  readonly shared: { open: boolean };
   readonly onMessage: (message: AnyMessage, id: string) => void;
   /** Waits while the reader is far behind. */
   readonly room: () => Promise<void>;
@@ -86,7 +86,7 @@ export class EventFeed {
         if (!response.ok) throw await ProblemError.from(response);
         if (response.body === null || isPage(response)) throw new TypeError("the answer is no event stream");
         refused = false;
-        again = true;
+        again = ctx.shared.open = true;
         since = ticks();
         this.#mark(false);
         this.#resolveReady();
@@ -104,7 +104,7 @@ export class EventFeed {
         switch (failure.status) {
           case 401:
           case 403:
-            if (refused || !ctx.refreshable) return ctx.onRefused(failure);
+            if (refused || typeof ctx.options.headers !== "function") return ctx.onRefused(failure);
             refused = true;
             continue;
           case 404:
@@ -117,12 +117,12 @@ export class EventFeed {
           case 400:
           case 405:
           case 406:
-            if (again) break; // it was open: something before the server says so
+            if (ctx.shared.open) break; // something before the server says so
             return ctx.onLost("protocol", `the server refuses the event stream: ${failure.message}`, failure);
         }
       }
       this.#mark(true);
-      if (ticks() - since > (ctx.options.retry?.maxDelayMs ?? 10_000)) backoff.reset(); // there was nothing to say
+      backoff.lasted(since); // there was nothing to say
       if (!(await backoff.next())) {
         if (!signal.aborted) ctx.onLost("unreachable", `the event stream of ${ctx.url} cannot be opened: ${reasonOf(failure)}`, failure);
         return;

@@ -20,6 +20,7 @@ export class HttpLink extends Link {
   readonly #inline: boolean;
   readonly #fetch: typeof globalThis.fetch;
   readonly #feeds = new Map<string, EventFeed>(); // by session; "" is the connection's
+  readonly #shared = { open: false };
   readonly #lanes = new Map<string, Lane>(); // the newest message of each session
   readonly #underWay = new Set<Promise<void>>();
   #keyed = false; // the server carries out a POST once per key
@@ -105,8 +106,8 @@ export class HttpLink extends Link {
           ...this.#identity(),
           ...(key === "" ? {} : { "Acp-Session-Id": key }),
         }),
-        refreshable: typeof this.options.headers === "function",
         options: this.options,
+        shared: this.#shared,
         onMessage: (message, id) => {
           this.receive(message, "events", id);
           if (!this.#inline && "result" in message) this.#opened(message.result);
@@ -265,8 +266,9 @@ export class HttpLink extends Link {
         failure = error;
         if (!unsent && !this.#keyed && !mayBeRepeated(message)) {
           // It may have arrived, and must not be carried out twice.
-          this.refuse(message, -32603, "the network failed while the request was sent; whether it arrived is not known", { connectionLost: true });
-          if (!isRequest) this.lose("unreachable", "the network failed while a notification was sent; whether it arrived is not known", error);
+          const text = "the network failed while this was sent; whether it arrived is not known";
+          if (isRequest) this.refuse(message, -32603, text, { connectionLost: true });
+          else this.lose("unreachable", text, error);
           return;
         }
       } finally {

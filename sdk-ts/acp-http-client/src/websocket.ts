@@ -67,7 +67,7 @@ export function keepAlive(socket: WebSocket, silenceMs = usualSilenceMs, onSilen
     if (paused()) note();
     if (++quiet * every > silenceMs) {
       stop();
-      onSilence(`the server has been silent for ${silenceMs} ms`);
+      onSilence(new SilentError(silenceMs).message);
       node.terminate?.();
     } else if (socket.readyState === 1) node.ping?.();
   }, every);

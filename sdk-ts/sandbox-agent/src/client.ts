@@ -163,7 +163,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#lastError = undefined;
     this.#useless = undefined;
     this.#setState("connecting");
-    return (await this.#makes(this.#open())).hello;
+    return (await this.#makes(this.#open([...this.#attached]))).hello; // not with what is opened while it connects
   }
 
   /** What the gateway said of itself and the agent. */
@@ -193,7 +193,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#states.emit(state);
   }
 
-  async #open(): Promise<Connection<V>> {
+  /** Opens a connection, which is then being attached to the sessions that it goes on with, right where the one before ended. */
+  async #open(sessions: Iterable<[string, Attached]>): Promise<Connection<V>> {
     const o = this.#options;
     const wanted = this.#attempts.signal;
     const transport = this.#transport;
@@ -226,7 +227,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;
     this.#replacing = false;
-    for (const [sessionId, attached] of [...this.#attached]) {
+    for (const [sessionId, attached] of [...sessions]) {
       const attaching = this.#attachAgain(connection, sessionId, attached).finally(() => this.#attaching.get(sessionId) === attaching && this.#attaching.delete(sessionId));
       this.#attaching.set(sessionId, attaching);
     }
@@ -269,7 +270,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     if (lost.used() || performance.now() - lost.since > (this.#options.retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
     else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
-    return this.#patiently(() => this.#open(), mayComeBack);
+    return this.#patiently(() => this.#open(this.#attached), mayComeBack);
   }
 
   async #attachAgain(connection: Connection<V>, sessionId: string, a: Attached): Promise<void> {

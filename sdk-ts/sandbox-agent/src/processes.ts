@@ -47,7 +47,6 @@ export class Processes {
   async *follow(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): AsyncGenerator<ProcessOutput | { readonly missed: number }, void, undefined> {
     const ended = new AbortController();
     const backoff = new Backoff(this.options.retry ?? {}, options.signal ?? ended.signal);
-    const longest = this.options.retry?.maxDelayMs ?? 10_000;
     let last = "";
     let begun = false; // a stream was open, or was not reached
     for (;;) {
@@ -67,11 +66,11 @@ export class Processes {
         if (options.signal?.aborted || error instanceof ProblemError && !(begun && mayComeBack(error))) throw error;
         begun = true;
         // Of a program that says nothing. A stream of which nothing was heard from the beginning is that of a gateway that says nothing.
-        if (performance.now() - since > (error instanceof SilentError ? 1.5 * ofStream(this.api.silenceMs) : longest)) backoff.reset();
+        backoff.lasted(since, error instanceof SilentError ? 1.5 * ofStream(this.api.silenceMs) : undefined);
         if (!(await backoff.next())) throw error;
         continue;
       }
-      if (performance.now() - since > longest) backoff.reset();
+      backoff.lasted(since);
       if (!(await backoff.next())) throw new Error("the output's stream ends again and again before the program does");
     }
   }

@@ -50,7 +50,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   /** @internal */
   static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; silenceMs?: number; after?: number; signal?: AbortSignal }): Promise<Terminal> {
     const make = options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
-    if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one to the client, such as that of the package ws");
+    if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one, such as that of the package ws");
     const { signal } = options;
     const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
     url.protocol = url.protocol.replace(/^http/, "ws");
