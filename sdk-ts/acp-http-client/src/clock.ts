@@ -121,7 +121,7 @@ export const ofStream = (ms = usualSilenceMs): number => ms && Math.max(ms, 20_0
  * `ms` are for both; with 0 nobody asks. The work's signal follows the one given as long as the work lasts, or for ever when it goes
  * on behind its end, as a body does that is still read. (`AbortSignal.any` would leave something behind at the given one.)
  */
-export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
+export async function heard<T>(ms = usualSilenceMs, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
   const mine = new AbortController();
   const over = new AbortController();
   const leave = follow(given, () => mine.abort(given?.reason));

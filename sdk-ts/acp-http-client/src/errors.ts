@@ -50,6 +50,7 @@ const bodyMs = 10_000;
 export const isPage = (response: Response) => /^text\/html\b/i.test(response.headers.get("Content-Type") ?? "");
 
 function problemOf(status: number, statusText: string, text: string): Problem {
+  const title = statusText || `HTTP ${status}`;
   try {
     const doc: unknown = JSON.parse(text);
     if (typeof doc === "object" && doc !== null) {
@@ -58,13 +59,12 @@ function problemOf(status: number, statusText: string, text: string): Problem {
       }
       // Some servers answer with a JSON-RPC error.
       if ("error" in doc && typeof doc.error === "object" && doc.error !== null && "message" in doc.error) {
-        return { type: "about:blank", title: statusText || `HTTP ${status}`, status, detail: String(doc.error.message) };
+        return { type: "about:blank", title, status, detail: String(doc.error.message) };
       }
     }
   } catch {
     // It is not JSON; its text says what there is to say.
   }
-  const title = statusText || `HTTP ${status}`;
   return { type: "about:blank", title, status, detail: text.trim().slice(0, 2000) || title };
 }
 

@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
+import { Backoff, follow, heard, SilentError, textOf } from "./clock.js";
 import { isPage, ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
 import { deletedSession, endings, farewellMs, Link, mustBegin, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt, worthAnotherTry } from "./link.js";
@@ -63,14 +63,10 @@ export class HttpLink extends Link {
     return this.#inline ? { "X-ACP-Connection-Id": id } : { "Acp-Connection-Id": id };
   }
 
-  get #silenceMs(): number {
-    return this.options.silenceMs ?? usualSilenceMs;
-  }
-
   /** Sends a POST and reads its answer. A GET that takes no event stream is refused at once by every server that is there. */
   #send<T>(headers: Record<string, string>, body: string, wanted: AbortSignal, read: (response: Response) => Promise<T>): Promise<T> {
     const { "Content-Type": _, ...named } = headers;
-    return heard(this.#silenceMs, wanted,
+    return heard(this.options.silenceMs, wanted,
       async (signal) => (await this.#fetch(this.url, { method: "GET", headers: named, signal, redirect: "manual" })).body?.cancel(),
       async (signal) => read(await this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" })));
   }
@@ -80,7 +76,7 @@ export class HttpLink extends Link {
     this.observe({ direction: "sent", message, via: "post" });
     const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, this.ended.signal, async (response) => {
       if (!response.ok) throw await ProblemError.from(response);
-      return [response, await textOf(response, this.#silenceMs)] as const;
+      return [response, await textOf(response, this.options.silenceMs)] as const;
     });
     const answer = parseMessage(text);
     const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
@@ -287,7 +283,7 @@ export class HttpLink extends Link {
   async #answer(response: Response): Promise<void> {
     let text: string;
     try {
-      text = await textOf(response, this.#silenceMs);
+      text = await textOf(response, this.options.silenceMs);
     } catch (error) {
       throw new CutOff("the answer was cut off", { cause: error });
     }

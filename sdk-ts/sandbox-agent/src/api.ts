@@ -1,4 +1,4 @@
-import { abortable, addressOf, heard, ProblemError, reasonOf, SilentError, usualSilenceMs, type ServerEvent } from "acp-http-client";
+import { abortable, addressOf, heard, ProblemError, reasonOf, SilentError, type ServerEvent } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -244,7 +244,7 @@ export class Api {
     for (let refused = false; ; refused = true) {
       const given = { ...(streamed ? this.#with(await this.#tried(signal)) : await this.headers(refused)), ...headers };
       const isThere = async (asked: AbortSignal) => (await send(this.url("v2/health"), { signal: asked })).text();
-      const answer = await heard(isLarge(body) ? 0 : this.silenceMs, signal, isThere, async (signal) => {
+      const answer = await heard(isLarge(body) ? 0 : this.#options.silenceMs, signal, isThere, async (signal) => {
         const response = await send(this.url(path, query), {
           method,
           headers: given,
@@ -293,15 +293,10 @@ export class Api {
       throw foreign("no stream of events", await response.text());
     }, true);
     init.opened?.();
-    for await (const event of readEvents(response, this.silenceMs)) {
+    for await (const event of readEvents(response, this.#options.silenceMs)) {
       if (event.event === "error") throw new ProblemError(JSON.parse(event.data) as Schemas["Problem"]);
       yield event;
     }
-  }
-
-  /** The silence after which the gateway is taken for gone. */
-  get silenceMs(): number {
-    return this.#options.silenceMs ?? usualSilenceMs;
   }
 }
 

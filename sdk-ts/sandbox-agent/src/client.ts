@@ -190,6 +190,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #setState(state: ConnectionState): void {
     if (this.#state === state) return;
     this.#state = state;
+    this.#attached.arrived();
     this.#states.emit(state);
   }
 
@@ -559,6 +560,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
           throw whyNot(connection.stream, error);
         }
       },
+      broken: () => (this.#state === "reconnecting" ? this.#attached.next() : undefined),
       connected: async () => void (await this.#connected(sessionId)),
       lost: async () => void (await (await this.#connected()).stream.closed),
       patience: () => this.#patience(),

@@ -66,7 +66,7 @@ export class Processes {
         if (options.signal?.aborted || error instanceof ProblemError && !(begun && mayComeBack(error))) throw error;
         begun = true;
         // Of a program that says nothing. A stream of which nothing was heard from the beginning is that of a gateway that says nothing.
-        backoff.lasted(since, error instanceof SilentError ? 1.5 * ofStream(this.api.silenceMs) : undefined);
+        backoff.lasted(since, error instanceof SilentError ? 1.5 * ofStream(this.options.silenceMs) : undefined);
         if (!(await backoff.next())) throw error;
         continue;
       }

@@ -35,6 +35,8 @@ interface Wire {
    * returns what is to be waited for before it is asked again.
    */
   send(promptId: string, go: () => Promise<void> | undefined): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
+  /** What is waited for before a prompt is sent for the first time: while the network is broken it can still be taken back. */
+  broken(): Promise<void> | undefined;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -370,7 +372,7 @@ export class Prompts {
     if (prompt.phase === "waits") prompt.phase = "sent";
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
-      const first = this.#before(prompt);
+      const first = this.#before(prompt) ?? (prompt.gone ? undefined : wire.broken());
       if (first) return first;
       if (!prompt.gone) prompt.from = wire.after() ?? 0;
       prompt.gone = true;

@@ -3,7 +3,7 @@ import { EventDecoder, inTime, ofStream, type ServerEvent } from "acp-http-clien
 const maxEvent = 32 << 20;
 
 /** The events of a response. Leaving the loop ends the request; a comment comes every 15 s, and without one it is over for who waits longer than that. */
-export async function* readEvents(response: Response, silenceMs: number): AsyncGenerator<ServerEvent, void, undefined> {
+export async function* readEvents(response: Response, silenceMs: number | undefined): AsyncGenerator<ServerEvent, void, undefined> {
   if (response.body === null) return;
   const reader = response.body.getReader();
   const decoder = new EventDecoder(maxEvent);

@@ -43,13 +43,14 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       await other.disconnect();
       await proxy.stop();
     });
-    /** Loses the connection, and there is no other one until what is returned is called. */
-    const lose = async () => {
+    /** Breaks the network until what is returned is called. Over HTTP the connection lives on, unless the gateway forgets it. */
+    const lose = async (forget: boolean) => {
       const lost = new Promise<void>((resolve) => client.onState((state) => state === "reconnecting" && resolve()));
-      forgets = proxy.refusing = true;
+      forgets = forget;
+      proxy.refusing = true;
       proxy.cut();
       await lost;
-      if (options.transport !== "websocket") await expect.poll(() => sent.filter((method) => method === "initialize").length).toBeGreaterThan(1);
+      if (forget && options.transport !== "websocket") await expect.poll(() => sent.filter((method) => method === "initialize").length).toBeGreaterThan(1);
       return () => void (forgets = proxy.refusing = false);
     };
     return { client, other, proxy, sent, lose };
@@ -66,10 +67,10 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(sent).not.toContain("session/cancel");
   });
 
-  test.each(["turn.cancel", "the signal", "session.cancel", "a signal that has aborted before"])("a prompt that %s takes back before it was sent is over at once, and never sent", async (how) => {
+  test.each(["turn.cancel", "the signal", "session.cancel", "a signal that has aborted before"].flatMap((how) => [true, false].map((forget) => ({ how, forget }))))("a prompt that $how takes back before it was sent is over at once, and never sent: connection lost $forget", async ({ how, forget }) => {
     const { client, sent, lose } = await away();
     const session = await client.newSession({ cwd: "/tmp" });
-    const back = await lose();
+    const back = await lose(forget);
     const controller = new AbortController();
     if (how.endsWith("before")) controller.abort();
     const turn = session.prompt("run", { signal: controller.signal });
