@@ -75,6 +75,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     if (how.endsWith("before")) controller.abort();
     const turn = session.prompt("run", { signal: controller.signal });
     const behind = session.prompt("run");
+    for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve)); // what needs no network is through
     if (how === "the signal") controller.abort();
     const cancelled = how === "session.cancel" ? session.cancel() : how === "turn.cancel" ? turn.cancel() : undefined;
     expect(await turn).toMatchObject({ stopReason: "cancelled", text: "" });
