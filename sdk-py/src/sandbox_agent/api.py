@@ -288,7 +288,7 @@ class Api:
         connection = info["return_value"].get_extra_info("socket")
         idle, between = max(round(self._silence / 2), 1), max(round(self._silence / 6), 1)
         wishes = {"TCP_KEEPIDLE": idle, "TCP_KEEPALIVE": idle, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": 3}
-        with suppress(OSError):  # it has ended already, or the system has no such thing
+        with suppress(OSError, AttributeError):  # it has ended already, or there is no such thing
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in wishes.items():
                 if hasattr(socket, name):
