@@ -100,6 +100,7 @@ class Proxy:
         self.to = port
         self.cuts = 0
         self.refusing = False
+        self.says: list[int] = []  # statuses of text that is not the gateway's, with which the next requests are answered, each on a connection of its own
         self.flows = asyncio.Event()  # what comes from the other end is handed on while it is set
         self.flows.set()
         self.takes = asyncio.Event()  # as flows, of what is sent to it
@@ -122,6 +123,12 @@ class Proxy:
     async def _accept(self, near_in: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         if self.refusing:
             near.transport.abort()
+            return
+        if self.says:
+            status = self.says.pop(0)
+            await near_in.read(1 << 16)
+            near.write(f"HTTP/1.1 {status} of a proxy\r\nContent-Type: text/plain\r\nContent-Length: 8\r\nConnection: close\r\n\r\nno route".encode())
+            near.close()
             return
         try:
             far_in, far = await asyncio.open_connection("127.0.0.1", self.to)

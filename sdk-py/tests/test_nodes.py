@@ -137,9 +137,9 @@ async def test_what_waits_for_something_else_when_the_client_is_disconnected_ope
     async with hub.client() as client:
         await hub.attaching(client)
         session = Session(client, "s", {})
-        turn = session.prompt("go on")
         held = [asyncio.ensure_future(one) for one in (session.set_mode("a"), session.set_mode("b"), session.cancel(), session.close())]
         await asyncio.sleep(0)  # they begin
+        turn = session.prompt("go on")
         before = hub.heard.count("initialize")
         await client.disconnect()
         for one in (turn, *held):

@@ -590,18 +590,16 @@ async def test_a_request_that_is_given_up_behind_what_is_not_taken_holds_nobody_
 
 
 @asynchronous
-async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up() -> None:
     own = Gateway()
-    monkeypatch.setattr(_wire, "PING_TIMEOUT", 3.0)
     try:
-        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK, silence=3) as client:
             session = await client.new_session(cwd="/tmp")
             lost = asyncio.Event()
             client.on_state(lambda state: lost.set() if state == "reconnecting" else None)
             own.process.send_signal(signal.SIGSTOP)
             turn = session.prompt(LARGE)
             await lost.wait()
-            monkeypatch.undo()
             own.process.send_signal(signal.SIGCONT)
             assert (await turn).stop_reason == "end_turn"
     finally:
@@ -610,8 +608,7 @@ async def test_a_gateway_that_takes_nothing_of_a_large_prompt_is_given_up(monkey
 
 
 @asynchronous
-async def test_a_connection_that_is_slow_and_always_busy_is_kept_until_it_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_wire, "PING_TIMEOUT", 0.03)
+async def test_a_connection_that_is_slow_and_always_busy_is_kept_until_it_takes_nothing() -> None:
     looks, given_up = 0, asyncio.Event()
 
     class Slow:
@@ -643,7 +640,7 @@ async def test_a_connection_that_is_slow_and_always_busy_is_kept_until_it_takes_
             for nothing in ():
                 yield nothing
 
-    wire = Wire(Slow(), lambda *_: None, lambda _: None)
+    wire = Wire(Slow(), lambda *_: None, lambda _: None, 0.03)
     await given_up.wait()
     assert looks >= 12
     await wire.close()

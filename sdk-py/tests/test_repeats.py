@@ -221,7 +221,7 @@ async def test_what_is_sent_again(case: dict[str, Any], version: AcpVersion) -> 
             turns: dict[str, Any] = {}
             calls: list[asyncio.Task[Any]] = []
             ways: dict[str, Callable[[], Any]] = {"cancel": session.cancel, "close": session.close, "delete": session.delete, "list": lambda: client.request("session/list", {})}
-            for step in [*case["steps"], "client list", "wire list"]:
+            for step in [*case.get("sdks", case["steps"]), "client list", "wire list"]:
                 who, what = step.split(" ", 1)
                 verb, name = (what + " ").split(" ", 1)
                 if who == "client" and verb == "prompt":

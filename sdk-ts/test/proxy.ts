@@ -7,6 +7,7 @@ export class Proxy {
   cuts = 0;
   refusing = false;
   refuses = 0; // of the next connections
+  says: string[] = []; // statuses of text that is not the gateway's, with which the next requests are answered, each on a connection of its own
   #held = false;
 
   private constructor(server: Server) {
@@ -20,6 +21,12 @@ export class Proxy {
       if (proxy.refusing || proxy.refuses > 0) {
         proxy.refuses = Math.max(proxy.refuses - 1, 0);
         near.destroy();
+        return;
+      }
+      near.on("error", () => {});
+      const status = proxy.says.shift();
+      if (status !== undefined) {
+        near.once("data", () => near.end(`HTTP/1.1 ${status} of a proxy\r\nContent-Type: text/plain\r\nContent-Length: 8\r\nConnection: close\r\n\r\nno route`));
         return;
       }
       const far = connect(port, "127.0.0.1");

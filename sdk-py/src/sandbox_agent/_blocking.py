@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from ._tasks import end
 from .errors import NotConnectedError
@@ -15,6 +16,35 @@ T = TypeVar("T")
 
 TIDY = 5.0  # seconds for an iterator that nobody has left
 CLOSED = "the client was closed: make another one"
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Calls a function in a thread of its own. There are few in the loop's pool, which finds names in them, too, and Python's exit waits for those; for this one nobody does."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def end(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return  # nobody waits for it any more
+        if error is None:
+            future.set_result(cast(T, result))
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as e:
+            error = e
+            if isinstance(e, StopIteration) or not isinstance(e, Exception):  # which a future cannot have, or which are for a thread, as that of sys.exit()
+                error = RuntimeError(f"it ended with {type(e).__name__}")
+                error.__cause__ = e
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(end, result, error)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(run,), name="sandbox-agent handler", daemon=True).start()
+    return await future
 
 
 class Work(Generic[T]):
@@ -144,7 +174,7 @@ class Loop:
             def following() -> bytes | None:
                 return next(iterator, None)
 
-            while (chunk := await asyncio.to_thread(following)) is not None:
+            while (chunk := await in_thread(following)) is not None:
                 yield chunk
 
         return chunks(content)
@@ -156,7 +186,7 @@ class Loop:
         handle = handler
 
         async def run(value: Any) -> Any:
-            return await asyncio.to_thread(handle, wrap(value))
+            return await in_thread(lambda: handle(wrap(value)))
 
         return run
 

@@ -38,8 +38,8 @@ class Host(Protocol):
     def _goes_on(self) -> bool:
         """Whether there is a connection, or one is being made."""
 
-    async def _joins(self, wire: Wire, session_id: str) -> None:
-        """Notes that the client is attached to the session, as the gateway attaches who sends a prompt."""
+    async def _joins(self, wire: Wire, session_id: str, sends: Callable[[], bool]) -> None:
+        """Notes that the client is attached to the session, as the gateway attaches who `sends` a prompt."""
 
     def _prompted(self, session_id: str) -> None:
         """Notes that a prompt is on its way: the gateway attaches who sends it again, also behind a request to detach."""
@@ -75,7 +75,7 @@ class Prompt:
     session_id: str
     turn: Turn
     params: dict[str, Any]
-    phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is
+    phase: Literal["sent", "begun", "over"] = "sent"  # or to be sent; begun when it was answered, or was found among the events; over when its turn is, or it was cancelled before it was sent
     sight: Literal["all", "anew", "left", "deleted"] = "all"  # see Prompts
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # or not to be sent any more; not while it may have been lost with its connection
     gone: bool = False  # it was sent at least once
@@ -139,6 +139,7 @@ class Prompts:
         self._cancels: list[_Cancel] = []
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
+        self._cancelled = _End("cancelled", {"stopReason": "cancelled"} if version == 1 else {}, None)  # of a prompt that never began
 
     def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], asyncio.Event | None] = lambda: None) -> Turn:
         """Sends a prompt, when what was set in the session before is sent."""
@@ -194,9 +195,18 @@ class Prompts:
                 self._finish(prompt, error)
         self._see(session_id, "deleted")
 
-    async def cancel(self, session_id: str) -> None:
-        """Sends a cancel behind the session's prompts: one that comes before its prompt cancels nothing."""
-        await self._send(self._cancel(session_id, self._order.get(session_id, [])))
+    async def cancel(self, session_id: str, own: bool = False) -> None:
+        """Ends the session's prompts that were never sent, and sends a cancel behind the others: one that comes before its prompt cancels nothing.
+
+        With `own` that is for these alone: without any, nothing is sent that would end another client's turn.
+        """
+        for prompt in list(self._order.get(session_id, [])):
+            if not prompt.gone:
+                self._finish(prompt, self._cancelled)
+                prompt.sent.set()
+        asked = self._order.get(session_id, [])
+        if asked or not own:
+            await self._send(self._cancel(session_id, asked))
 
     def behind(self, session_id: str) -> Callable[..., asyncio.Event | None]:
         """Says what is waited for before something is sent that belongs behind the session's prompts of now."""
@@ -388,7 +398,7 @@ class Prompts:
             wire = await self._connected_for(prompt)
             if self._host._after(prompt.session_id) is None:
                 with suppress(ConnectionLostError):
-                    await self._host._joins(wire, prompt.session_id)
+                    await self._host._joins(wire, prompt.session_id, lambda: not _is_over(prompt))
                 wire = await self._connected_for(prompt)
             if (first := set_before() or self._before(prompt)) is not None:
                 await first.wait()
@@ -414,7 +424,7 @@ class Prompts:
                     raise ConnectionLostError("the connection has ended in the middle of the turn")
             except RpcError as e:
                 if self._version == 2 and e.code == CANCELLED:
-                    return _End("cancelled", {}, None)
+                    return self._cancelled
                 raise
             except ConnectionLostError:
                 if not self._host._goes_on():
@@ -422,7 +432,7 @@ class Prompts:
             ended = await self._after_loss(prompt)
             if ended is not None:
                 if self._version == 2 and prompt.response is None and (ended.get("error") or {}).get("code") == CANCELLED:
-                    return _End("cancelled", {}, None)
+                    return self._cancelled
                 return _settled(ended, prompt.response if self._version == 2 else None)
             if prompt.response is not None:
                 raise _interrupted()

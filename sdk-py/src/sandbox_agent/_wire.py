@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ SUBPROTOCOL = "acp.sandboxagent.dev"
 MAX_MESSAGE = 256 << 20  # bytes of one message, far above what a gateway sends
 OPEN_TIMEOUT = 20.0  # seconds, for the handshake
 BEGINNING = ("initialize", "session/resume", "_sandboxagent/session/get", "_sandboxagent/session/pending")  # the methods with which a connection begins, also one that takes the place of another
-PING_TIMEOUT = 45.0  # seconds until a silent gateway is taken for gone
+PING = 20.0  # seconds between two pings, at most
 LAST_WORD = 1.0  # seconds that who gives a request up waits until the gateway is told so; it is told later, too
 
 _MAJOR = int(str(websockets.version.version).split(".", maxsplit=1)[0])
@@ -35,23 +36,23 @@ class _Connect(getattr(websockets, "connect")):  # type: ignore[misc]  # the new
         return exc
 
 
-async def open_socket(url: str, headers: Callable[[bool], Awaitable[dict[str, str]]], subprotocols: list[str] | None = None) -> Any:
+async def open_socket(url: str, headers: Callable[[bool], Awaitable[dict[str, str]]], subprotocols: list[str] | None = None, silence: float | None = None) -> Any:
     """Opens a WebSocket as `dial` does. When its headers are refused new ones are asked for, once."""
     try:
-        return await dial(url, await headers(False), subprotocols)
+        return await dial(url, await headers(False), subprotocols, silence)
     except ProblemError as e:
         if e.status != 401:
             raise
-    return await dial(url, await headers(True), subprotocols)
+    return await dial(url, await headers(True), subprotocols, silence)
 
 
-async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None = None) -> Any:
-    """Opens a WebSocket. A refusal is a ProblemError, a network that fails a ConnectionLostError."""
+async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None = None, silence: float | None = None) -> Any:
+    """Opens a WebSocket. A refusal is a ProblemError, a network that fails a ConnectionLostError. One that is silent for so many seconds breaks."""
     named = {"additional_headers" if _MAJOR >= 14 else "extra_headers": headers}
     try:
         return await _Connect(
-            url, subprotocols=subprotocols, max_size=MAX_MESSAGE, open_timeout=OPEN_TIMEOUT, close_timeout=2,
-            ping_timeout=PING_TIMEOUT, compression=None, **named,
+            url, subprotocols=subprotocols, max_size=MAX_MESSAGE, open_timeout=min(OPEN_TIMEOUT, silence or OPEN_TIMEOUT), close_timeout=2,
+            ping_interval=min(PING, (silence or math.inf) / 3), ping_timeout=silence, compression=None, **named,
         )
     except WebSocketException as e:
         response = getattr(e, "response", None)
@@ -93,8 +94,9 @@ class Wire:
     called once, when nothing will be received any more.
     """
 
-    def __init__(self, socket: Any, receive: Callable[[Wire, dict[str, Any]], None], ended: Callable[[Wire], None]) -> None:
+    def __init__(self, socket: Any, receive: Callable[[Wire, dict[str, Any]], None], ended: Callable[[Wire], None], silence: float | None = None) -> None:
         self._socket = socket
+        self._silence = silence
         self._receive = receive
         self._ended = ended
         self._last = 0
@@ -171,9 +173,9 @@ class Wire:
     async def _watch(self) -> None:
         """Ends a connection that takes nothing of what waits to be sent. The library's ping waits behind that, and its time has not begun."""
         before = stuck = 0  # bytes that were taken by the last look
-        while not self.closed.is_set():
+        while self._silence and not self.closed.is_set():
             try:
-                await asyncio.wait_for(self.closed.wait(), PING_TIMEOUT / 3)
+                await asyncio.wait_for(self.closed.wait(), self._silence / 3)
                 return
             except asyncio.TimeoutError:
                 pass

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT = 20.0  # seconds
 SILENCE = 45.0  # seconds after which a gateway that says nothing, also where it answers at once, is taken for gone
+STREAM_SILENCE = 20.0  # seconds, the least on a stream of events, where a comment comes every 15 s if there is no event
 LARGE = 1 << 20  # bytes; beside content of more nothing may get through on a slow network, which is no silence
 
 
@@ -54,6 +56,7 @@ class Api:
         self._token = token
         self._headers = dict(headers or {})
         self._silence = silence or None
+        self._stream_silence = max(silence, STREAM_SILENCE) if silence else None
         self._http = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None))
 
     async def health(self) -> Status:
@@ -89,8 +92,6 @@ class Api:
                     on_progress(cast(InstallProgress, data))
                 if event.event == "result":
                     return cast(InstallResult, data)
-                if event.event == "error":
-                    raise ProblemError(int(data.get("status", 500)), data)
         raise SandboxAgentError("the installation's events ended without a result: it goes on; ask again to wait for it")
 
     async def remove_agent(self, agent: str) -> None:
@@ -110,10 +111,7 @@ class Api:
         """
         async with self._events("GET", "v2/sessions/changes", {"after": after}) as events:
             async for event in events:
-                data = json.loads(event.data)
-                if event.event == "error":
-                    raise ProblemError(int(data.get("status", 500)), data)
-                yield cast(SessionChange, data)
+                yield cast(SessionChange, json.loads(event.data))
 
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
@@ -191,11 +189,11 @@ class Api:
     async def _events(self, method: str, path: str, query: Query | None = None, body: Any = None, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[ServerEvent]]:
         """An answer that is a stream of events, which has a comment every 15 s."""
         headers = {"Accept": "text/event-stream", **(headers or {})}
-        async with self._stream(method, path, query, body, headers=headers, silence=self._silence) as response:
+        async with self._stream(method, path, query, body, headers=headers, silence=self._stream_silence) as response:
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 await self._heard(response.aread())
                 raise self._foreign(response, "no stream of events")
-            yield read_events(response.aiter_bytes())
+            yield _told(read_events(response.aiter_bytes()))
 
     @asynccontextmanager
     async def _stream(
@@ -213,7 +211,7 @@ class Api:
         refused = once and await self._refuses()
         while True:
             given = {**(await self.headers(refused)), **(headers or {})}
-            request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given, timeout=timeout)
+            request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given, timeout=timeout, extensions=self._extensions)
             with self._broken(method, path):
                 sending = self._http.send(request, stream=True)
                 response = await (sending if large else self._heard(sending))
@@ -234,7 +232,7 @@ class Api:
         if not callable(self._token):
             return False
         try:
-            answer = await self._heard(self._http.get(f"{self.base_url}/v2/version", headers=await self.headers()))
+            answer = await self._heard(self._http.get(f"{self.base_url}/v2/version", headers=await self.headers(), extensions=self._extensions))
         except (_Silent, httpx.RequestError):
             return False  # what follows says how the network is
         return answer.status_code == 401
@@ -245,7 +243,8 @@ class Api:
         try:
             yield
         except (_Silent, httpx.ReadTimeout, httpx.WriteTimeout) as e:
-            raise ConnectionLostError(f"{method} {path} at {self.base_url}: nothing was heard for {self._silence:g} s") from e
+            silence = self._stream_silence if isinstance(e, httpx.ReadTimeout) else self._silence
+            raise ConnectionLostError(f"{method} {path} at {self.base_url}: nothing was heard for {silence:g} s") from e
         except httpx.RequestError as e:
             raise ConnectionLostError(f"{method} {path} at {self.base_url}: {str(e) or type(e).__name__}") from e
         except RuntimeError as e:
@@ -260,13 +259,49 @@ class Api:
         asking: asyncio.Future[Any] | None = None
         try:
             while not (await asyncio.wait({doing}, timeout=half))[0]:
-                asking = asyncio.ensure_future(self._http.get(f"{self.base_url}/v2/health"))
+                asking = asyncio.ensure_future(self._answers())
                 if not (await asyncio.wait({doing, asking}, timeout=half, return_when=asyncio.FIRST_COMPLETED))[0]:
                     raise _Silent
                 await end(asking)
             return doing.result()
         finally:
             await end(doing, *filter(None, [asking]))
+
+
+    async def _answers(self) -> None:
+        """Returns when the gateway answers something, such as a refusal. That nobody is reached is no answer."""
+        while True:
+            with suppress(httpx.RequestError):
+                await self._http.get(f"{self.base_url}/v2/health", extensions=self._extensions)
+                return
+            await asyncio.sleep((self._silence or SILENCE) / 8)
+
+    @property
+    def _extensions(self) -> dict[str, Any]:
+        """Of each request: its connection may be a new one."""
+        return {"trace": self._connected}
+
+    async def _connected(self, event: str, info: Mapping[str, Any]) -> None:
+        """Has the system ask now and then whether the other end of a new connection is there: where it vanished without a word, another gateway may answer at its address."""
+        if event != "connection.connect_tcp.complete" or not self._silence:
+            return
+        connection = info["return_value"].get_extra_info("socket")
+        idle, between = max(round(self._silence / 2), 1), max(round(self._silence / 6), 1)
+        wishes = {"TCP_KEEPIDLE": idle, "TCP_KEEPALIVE": idle, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": 3}
+        with suppress(OSError, AttributeError):  # it has ended already, or there is no such thing
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in wishes.items():
+                if hasattr(socket, name):
+                    connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def _told(events: AsyncIterator[ServerEvent]) -> AsyncIterator[ServerEvent]:
+    """Events up to one that says why they cannot go on."""
+    async for event in events:
+        if event.event == "error":
+            document = json.loads(event.data)
+            raise ProblemError(int(document.get("status", 500)), document)
+        yield event
 
 
 class _Silent(Exception):

@@ -254,10 +254,15 @@ class Asks:
                     await ask.select(answer)
                 else:
                     await ask.answer(answer)
-            except Exception:
+            except (Exception, asyncio.CancelledError) as e:
+                task = asyncio.current_task()
+                if isinstance(e, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # nobody waits for it any more
                 if ask.open:  # its agent would wait for ever
                     await ask._end_with({"error": {"code": -32603, "message": "the client's handler of the request failed"}})
-                raise
+                if isinstance(e, Exception):
+                    raise
+                raise SandboxAgentError("the handler has waited for something that was cancelled") from e  # else nobody is told
             finally:
                 self._running.pop(ask, None)
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -58,7 +58,7 @@ class SandboxAgent:
     ) -> None:
         """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
 
-        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone; 0 is never.
+        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone, on a stream of events after 20 at least; 0 is never.
 
         `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages.
         """
@@ -102,13 +102,15 @@ class SandboxAgent:
         return self._state
 
     async def connect(self) -> dict[str, Any]:
-        """Opens the connection now, and returns what the gateway says of itself and the agent."""
-        self._given_up = None
+        """Opens the connection now, and returns what the gateway says of itself and the agent. Behind one that was given up it goes on with the sessions where that ended."""
+        if self._given_up is not None and not self._closed:
+            self._given_up = None
+            self._begin(list(self._attached))
         await self._connected()
         return self._hello
 
     async def disconnect(self) -> None:
-        """Ends the connection. Sessions live on; the next use opens another."""
+        """Ends the connection, and leaves the sessions, which live on. The next use opens another."""
         connection, live = self._connection, self._live
         self._disconnects += 1
         self._connection = self._live = self._replacing = None
@@ -162,6 +164,10 @@ class SandboxAgent:
             for listener in list(self._states):
                 self._tell(listener, state)
 
+    def _begin(self, sessions: Iterable[str]) -> None:
+        self._set_state("connecting")
+        self._connect(self._open(sessions))
+
     def _connect(self, opening: Any) -> None:
         connection: asyncio.Future[Wire] = asyncio.ensure_future(opening)
         self._connection = connection
@@ -182,10 +188,10 @@ class SandboxAgent:
         self._prompts.fail_all(error)
         self._asks.leave(lambda _: True)
 
-    async def _open(self) -> Wire:
+    async def _open(self, sessions: Iterable[str]) -> Wire:
+        """A new connection, which is being attached to the sessions right where the one before ended."""
         url = self.api.base_url.replace("http", "ws", 1) + "/v2/rpc"
-        socket = await open_socket(url, self.api.headers, [SUBPROTOCOL])
-        wire = Wire(socket, self._receive, self._lost)
+        wire = Wire(await open_socket(url, self.api.headers, [SUBPROTOCOL], self.api._silence), self._receive, self._lost, self.api._silence)
         own = self._capabilities.get("_meta") or {}
         capabilities = {**self._capabilities, "_meta": {**own, META: {**(own.get(META) or {}), "eventIds": True, "turns": True, "requestQuestion": True}}}
         two = self.acp_version == 2
@@ -204,6 +210,9 @@ class SandboxAgent:
             await wire.close()
             raise
         self._live = wire
+        for session_id in list(sessions):
+            self._attaching[session_id] = attached = asyncio.Event()
+            self._spawn(self._reattach(wire, session_id)).add_done_callback(functools.partial(self._attached_again, session_id, attached))
         self._set_state("open")
         if wire.closed.is_set():  # it ended in the same moment
             self._lost(wire)
@@ -224,7 +233,6 @@ class SandboxAgent:
         self._replacing = self._connection
 
     async def _reopen(self, lost: Wire) -> Wire:
-        """A new connection, which is being attached to the sessions of the old one right where that ended."""
         if lost.used or time.monotonic() - lost.since > self._retry.longest:
             self._useless = self._patience()
         else:  # a gateway that takes connections only to end them is not asked without a pause
@@ -232,13 +240,12 @@ class SandboxAgent:
         backoff = Backoff(self._retry)
         while True:
             try:
-                wire = await self._open()
-                break
+                return await self._open(self._attached)
             except ConnectionLostError:
                 if not await backoff.next():
                     raise
             except ProblemError as e:
-                if e.status < 500 or not await backoff.next():
+                if e.is_final or not await backoff.next():
                     raise
             except RpcError as e:
                 if not e.passes or not await backoff.next():
@@ -248,11 +255,6 @@ class SandboxAgent:
             except Exception:  # of the function that is asked for the token: it may need the network that is broken
                 if not await backoff.next():
                     raise
-        if self._live is wire:  # else it was lost again
-            for session_id in self._attached:
-                self._attaching[session_id] = attached = asyncio.Event()
-                self._spawn(self._reattach(wire, session_id)).add_done_callback(functools.partial(self._attached_again, session_id, attached))
-        return wire
 
     def _attached_again(self, session_id: str, attached: asyncio.Event, *_: Any) -> None:
         attached.set()
@@ -265,8 +267,7 @@ class SandboxAgent:
             self._attached_again(session_id, attached)
 
     async def _reattach(self, wire: Wire, session_id: str) -> None:
-        known = self._attached.get(session_id)
-        if known is None:
+        if (known := self._attached.get(session_id)) is None:
             return
         attached: Attached = known
         asked = self._asks.open_in(session_id)
@@ -358,8 +359,7 @@ class SandboxAgent:
                     raise NotConnectedError("the client was closed: make another one")
                 if self._given_up is not None:
                     raise NotConnectedError(f"the connection was given up, connect() opens another: {self._given_up}") from self._given_up
-                self._set_state("connecting")
-                self._connect(self._open())
+                self._begin(())
             wanted = self._connection
             assert wanted is not None
             try:
@@ -537,14 +537,14 @@ class SandboxAgent:
         """A session of which nothing has come behind an event."""
         return Attached(self._position(after), Activity(session_id) if self.acp_version == 2 else None)
 
-    async def _joins(self, wire: Wire, session_id: str) -> None:
+    async def _joins(self, wire: Wire, session_id: str, sends: Callable[[], bool]) -> None:
         """The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too."""
         if session_id in self._attached:
             return
         info = None
         with suppress(RpcError):
             info = await self._info_of(wire, session_id, {})
-        if info and info["state"] not in OVER and session_id not in self._attached:
+        if info and info["state"] not in OVER and sends() and session_id not in self._attached:
             self._attached[session_id] = self._begun(session_id, info["eventCount"])
 
     def _position(self, after: int) -> Position:
@@ -633,7 +633,7 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id), self._settings.behind(session_id))
+        return self._prompts.add(session_id, blocks, lambda: self._prompts.cancel(session_id, own=True), self._settings.behind(session_id))
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
@@ -750,7 +750,7 @@ class SandboxAgent:
     def _tell(self, listener: Callable[..., None], *args: Any) -> None:
         try:
             listener(*args)
-        except Exception as e:
+        except (Exception, asyncio.CancelledError) as e:  # a future that it looks at may be cancelled
             asyncio.get_running_loop().call_exception_handler({"message": "a listener of sandbox_agent failed", "exception": e})
 
     async def _refuse(self, wire: Wire, number: Any, method: str) -> None:

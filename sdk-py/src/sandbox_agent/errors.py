@@ -25,6 +25,11 @@ class ProblemError(SandboxAgentError):
         """Whether it goes away by itself, as that of a hub whose node is about to come."""
         return self.type in _PASSING
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it stays so: a token is refused, or the gateway itself says it. What a proxy before it says may be otherwise in a moment."""
+        return self.status in (401, 403) or (400 <= self.status < 500 and self.type.startswith(_KIND) and not self.passes)
+
 
 class RpcError(SandboxAgentError):
     """An ACP request was answered with an error."""
@@ -62,7 +67,8 @@ class RpcError(SandboxAgentError):
         return None
 
 
-_PASSING = {f"urn:sandbox-agent:error:{kind}" for kind in ("unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout")}
+_KIND = "urn:sandbox-agent:error:"
+_PASSING = {_KIND + kind for kind in ("unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout")}
 
 
 class NotConnectedError(SandboxAgentError):

@@ -101,7 +101,7 @@ class Files:
         return cast(FileSearch, await self._api._json("GET", "v2/fs/search", query))
 
     async def watch(self, path: str, *, recursive: bool | None = None, hidden: bool | None = None, session_id: str | None = None, on_ready: Callable[[], None] | None = None) -> AsyncIterator[FileChange]:
-        """Changes in a folder from now on. Leaving the loop ends the watch.
+        """Changes in a folder from now on. Leaving the loop ends the watch. It ends with the folder, or with the connection: watch again, and list.
 
         `on_ready` is called when every later change will be told: what is listed then misses none.
         """

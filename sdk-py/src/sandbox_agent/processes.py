@@ -85,12 +85,12 @@ class Processes:
                         elif event.event == "exit":
                             return
             except (ConnectionLostError, ProblemError) as e:
-                # Behind a break a hub may not have the gateway yet.
-                if isinstance(e, ProblemError) and not (begun and e.passes):
+                # Behind a break a hub may not have the gateway yet, or a proxy.
+                if isinstance(e, ProblemError) and (e.is_final or not begun):
                     raise
                 begun = True
                 silent = isinstance(e.__cause__, httpx.ReadTimeout)  # from the beginning it is a gateway that says nothing, and else a program
-                if time.monotonic() - since > (1.5 * (self._api._silence or 0) if silent else self._retry.longest):
+                if time.monotonic() - since > (1.5 * (self._api._stream_silence or 0) if silent else self._retry.longest):
                     backoff.reset()
                 if not await backoff.next():
                     raise

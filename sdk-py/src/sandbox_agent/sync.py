@@ -252,7 +252,7 @@ class Files:
         return self._loop.run(lambda: self._it.search(path, name=name, content=content, regexp=regexp, ignore_case=ignore_case, hidden=hidden, ignored=ignored, cursor=cursor, limit=limit, session_id=session_id))
 
     def watch(self, path: str, *, recursive: bool | None=None, hidden: bool | None=None, session_id: str | None=None, on_ready: Callable[[], None] | None=None) -> Iterator[FileChange]:
-        """Changes in a folder from now on. Leaving the loop ends the watch.
+        """Changes in a folder from now on. Leaving the loop ends the watch. It ends with the folder, or with the connection: watch again, and list.
 
         `on_ready` is called when every later change will be told: what is listed then misses none."""
         return self._loop.iterate(lambda: self._it.watch(path, recursive=recursive, hidden=hidden, session_id=session_id, on_ready=on_ready))
@@ -393,7 +393,9 @@ class Turn:
         return self._loop.run(lambda: self._it.result())
 
     def cancel(self) -> None:
-        """Asks the agent to end the turn; the result's stop reason is then `cancelled`."""
+        """Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`.
+
+        A prompt that was not sent yet is not sent any more. Of a turn that is over nothing is ended."""
         return self._loop.run(lambda: self._it.cancel())
 
     def __iter__(self) -> Iterator[SessionUpdate]:
@@ -478,7 +480,7 @@ class SandboxAgent:
     def __init__(self, base_url: str, *, token: Token | None=None, agent: str | None=None, headers: Mapping[str, str] | None=None, reconnect: bool=True, retry: Retry=Retry(), client_info: Mapping[str, str] | None=None, capabilities: Mapping[str, Any] | None=None, acp_version: AcpVersion=1, silence: float=SILENCE) -> None:
         """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
 
-        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone; 0 is never.
+        A gateway that says nothing for `silence` seconds, also where it answers at once, is taken for gone, on a stream of events after 20 at least; 0 is never.
 
         `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages."""
         self._loop = Loop()
@@ -513,7 +515,7 @@ class SandboxAgent:
         return self._it.state
 
     def connect(self) -> dict[str, Any]:
-        """Opens the connection now, and returns what the gateway says of itself and the agent."""
+        """Opens the connection now, and returns what the gateway says of itself and the agent. Behind one that was given up it goes on with the sessions where that ended."""
         return self._loop.run(lambda: self._it.connect())
 
     def __enter__(self) -> SandboxAgent:

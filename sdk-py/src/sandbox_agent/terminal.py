@@ -54,7 +54,7 @@ class Terminal:
         process = await api._json("GET", f"v2/processes/{segment(process_id)}")  # a refusal is told with its reason
         if not process["tty"]:
             raise SandboxAgentError(f"the process {process_id} has no terminal: start it with tty, or follow its output")
-        socket = await open_socket(url, api.headers)
+        socket = await open_socket(url, api.headers, silence=api._silence)
         try:
             async with asyncio.timeout(OPEN_TIMEOUT):
                 while True:

@@ -54,8 +54,12 @@ class Turn:
         return await asyncio.shield(self._done)
 
     async def cancel(self) -> None:
-        """Asks the agent to end the turn; the result's stop reason is then `cancelled`."""
-        await self._cancel()
+        """Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`.
+
+        A prompt that was not sent yet is not sent any more. Of a turn that is over nothing is ended.
+        """
+        if not self._done.done():
+            await self._cancel()
 
     async def __aiter__(self) -> AsyncIterator[SessionUpdate]:
         while True:

@@ -27,6 +27,11 @@ export class Backoff {
     this.#since = this.#tries = undefined;
   }
 
+  /** Begins anew where what was opened then has lasted longer than the longest wait. */
+  lasted(since: number, ms = this.options.maxDelayMs ?? 10_000): void {
+    if (ticks() - since > ms) this.reset();
+  }
+
   /** Waits for the next try; false when it is not worth one. */
   async next(atLeastMs = 0): Promise<boolean> {
     const now = ticks();
@@ -107,20 +112,28 @@ export class SilentError extends Error {
 /** The silence after which a server is taken for gone, where nobody says another. */
 export const usualSilenceMs = 45_000;
 
+/** The silence after which a stream of events is taken for broken: not before the comment is due that comes every 15 s where there is no event. */
+export const ofStream = (ms = usualSilenceMs): number => ms && Math.max(ms, 20_000);
+
 /**
  * Does work that waits for a server, which may take as long as it takes. When there is no end of it for a while, the server is
  * asked now and then for what it answers at once; one that says nothing to that, either, is given up, and so is the work.
  * `ms` are for both; with 0 nobody asks. The work's signal follows the one given as long as the work lasts, or for ever when it goes
  * on behind its end, as a body does that is still read. (`AbortSignal.any` would leave something behind at the given one.)
  */
-export async function heard<T>(ms: number, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
+export async function heard<T>(ms = usualSilenceMs, given: AbortSignal | undefined, ask: (signal: AbortSignal) => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>, goesOn = false): Promise<T> {
   const mine = new AbortController();
   const over = new AbortController();
   const leave = follow(given, () => mine.abort(given?.reason));
+  /** A refusal is an answer, too; that nobody is reached is none. */
+  const answers = async () => {
+    do if (await ask(over.signal).then(() => true, () => false)) return true;
+    while (await sleep(ms / 8, over.signal));
+    return false;
+  };
   const watch = async () => {
     while (await sleep(ms / 2, over.signal)) {
-      const answer = ask(over.signal).then(() => true, () => true); // a refusal is an answer, too
-      if (await Promise.race([answer, sleep(ms / 2, over.signal).then(() => false)])) continue;
+      if (await Promise.race([answers(), sleep(ms / 2, over.signal).then(() => false)])) continue;
       if (!over.signal.aborted) mine.abort(new SilentError(ms)); // else the work ended while the question was under way
       return;
     }

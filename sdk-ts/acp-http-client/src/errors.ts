@@ -23,6 +23,11 @@ export class ProblemError extends Error {
     this.type = problem.type;
   }
 
+  /** Whether others, such as a new token, may be taken. */
+  get refusesHeaders(): boolean {
+    return this.status === 401 || this.status === 403;
+  }
+
   /** Reads the error out of a response whose status is no success, as far as it comes. */
   static async from(response: Response): Promise<ProblemError> {
     const { status, type, headers } = response;
@@ -45,6 +50,7 @@ const bodyMs = 10_000;
 export const isPage = (response: Response) => /^text\/html\b/i.test(response.headers.get("Content-Type") ?? "");
 
 function problemOf(status: number, statusText: string, text: string): Problem {
+  const title = statusText || `HTTP ${status}`;
   try {
     const doc: unknown = JSON.parse(text);
     if (typeof doc === "object" && doc !== null) {
@@ -53,13 +59,12 @@ function problemOf(status: number, statusText: string, text: string): Problem {
       }
       // Some servers answer with a JSON-RPC error.
       if ("error" in doc && typeof doc.error === "object" && doc.error !== null && "message" in doc.error) {
-        return { type: "about:blank", title: statusText || `HTTP ${status}`, status, detail: String(doc.error.message) };
+        return { type: "about:blank", title, status, detail: String(doc.error.message) };
       }
     }
   } catch {
     // It is not JSON; its text says what there is to say.
   }
-  const title = statusText || `HTTP ${status}`;
   return { type: "about:blank", title, status, detail: text.trim().slice(0, 2000) || title };
 }
 
@@ -82,7 +87,7 @@ export type LossReason =
   | "unreachable"
   /** The function that is asked for the headers failed, or they are none that can be sent. */
   | "headers"
-  /** The server ended a connection that cannot be taken up again, such as a WebSocket, or something before it answered with a web page. */
+  /** The server ended a connection that cannot be taken up again, such as a WebSocket, or something before it answered, as with a web page. */
   | "closed"
   /** The server broke the protocol. */
   | "protocol";

@@ -1,5 +1,5 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, sleep, ticks, usualSilenceMs, Watchdog } from "./clock.js";
+import { Backoff, follow, ofStream, sleep, ticks, Watchdog } from "./clock.js";
 import { isPage, ProblemError, reasonOf, type LossReason } from "./errors.js";
 import { parseMessage } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
@@ -13,9 +13,9 @@ export interface FeedContext {
   readonly url: string;
   readonly fetch: typeof globalThis.fetch;
   readonly headers: (refused: boolean) => Promise<Record<string, string>>;
-  /** Whether refused headers can be replaced. */
-  readonly refreshable: boolean;
   readonly options: AcpStreamOptions;
+  /** What the feeds of a connection share: whether one of them was ever open. */
+  readonly shared: { open: boolean };
   readonly onMessage: (message: AnyMessage, id: string) => void;
   /** Waits while the reader is far behind. */
   readonly room: () => Promise<void>;
@@ -76,8 +76,9 @@ export class EventFeed {
     while (!signal.aborted) {
       const attempt = new AbortController();
       const leave = follow(signal, () => attempt.abort());
-      const watchdog = new Watchdog(ctx.options.silenceMs ?? usualSilenceMs, () => attempt.abort());
+      const watchdog = new Watchdog(ofStream(ctx.options.silenceMs), () => attempt.abort());
       let failure: unknown;
+      let since = Infinity; // when it was opened
       try {
         const headers: Record<string, string> = { ...(await ctx.headers(refused)), Accept: "text/event-stream" };
         if (again) headers["Last-Event-ID"] = this.#lastText;
@@ -85,7 +86,8 @@ export class EventFeed {
         if (!response.ok) throw await ProblemError.from(response);
         if (response.body === null || isPage(response)) throw new TypeError("the answer is no event stream");
         refused = false;
-        again = true;
+        again = ctx.shared.open = true;
+        since = ticks();
         this.#mark(false);
         this.#resolveReady();
         await this.#read(response.body, watchdog, backoff);
@@ -102,7 +104,7 @@ export class EventFeed {
         switch (failure.status) {
           case 401:
           case 403:
-            if (refused || !ctx.refreshable) return ctx.onRefused(failure);
+            if (refused || typeof ctx.options.headers !== "function") return ctx.onRefused(failure);
             refused = true;
             continue;
           case 404:
@@ -115,10 +117,12 @@ export class EventFeed {
           case 400:
           case 405:
           case 406:
+            if (ctx.shared.open) break; // something before the server says so
             return ctx.onLost("protocol", `the server refuses the event stream: ${failure.message}`, failure);
         }
       }
       this.#mark(true);
+      backoff.lasted(since); // there was nothing to say
       if (!(await backoff.next())) {
         if (!signal.aborted) ctx.onLost("unreachable", `the event stream of ${ctx.url} cannot be opened: ${reasonOf(failure)}`, failure);
         return;

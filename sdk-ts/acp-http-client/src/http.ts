@@ -1,8 +1,8 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, heard, SilentError, textOf, usualSilenceMs } from "./clock.js";
+import { Backoff, follow, heard, SilentError, textOf } from "./clock.js";
 import { isPage, ProblemError, reasonOf } from "./errors.js";
 import { EventFeed } from "./feed.js";
-import { deletedSession, Link, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt } from "./link.js";
+import { deletedSession, endings, farewellMs, Link, mustBegin, NoHeaders, parseMessage, resolveHeaders, sessionOf, stringAt, worthAnotherTry } from "./link.js";
 import type { AcpStreamOptions } from "./options.js";
 
 /** What has an order among the messages of a session. */
@@ -14,33 +14,29 @@ interface Lane {
 
 /** Messages under way at the same time; the writer waits for the oldest then. */
 const maxUnderWay = 256;
-/** How long `close` waits for the server to hear of it. */
-const farewellMs = 2000;
 
 /** ACP over HTTP, in both dialects. */
 export class HttpLink extends Link {
   readonly #inline: boolean;
   readonly #fetch: typeof globalThis.fetch;
   readonly #feeds = new Map<string, EventFeed>(); // by session; "" is the connection's
+  readonly #shared = { open: false };
   readonly #lanes = new Map<string, Lane>(); // the newest message of each session
   readonly #underWay = new Set<Promise<void>>();
   #keyed = false; // the server carries out a POST once per key
   #keys = 0;
   readonly #keyPrefix = Math.random().toString(36).slice(2);
 
-  constructor(private readonly url: string, options: AcpStreamOptions) {
-    super(options);
+  constructor(url: string, options: AcpStreamOptions) {
+    super(url, options);
     this.#inline = options.transport === "inline";
     this.#fetch = options.fetch ?? ((...args) => globalThis.fetch(...args));
   }
 
   protected async send(message: AnyMessage, text: string): Promise<void> {
     if (this.connectionId === undefined) {
-      if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
-        throw new Error("the first message of a connection is initialize");
-      }
-      await this.#initialize(message, text);
-      return;
+      mustBegin(message);
+      return this.opens((refused) => this.#initialize(message, text, refused));
     }
     while (this.#underWay.size >= maxUnderWay) await Promise.race(this.#underWay);
     const post = this.#post(message, text).catch((error: unknown) => this.end(asError(error)));
@@ -67,60 +63,30 @@ export class HttpLink extends Link {
     return this.#inline ? { "X-ACP-Connection-Id": id } : { "Acp-Connection-Id": id };
   }
 
-  get #silenceMs(): number {
-    return this.options.silenceMs ?? usualSilenceMs;
-  }
-
   /** Sends a POST and reads its answer. A GET that takes no event stream is refused at once by every server that is there. */
   #send<T>(headers: Record<string, string>, body: string, wanted: AbortSignal, read: (response: Response) => Promise<T>): Promise<T> {
     const { "Content-Type": _, ...named } = headers;
-    return heard(this.#silenceMs, wanted,
+    return heard(this.options.silenceMs, wanted,
       async (signal) => (await this.#fetch(this.url, { method: "GET", headers: named, signal, redirect: "manual" })).body?.cancel(),
       async (signal) => read(await this.#fetch(this.url, { method: "POST", headers, body, signal, redirect: "manual" })));
   }
 
-  async #initialize(message: AnyMessage, body: string): Promise<void> {
-    this.setState("connecting");
-    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
-    let refused = false;
-    for (;;) {
-      try {
-        const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
-        this.observe({ direction: "sent", message, via: "post" });
-        const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, this.ended.signal, async (response) => {
-          if (!response.ok) throw await ProblemError.from(response);
-          return [response, await textOf(response, this.#silenceMs)] as const;
-        });
-        const answer = parseMessage(text);
-        const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
-        if (answer === undefined && isPage(response)) return this.lose("closed", "the answer to initialize is no JSON object but a web page: is there a proxy that wants a login?");
-        if (answer === undefined || id === null) {
-          this.lose("protocol", answer === undefined ? "the answer to initialize is no JSON object" : "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
-          return;
-        }
-        this.connectionId = id;
-        this.#keyed = response.headers.get("Accept-Idempotency-Key") === "?1";
-        this.setState("open");
-        void this.#feed("");
-        this.receive(answer, "response");
-        return;
-      } catch (error) {
-        if (this.ended.signal.aborted) return;
-        if (error instanceof NoHeaders) return this.lose("headers", error.message, error.cause);
-        if (error instanceof ProblemError && !worthAnotherTry(error.status)) {
-          if (mayBeRefreshed(error.status) && !refused && typeof this.options.headers === "function") {
-            refused = true;
-            continue;
-          }
-          this.end(error);
-          return;
-        }
-        if (!(await backoff.next())) {
-          this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(error)}`, error);
-          return;
-        }
-      }
-    }
+  async #initialize(message: AnyMessage, body: string, refused: boolean): Promise<void> {
+    const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
+    this.observe({ direction: "sent", message, via: "post" });
+    const [response, text] = await this.#send({ ...headers, "Content-Type": "application/json", Accept: "application/json" }, body, this.ended.signal, async (response) => {
+      if (!response.ok) throw await ProblemError.from(response);
+      return [response, await textOf(response, this.options.silenceMs)] as const;
+    });
+    const answer = parseMessage(text);
+    const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
+    if (answer === undefined) return this.lose("closed", "the answer to initialize is no JSON object: is there a proxy that wants a login?");
+    if (id === null) return this.lose("protocol", "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
+    this.connectionId = id;
+    this.#keyed = response.headers.get("Accept-Idempotency-Key") === "?1";
+    this.setState("open");
+    void this.#feed("");
+    this.receive(answer, "response");
   }
 
   /** The event feed of a session, opened when it is asked for first; resolves when the server sends to it. */
@@ -136,8 +102,8 @@ export class HttpLink extends Link {
           ...this.#identity(),
           ...(key === "" ? {} : { "Acp-Session-Id": key }),
         }),
-        refreshable: typeof this.options.headers === "function",
         options: this.options,
+        shared: this.#shared,
         onMessage: (message, id) => {
           this.receive(message, "events", id);
           if (!this.#inline && "result" in message) this.#opened(message.result);
@@ -198,7 +164,11 @@ export class HttpLink extends Link {
     try {
       if (!this.#keyed) await before?.done;
       if (session !== undefined && !this.#inline && "method" in message && "id" in message && message.id !== null) {
-        this.#asked.set(message.id, { session, ends: endings.has(message.method), opens: openings.has(message.method) });
+        if (openings.has(message.method)) {
+          this.#over.delete(session);
+          for (const before of this.#asked.values()) if (before.session === session) before.ends = false;
+        }
+        this.#asked.set(message.id, { session, ends: endings.has(message.method) });
       }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
       // An inline prompt's POST ends with its turn: a cancel must not wait for that, not even where the prompt has to be sent again.
@@ -208,7 +178,7 @@ export class HttpLink extends Link {
     }
   }
 
-  readonly #asked = new Map<string | number, { session: string; ends: boolean; opens: boolean }>(); // requests about a session without an answer, by id
+  readonly #asked = new Map<string | number, { session: string; ends: boolean }>(); // requests about a session without an answer, by id
   readonly #over = new Set<string>(); // sessions that have nothing more to say but the answers to those
   readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
 
@@ -225,7 +195,6 @@ export class HttpLink extends Link {
     const asked = this.#asked.get(message.id);
     this.#asked.delete(message.id);
     if (asked === undefined) return;
-    if ("result" in message && asked.opens) this.#over.delete(asked.session);
     this.#ends(asked.session, this.#over.has(asked.session) || ("result" in message ? asked.ends : isUnknown(message.error, asked.session)));
   }
 
@@ -270,17 +239,14 @@ export class HttpLink extends Link {
         });
         if (refusal === undefined) return;
         const { error, after } = refusal;
-        if (isGone(error)) {
+        if (error.status === 404 || error.status === 410) {
           this.lose("unknown_connection", `the server does not know the connection any more: ${error.message}`, error);
           return;
         }
-        if (mayBeRefreshed(error.status) && !refused && typeof this.options.headers === "function") {
+        if (error.refusesHeaders) {
+          if (refused || typeof this.options.headers !== "function") return this.end(error);
           refused = true;
           continue;
-        }
-        if (mayBeRefreshed(error.status)) {
-          this.end(error);
-          return;
         }
         const notDone = error.status === 429 || error.status === 503;
         if (!notDone && !(this.#keyed && worthAnotherTry(error.status))) {
@@ -296,8 +262,9 @@ export class HttpLink extends Link {
         failure = error;
         if (!unsent && !this.#keyed && !mayBeRepeated(message)) {
           // It may have arrived, and must not be carried out twice.
-          this.refuse(message, -32603, "the network failed while the request was sent; whether it arrived is not known", { connectionLost: true });
-          if (!isRequest) this.lose("unreachable", "the network failed while a notification was sent; whether it arrived is not known", error);
+          const text = "the network failed while this was sent; whether it arrived is not known";
+          if (isRequest) this.refuse(message, -32603, text, { connectionLost: true });
+          else this.lose("unreachable", text, error);
           return;
         }
       } finally {
@@ -316,7 +283,7 @@ export class HttpLink extends Link {
   async #answer(response: Response): Promise<void> {
     let text: string;
     try {
-      text = await textOf(response, this.#silenceMs);
+      text = await textOf(response, this.options.silenceMs);
     } catch (error) {
       throw new CutOff("the answer was cut off", { cause: error });
     }
@@ -330,11 +297,8 @@ export class HttpLink extends Link {
   }
 }
 
-/** Requests behind which a session has nothing more to say. */
-const endings = new Set<string>(["session/close", "session/delete"]);
-
-/** Requests behind which a session that was over has something to say again. */
-const openings = new Set<string>(["session/load", "session/resume"]);
+/** Requests behind which a session may have something to say again. A prompt is one: the gateway attaches who sends it. */
+const openings = new Set<string>(["session/load", "session/resume", "session/prompt"]);
 
 /** Whether an answer says that there is no such session. */
 const isUnknown = ({ code, data }: { code: number; data?: unknown }, session: string) => code === -32002 && stringAt(data, "sessionId") === session;
@@ -342,14 +306,6 @@ const isUnknown = ({ code, data }: { code: number; data?: unknown }, session: st
 /** An answer that ended too early. */
 class CutOff extends Error {}
 
-/** Statuses that say nothing of the request itself. */
-const worthAnotherTry = (status: number) => status === 429 || status === 502 || status === 503 || status === 504;
-const mayBeRefreshed = (status: number) => status === 401 || status === 403;
-
-/** Whether the server has forgotten the connection. */
-function isGone(error: ProblemError): boolean {
-  return error.status === 404 || error.status === 410;
-}
 
 /** Whether it does no harm when the message arrives twice. */
 function mayBeRepeated(message: AnyMessage): boolean {

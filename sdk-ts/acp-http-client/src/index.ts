@@ -14,11 +14,11 @@ import { WebSocketLink } from "./websocket.js";
 
 export { addressOf } from "./address.js";
 export { AcpRpcError, ConnectionLostError, ProblemError, reasonOf, type LossReason, type Problem } from "./errors.js";
-export { abortable, Backoff, follow, heard, inTime, SilentError, usualSilenceMs, type RetryOptions } from "./clock.js";
+export { abortable, Backoff, follow, heard, inTime, ofStream, SilentError, usualSilenceMs, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
 export { EventDecoder, type ServerEvent } from "./sse.js";
-export { keepAlive, whyNotOpen } from "./websocket.js";
+export { hangUp, keepAlive, whyNotOpen } from "./websocket.js";
 
 /**
  * Makes a stream to an ACP endpoint. Nothing is sent before the first message,

@@ -1,10 +1,13 @@
 import type { AnyMessage, Stream } from "@agentclientprotocol/sdk";
-import { follow } from "./clock.js";
-import { ConnectionLostError, reasonOf, type LossReason } from "./errors.js";
+import { Backoff, follow } from "./clock.js";
+import { ConnectionLostError, ProblemError, reasonOf, type LossReason } from "./errors.js";
 import type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource } from "./options.js";
 
 /** Messages that may wait for the reader before no more are read from the network. */
 const readAhead = 1024;
+
+/** How long `close` waits for the server to hear of it. */
+export const farewellMs = 2000;
 
 /** The stream that the official SDK's `connect` takes, and what else can be known of the connection. */
 export interface AcpStream extends Stream {
@@ -35,7 +38,7 @@ export abstract class Link implements AcpStream {
   #resolveClosed!: () => void;
   #waiting: (() => void)[] = []; // for room in #incoming
 
-  constructor(protected readonly options: AcpStreamOptions) {
+  constructor(protected readonly url: string, protected readonly options: AcpStreamOptions) {
     this.closed = new Promise((resolve) => (this.#resolveClosed = resolve));
     this.readable = new ReadableStream<AnyMessage>(
       {
@@ -65,6 +68,25 @@ export abstract class Link implements AcpStream {
 
   get state(): ConnectionState {
     return this.#state;
+  }
+
+  /** Opens the connection, and tries again where that may help; `refused` says that the headers of before were. */
+  protected async opens(attempt: (refused: boolean) => Promise<void>): Promise<void> {
+    this.setState("connecting");
+    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
+    for (let refused = false; ; ) {
+      try {
+        return await attempt(refused);
+      } catch (error) {
+        if (this.ended.signal.aborted) return;
+        if (error instanceof NoHeaders) return this.lose("headers", error.message, error.cause);
+        if (error instanceof ProblemError && !worthAnotherTry(error.status)) {
+          if (error.status > 199 && error.status < 300) return this.lose("closed", error.message, error); // something that is no WebSocket, such as a page
+          if (!error.refusesHeaders || refused || typeof this.options.headers !== "function") return this.end(error);
+          refused = true;
+        } else if (!(await backoff.next())) return this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(error)}`, error);
+      }
+    }
   }
 
   /** Hands a message on, with its text; resolves as soon as the next may come. */
@@ -181,7 +203,7 @@ export abstract class Link implements AcpStream {
     if (!("method" in message)) return;
     const session = sessionOf(message);
     if (session !== undefined) {
-      if (message.method === "session/close" || message.method === "session/delete") this.sessions.delete(session);
+      if (endings.has(message.method)) this.sessions.delete(session);
       else if ("id" in message) this.sessions.add(session);
     }
     if ("id" in message && message.id !== null && message.id !== undefined) {
@@ -191,6 +213,17 @@ export abstract class Link implements AcpStream {
 }
 
 const keyOf = (id: string | number) => `${typeof id} ${id}`;
+
+/** Requests behind which a session has nothing more to say, those of a Sandbox Agent gateway too. */
+export const endings = new Set<string>(["session/close", "session/delete", "_sandboxagent/session/detach", "_sandboxagent/session/terminate"]);
+
+/** Statuses that say nothing of the request itself. */
+export const worthAnotherTry = (status: number) => status === 429 || status === 502 || status === 503 || status === 504;
+
+/** Refuses a first message that opens no connection. */
+export function mustBegin(message: AnyMessage): void {
+  if (!("method" in message) || message.method !== "initialize" || !("id" in message)) throw new Error("the first message of a connection is initialize");
+}
 
 /** The session that a message names. */
 export function sessionOf(message: AnyMessage): string | undefined {

@@ -42,8 +42,8 @@ export interface AcpStreamOptions {
   readonly signal?: AbortSignal;
   readonly retry?: RetryOptions;
   /**
-   * A server that is silent for so long is taken for gone: on a stream, where it sends a comment every 15 s, and at a request that it
-   * does not answer, if it answers no other one, either. Default 45 s, 0 for never.
+   * A server that is silent for so long is taken for gone: on a stream, where it sends a comment every 15 s and 20 s are the least, and at a
+   * request that it does not answer, if it answers no other one, either. Default 45 s, 0 for never.
    */
   readonly silenceMs?: number;
   /** The largest message, in UTF-16 units. Default 32 Mi. */

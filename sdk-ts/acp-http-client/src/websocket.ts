@@ -1,14 +1,12 @@
 import type { AnyMessage } from "@agentclientprotocol/sdk";
-import { Backoff, follow, SilentError, usualSilenceMs, Watchdog } from "./clock.js";
+import { abortable, Backoff, follow, SilentError, usualSilenceMs, Watchdog } from "./clock.js";
 import { ProblemError, reasonOf } from "./errors.js";
-import { Link, NoHeaders, parseMessage, resolveHeaders, resolveProtocols } from "./link.js";
+import { farewellMs, Link, mustBegin, NoHeaders, parseMessage, resolveHeaders, resolveProtocols } from "./link.js";
 import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
 
 /** Bytes that may wait in the socket before the writer does. */
 const highWater = 4 << 20;
 const pingMs = 15_000;
-/** How long `close` waits for the server to hear of it. */
-const farewellMs = 2000;
 /** Unread messages at which a socket that cannot be paused is given up; sessions are resumed on another. */
 const maxBacklog = 100_000;
 
@@ -69,7 +67,7 @@ export function keepAlive(socket: WebSocket, silenceMs = usualSilenceMs, onSilen
     if (paused()) note();
     if (++quiet * every > silenceMs) {
       stop();
-      onSilence(`the server has been silent for ${silenceMs} ms`);
+      onSilence(new SilentError(silenceMs).message);
       node.terminate?.();
     } else if (socket.readyState === 1) node.ping?.();
   }, every);
@@ -78,22 +76,29 @@ export function keepAlive(socket: WebSocket, silenceMs = usualSilenceMs, onSilen
   return stop;
 }
 
+/** Closes a WebSocket, for whose server to hear of it is waited a moment. */
+export async function hangUp(socket: WebSocket): Promise<void> {
+  if (socket.readyState === 3) return;
+  const closed = new Promise((resolve) => socket.addEventListener("close", resolve));
+  socket.close();
+  await abortable(closed, AbortSignal.timeout(farewellMs)).catch(() => {});
+  (socket as NodeSocket).terminate?.();
+}
+
 /** ACP over one WebSocket. */
 export class WebSocketLink extends Link {
   #socket: WebSocket | undefined;
   #stopPings = () => {};
   #paused = false; // the reader is far behind, and nothing is read
 
-  constructor(private readonly url: string, options: AcpStreamOptions) {
-    super(options);
-  }
-
   protected async send(message: AnyMessage, text: string): Promise<void> {
     if (this.#socket === undefined) {
-      if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
-        throw new Error("the first message of a connection is initialize");
-      }
-      await this.#open();
+      mustBegin(message);
+      await this.opens(async (refused) => {
+        this.#socket = await this.#dial(refused);
+        this.setState("open");
+        this.#stopPings = keepAlive(this.#socket, this.options.silenceMs, (text) => this.lose("unreachable", text), () => this.#paused);
+      });
     }
     const socket = this.#socket;
     if (socket === undefined || this.ended.signal.aborted) return;
@@ -106,47 +111,8 @@ export class WebSocketLink extends Link {
   protected async release(lost: boolean): Promise<void> {
     this.#stopPings();
     const socket = this.#socket;
-    if (socket === undefined || socket.readyState >= 2) return;
-    if (lost) return socket.close();
-    await new Promise<void>((resolve) => {
-      const bound = setTimeout(resolve, farewellMs);
-      socket.addEventListener("close", () => {
-        clearTimeout(bound);
-        resolve();
-      });
-      socket.close();
-    });
-    (socket as NodeSocket).terminate?.();
-  }
-
-  async #open(): Promise<void> {
-    this.setState("connecting");
-    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
-    let refused = false;
-    for (;;) {
-      try {
-        this.#socket = await this.#dial(refused);
-        this.setState("open");
-        this.#stopPings = keepAlive(this.#socket, this.options.silenceMs, (text) => this.lose("unreachable", text), () => this.#paused);
-        return;
-      } catch (error) {
-        if (this.ended.signal.aborted) return;
-        if (error instanceof NoHeaders) return this.lose("headers", error.message, error.cause);
-        if (error instanceof ProblemError && error.status < 500) {
-          if ((error.status === 401 || error.status === 403) && !refused && typeof this.options.headers === "function") {
-            refused = true;
-            continue;
-          }
-          if (error.status < 300) return this.lose("closed", error.message, error);
-          this.end(error);
-          return;
-        }
-        if (!(await backoff.next())) {
-          this.lose("unreachable", `${this.url} cannot be reached: ${reasonOf(error)}`, error);
-          return;
-        }
-      }
-    }
+    if (lost) return socket?.close();
+    if (socket) await hangUp(socket);
   }
 
   async #dial(refused: boolean): Promise<WebSocket> {

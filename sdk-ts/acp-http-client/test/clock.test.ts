@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { Backoff, heard } from "../src/clock.js";
+import { Backoff, heard, ofStream } from "../src/clock.js";
 
 afterEach(() => {
   vi.restoreAllMocks();
@@ -56,4 +56,22 @@ test("work that ends while the server is asked has its signal for itself: a body
   await new Promise(setImmediate);
   await new Promise(setImmediate);
   expect(signal?.aborted).toBe(false);
+});
+
+test("a stream is silent when the comment is late that comes every 15 s", () => {
+  expect([ofStream(), ofStream(10_000), ofStream(60_000), ofStream(0)]).toEqual([45_000, 20_000, 60_000, 0]);
+});
+
+test.each([true, false])("a server that nobody reaches is given up, and not for one question that fails: %s", async (back) => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  let asked = 0;
+  const ask = () => (++asked > 2 && back ? Promise.resolve() : Promise.reject(new TypeError("fetch failed")));
+  let answer = (_: string) => {};
+  const given = heard(8_000, undefined, ask, (signal) => new Promise<string>((resolve, reject) => {
+    answer = resolve;
+    signal.addEventListener("abort", () => reject(signal.reason as Error));
+  })).catch((error: Error) => error.message);
+  await vi.advanceTimersByTimeAsync(60_000);
+  answer("it is there");
+  expect(await given).toBe(back ? "it is there" : "nothing was heard for 8 s");
 });

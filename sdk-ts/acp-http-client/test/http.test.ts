@@ -232,19 +232,52 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
     await proxy.stop();
   });
 
-  test("a stream that is dead without an end is noticed", async () => {
+  test("a stream that something before the server ends when there is nothing to say is opened again for ever", async () => {
     const proxy = await Proxy.to(gateway.port);
-    const c = await connect(`${proxy.url}/v2/rpc`, { ...options, silenceMs: 200, retry: { firstDelayMs: 1 } });
+    const real = performance.now.bind(performance);
+    let later = 0;
+    vi.spyOn(performance, "now").mockImplementation(() => real() + later);
+    onTestFinished(() => void vi.restoreAllMocks());
+    let breaks = 0;
+    const c = await connect(`${proxy.url}/v2/rpc`, { ...options, retry: { firstDelayMs: 1 }, onState: (state) => void (state === "reconnecting" && breaks++) });
     const session = await c.newSession();
-    // No heartbeat comes within 200 ms: the stream is opened again and again, and nothing is lost by it.
-    for (let i = 0; i < 5; i++) {
-      expect(await c.prompt(session, "stream 20 20")).toBe("end_turn");
-      await new Promise((resolve) => setTimeout(resolve, 250));
+    for (let i = 0; i < 4; i++) {
+      await expect.poll(() => c.stream.state).toBe("open");
+      const before = breaks;
+      later += 30_000;
+      proxy.cut();
+      await expect.poll(() => breaks).toBeGreaterThan(before);
     }
-    expect(c.texts(session)).toHaveLength(100);
+    expect(await c.prompt(session, "echo on")).toBe("end_turn");
     await c.stream.close();
     await proxy.stop();
   });
+});
+
+test("a stream that is dead without an end is noticed, not before a comment is due, and nothing is lost by it", async () => {
+  const proxy = await Proxy.to(gateway.port);
+  let streams = 0;
+  const c = await connect(`${proxy.url}/v2/rpc`, {
+    silenceMs: 200, retry: { firstDelayMs: 1 },
+    fetch: (input, init) => {
+      if (new Headers(init?.headers).get("Accept") === "text/event-stream") streams++;
+      return fetch(input, init);
+    },
+  });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const session = await c.newSession();
+  for (let i = 1; i <= 3; i++) {
+    expect(await c.prompt(session, "stream 20 20")).toBe("end_turn");
+    const before = streams;
+    await vi.advanceTimersByTimeAsync(19_000);
+    expect(streams).toBe(before);
+    await vi.advanceTimersByTimeAsync(2_000);
+    await expect.poll(() => streams).toBeGreaterThan(before);
+    expect(c.texts(session)).toHaveLength(20 * i);
+  }
+  await c.stream.close();
+  await proxy.stop();
 });
 
 test("what follows a POST that has to be sent again does not overtake it", async () => {
@@ -382,6 +415,27 @@ test("the stream of a session that was ended is given up, and opened again with 
   expect(c.open()).toBe(2);
   await c.stream.close();
   expect(c.open()).toBe(0);
+});
+
+test.each(["detach", "terminate"])("the stream of a session is given up behind %s, and opened again for who goes on with it", async (how) => {
+  const c = await counted();
+  const sessions = await Promise.all(Array.from({ length: 20 }, () => c.newSession()));
+  for (const s of sessions) expect(await c.prompt(s, "echo hi")).toBe("end_turn");
+  expect(c.open()).toBe(21);
+  for (const sessionId of sessions) await c.connection.agent.request(`_sandboxagent/session/${how}`, { sessionId });
+  expect(c.open()).toBe(1);
+  const [sessionId = ""] = sessions;
+  if (how === "terminate") await expect(c.prompt(sessionId, "echo there")).rejects.toThrow("has ended");
+  else {
+    // The gateway attaches who sends a prompt: the stream stays, also where it was sent before the answer to the other.
+    expect(await c.prompt(sessionId, "echo there")).toBe("end_turn");
+    const leaving = c.connection.agent.request(`_sandboxagent/session/${how}`, { sessionId });
+    expect(await c.prompt(sessionId, "echo again")).toBe("end_turn");
+    await leaving;
+    expect(c.texts(sessionId)).toEqual(["hi", "there", "again"]);
+  }
+  expect(c.open()).toBe(2);
+  await c.stream.close();
 });
 
 test("the stream of a session that another client deleted, or that is not there, is given up when all is answered", async () => {

@@ -1,4 +1,4 @@
-import { addressOf, follow, heard, ProblemError, reasonOf, SilentError, usualSilenceMs, type ServerEvent } from "acp-http-client";
+import { abortable, addressOf, heard, ProblemError, reasonOf, SilentError, type ServerEvent } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
@@ -26,7 +26,7 @@ export interface ApiOptions extends ProcessesOptions {
 
 /** What one request may be given besides its parameters. */
 export interface RequestOptions {
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** How long it is waited for whether the gateway refuses a token. */
@@ -86,7 +86,6 @@ export class Api {
       const data: unknown = JSON.parse(event.data);
       if (event.event === "progress") onProgress?.(data as Schemas["InstallProgress"]);
       if (event.event === "result") return data as InstallResult;
-      if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
     }
     throw new Error("the installation's events ended without a result: it goes on; ask again to wait for it");
   }
@@ -105,9 +104,7 @@ export class Api {
    */
   async *followSessions(after = 0, options: RequestOptions = {}): AsyncGenerator<SessionChange, void, undefined> {
     for await (const event of this.events("GET", "v2/sessions/changes", { after }, options)) {
-      const data: unknown = JSON.parse(event.data);
-      if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
-      yield data as SessionChange;
+      yield JSON.parse(event.data) as SessionChange;
     }
   }
 
@@ -186,19 +183,12 @@ export class Api {
   /** Whether the gateway refuses a token. One that does not answer soon has refused nothing. */
   async #refuses(token: string, ended: AbortSignal | undefined): Promise<boolean> {
     const send = this.#options.fetch ?? globalThis.fetch;
-    const stop = new AbortController();
-    const abort = () => stop.abort();
-    const timer = setTimeout(abort, ended?.aborted ? 0 : trialMs);
-    const leave = follow(ended, abort);
     try {
-      const response = await send(this.url("v2/version"), { headers: { ...this.#options.headers, Authorization: `Bearer ${token}` }, redirect: "manual", signal: stop.signal });
+      const response = await abortable(send(this.url("v2/version"), { headers: this.#with(token), redirect: "manual", signal: AbortSignal.timeout(trialMs) }), ended);
       await response.body?.cancel();
       return response.status === 401;
     } catch {
       return false;
-    } finally {
-      clearTimeout(timer);
-      leave();
     }
   }
 
@@ -254,7 +244,7 @@ export class Api {
     for (let refused = false; ; refused = true) {
       const given = { ...(streamed ? this.#with(await this.#tried(signal)) : await this.headers(refused)), ...headers };
       const isThere = async (asked: AbortSignal) => (await send(this.url("v2/health"), { signal: asked })).text();
-      const answer = await heard(isLarge(body) ? 0 : this.silenceMs, signal, isThere, async (signal) => {
+      const answer = await heard(isLarge(body) ? 0 : this.#options.silenceMs, signal, isThere, async (signal) => {
         const response = await send(this.url(path, query), {
           method,
           headers: given,
@@ -296,19 +286,17 @@ export class Api {
     });
   }
 
-  /** Sends a request whose answer is a stream of events. Leaving the loop ends it. */
+  /** Sends a request whose answer is a stream of events. Leaving the loop ends it. An event that says why it cannot go on is an error. */
   async *events(method: string, path: string, query: Query = {}, init: RequestInit = {}): AsyncGenerator<ServerEvent, void, undefined> {
     const response = await this.#send(method, path, query, { ...init, headers: { Accept: "text/event-stream", ...init.headers } }, async (response) => {
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) return response;
       throw foreign("no stream of events", await response.text());
     }, true);
     init.opened?.();
-    yield* readEvents(response, this.silenceMs);
-  }
-
-  /** The silence after which the gateway is taken for gone. */
-  get silenceMs(): number {
-    return this.#options.silenceMs ?? usualSilenceMs;
+    for await (const event of readEvents(response, this.#options.silenceMs)) {
+      if (event.event === "error") throw new ProblemError(JSON.parse(event.data) as Schemas["Problem"]);
+      yield event;
+    }
   }
 }
 

@@ -117,14 +117,14 @@ export class Asks<V extends AcpVersion> {
         return cancelled;
       }
       if (answer !== undefined) return answer;
-      await Promise.race([new Promise<void>((resolve) => {
+      await new Promise<void>((resolve) => {
         const go = () => {
           this.#waiting.delete(go);
           resolve();
         };
         this.#waiting.add(go);
         void aborted.then(go);
-      })]);
+      });
       if (signal.aborted) return cancelled;
     }
   }

@@ -42,12 +42,13 @@ export class Attachments {
     return this.#of.entries();
   }
 
-  /** Resolves with the next event, or when something else is noted of a session. */
+  /** Resolves with the next event, or when something else is noted of a session or the connection. */
   next(): Promise<void> {
     return new Promise((resolve) => this.#arrivals.push(resolve));
   }
 
-  #arrived(): void {
+  /** Wakes who waits. */
+  arrived(): void {
     for (const arrived of this.#arrivals.splice(0)) arrived();
   }
 
@@ -55,7 +56,7 @@ export class Attachments {
   note(sessionId: string, attached: Attached | undefined): void {
     if (attached) this.#of.set(sessionId, attached);
     else this.#of.delete(sessionId);
-    this.#arrived();
+    this.arrived();
   }
 
   /** A session of which nothing has come behind an event. */
@@ -99,7 +100,7 @@ export class Attachments {
       attached.position.state(seq);
     } else if (!attached.position.fresh(seq)) return false;
     if (state && told) attached.stateAt = seq;
-    this.#arrived();
+    this.arrived();
     return told;
   }
 
@@ -110,7 +111,7 @@ export class Attachments {
     const { seq } = metaOf(params);
     if (typeof seq !== "number") return;
     this.of(params)?.position.asked(seq);
-    this.#arrived();
+    this.arrived();
   }
 
   /** The session that an event belongs to: a subagent's are its session's, which the message names. */

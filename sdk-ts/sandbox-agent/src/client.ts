@@ -5,7 +5,7 @@ import { Asks } from "./asks.js";
 import { Attachments, endOf, over, type Attached } from "./attached.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, forNode, isNotThere, mapped, nodeIsAway, oldestKept, passes, within } from "./passing.js";
+import { asError, forNode, isNotThere, mapped, mayComeBack, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -87,7 +87,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #state: ConnectionState = "idle";
   #connection: Promise<Connection<V>> | undefined;
   #live: Connection<V> | undefined;
-  #replacing: Promise<unknown> | undefined; // while the connection takes the place of a lost one and is attached to the sessions again
+  #replacing = false; // a lost connection, by another one
   readonly #attaching = new Map<string, Promise<void>>(); // sessions that it is not attached to yet: what names one waits for that
   #lastError: Error | undefined;
   #attempts = new AbortController(); // aborted by disconnect
@@ -152,7 +152,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#states.add(listener);
   }
 
-  /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one, and when the client was disposed of or its signal has aborted. */
+  /**
+   * Opens the connection. Behind one that was given up it goes on with the sessions where that ended. Rejects with
+   * {@link AlreadyConnectedError} if there is one, and when the client was disposed of or its signal has aborted.
+   */
   async connect(): Promise<Acp<V, "InitializeResponse">> {
     if (this.#ended.signal.aborted) throw new NotConnectedError(undefined, "the client was disposed of");
     this.#options.signal?.throwIfAborted();
@@ -160,9 +163,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#lastError = undefined;
     this.#useless = undefined;
     this.#setState("connecting");
-    const connection = (this.#connection = this.#open());
-    this.#watch(connection);
-    return (await connection).hello;
+    return (await this.#makes(this.#open([...this.#attached]))).hello; // not with what is opened while it connects
   }
 
   /** What the gateway said of itself and the agent. */
@@ -170,7 +171,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return (await this.#connected()).hello;
   }
 
-  /** Ends the connection. Sessions live on; `connect()` opens another, unless the client's signal has aborted. */
+  /** Ends the connection, and leaves the sessions, which live on. `connect()` opens another, unless the client's signal has aborted. */
   async disconnect(): Promise<void> {
     const live = this.#live;
     this.#idle(undefined);
@@ -189,10 +190,12 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   #setState(state: ConnectionState): void {
     if (this.#state === state) return;
     this.#state = state;
+    this.#attached.arrived();
     this.#states.emit(state);
   }
 
-  async #open(): Promise<Connection<V>> {
+  /** Opens a connection, which is then being attached to the sessions that it goes on with, right where the one before ended. */
+  async #open(sessions: Iterable<[string, Attached]>): Promise<Connection<V>> {
     const o = this.#options;
     const wanted = this.#attempts.signal;
     const transport = this.#transport;
@@ -224,6 +227,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     }));
     wanted.throwIfAborted(); // disconnect() came in between, and the stream has ended
     this.#live = connection;
+    this.#replacing = false;
+    for (const [sessionId, attached] of [...sessions]) {
+      const attaching = this.#attachAgain(connection, sessionId, attached).finally(() => this.#attaching.get(sessionId) === attaching && this.#attaching.delete(sessionId));
+      this.#attaching.set(sessionId, attaching);
+    }
     this.#setState("open");
     void connection.stream.closed.then(() => this.#lost(connection));
     return connection;
@@ -231,7 +239,8 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** There is no connection any more, and none is being made. */
   #idle(error: Error | undefined): void {
-    this.#connection = this.#replacing = this.#live = undefined;
+    this.#connection = this.#live = undefined;
+    this.#replacing = false;
     this.#attaching.clear();
     this.#lastError = error;
     this.#setState("idle");
@@ -239,9 +248,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#asks.end(this.#asks.asked());
   }
 
-  /** Notes when a connection that is being made cannot be. */
-  #watch(connection: Promise<Connection<V>>): void {
+  /** Takes a connection that is being made, and notes when it cannot be. */
+  #makes(connection: Promise<Connection<V>>): Promise<Connection<V>> {
     connection.catch((error: unknown) => this.#connection === connection && this.#idle(asError(error)));
+    return (this.#connection = connection);
   }
 
   /** A connection has ended that nobody closed. */
@@ -251,26 +261,17 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { error } = connection.stream;
     if (!(error instanceof ConnectionLostError && error.recoverable && (this.#options.reconnect ?? true))) return this.#idle(error);
     this.#setState("reconnecting");
+    this.#replacing = true;
     this.#attaching.clear();
-    const next = (this.#connection = this.#reopen(connection));
-    this.#watch(next);
-    const replacing = (this.#replacing = next.then(() => Promise.all(this.#attaching.values())).catch(() => {}));
-    void replacing.then(() => this.#replacing === replacing && (this.#replacing = undefined));
+    void this.#makes(this.#reopen(connection));
   }
 
-  /** A new connection, which is being attached to the sessions of the old one right where that ended. */
+  /** A new connection in the place of a lost one. */
   async #reopen(lost: Connection<V>): Promise<Connection<V>> {
     if (lost.used() || performance.now() - lost.since > (this.#options.retry?.maxDelayMs ?? 10_000)) this.#useless = undefined;
     // A gateway that takes connections only to end them is not asked without a pause.
     else if (!(await (this.#useless ??= this.#patience()).next())) throw new NotConnectedError();
-    const breaks = (error: unknown) => error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable"; // the network, in the middle of it
-    const connection = await this.#patiently(() => this.#open(), (error) => breaks(error) || passes(error));
-    if (this.#live !== connection) return connection; // it was lost again
-    for (const [sessionId, attached] of [...this.#attached]) {
-      const attaching = this.#attachAgain(connection, sessionId, attached).finally(() => this.#attaching.get(sessionId) === attaching && this.#attaching.delete(sessionId));
-      this.#attaching.set(sessionId, attaching);
-    }
-    return connection;
+    return this.#patiently(() => this.#open(this.#attached), mayComeBack);
   }
 
   async #attachAgain(connection: Connection<V>, sessionId: string, a: Attached): Promise<void> {
@@ -366,7 +367,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     let later: Backoff | undefined; // once a lost connection was being replaced
     for (;;) {
       signal?.throwIfAborted();
-      if (repeat && this.#replacing) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
+      if (repeat && (this.#replacing || this.#attaching.size > 0)) later ??= new Backoff(forNode(this.#options.retry), this.#attempts.signal);
       const connection = await abortable(this.#connected((params as { sessionId?: string } | null | undefined)?.sessionId), signal);
       const first = behind?.();
       if (first) {
@@ -447,9 +448,10 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
       if (typeof until === "number") {
         const come = () => !current() || (two && attached.opening === undefined) || attached.position.after >= until;
-        await this.#until(come);
+        const heed = (come: Promise<void>) => abortable(come, options?.signal);
+        await heed(this.#until(come));
         // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
-        if (!two && attached.position.again) await within(replayBegins, this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)));
+        if (!two && attached.position.again) await heed(abortable(this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)), AbortSignal.timeout(replayBegins)).catch(() => {}));
       }
       if (current()) {
         if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
@@ -541,7 +543,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const set = this.#settings.behind(sessionId); // it begins with what was set before
-    const turn = this.#prompts.add(sessionId, () => this.cancel(sessionId), {
+    const turn = this.#prompts.add(sessionId, () => this.#cancel(sessionId, true), {
       oneByOne: this.#options.transport === "inline",
       after: () => this.#attached.get(sessionId)?.position.after,
       newest: () => this.#attached.get(sessionId)?.newest ?? 0,
@@ -549,7 +551,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       send: async (promptId, go) => {
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         let connection = await this.#connected(sessionId);
-        if (!this.#attached.has(sessionId)) await this.#joins(connection, sessionId);
+        if (!turn.done) await this.#joins(connection, turn);
         for (let first; (first = set() ?? go()); connection = await this.#connected(sessionId)) await first;
         try {
           return { response: await connection.agent.request("session/prompt", request), lost: connection.stream.closed };
@@ -558,6 +560,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
           throw whyNot(connection.stream, error);
         }
       },
+      broken: () => (this.#state === "reconnecting" ? this.#attached.next() : undefined),
       connected: async () => void (await this.#connected(sessionId)),
       lost: async () => void (await (await this.#connected()).stream.closed),
       patience: () => this.#patience(),
@@ -572,20 +575,26 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
   }
 
   /** The gateway attaches who sends a prompt to a session, as after `disconnect()`: it is followed on the next connection, too. */
-  async #joins(connection: Connection<V>, sessionId: string): Promise<void> {
+  async #joins(connection: Connection<V>, turn: { sessionId: string; done: boolean }): Promise<void> {
+    const { sessionId } = turn;
+    if (this.#attached.has(sessionId)) return;
     const info = await this.#infoOf(connection, sessionId, {}).catch(() => undefined);
-    if (info && !over(info.state) && !this.#attached.has(sessionId)) this.#attached.note(sessionId, this.#attached.begun(sessionId, info.eventCount));
+    if (info && !over(info.state) && !turn.done && !this.#attached.has(sessionId)) this.#attached.note(sessionId, this.#attached.begun(sessionId, info.eventCount));
   }
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
-  async cancel(sessionId: string): Promise<void> {
-    await this.#prompts.cancel(sessionId, async () => {
+  cancel(sessionId: string): Promise<void> {
+    return this.#cancel(sessionId);
+  }
+
+  #cancel(sessionId: string, own = false): Promise<void> {
+    return this.#prompts.cancel(sessionId, async () => {
       const connection = await this.#connected(sessionId);
       return (again) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });
-    });
+    }, own);
   }
 
   /** Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`. */

@@ -23,7 +23,7 @@ export class AlreadyConnectedError extends Error {
   override readonly name = "AlreadyConnectedError";
 
   constructor() {
-    super("the client is connected already: one client has one connection");
+    super("the client is connected already");
   }
 }
 

@@ -1,4 +1,4 @@
-import { AcpRpcError, ProblemError, type RetryOptions } from "acp-http-client";
+import { AcpRpcError, ConnectionLostError, ProblemError, type RetryOptions } from "acp-http-client";
 
 const prefix = "urn:sandbox-agent:error:";
 const passing = new Set(["unavailable", "node_offline", "too_many_requests", "insufficient_storage", "timeout"].map((kind) => prefix + kind));
@@ -41,6 +41,15 @@ export function isFinal(error: unknown): error is ProblemError {
   return error instanceof ProblemError && error.type.startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
 }
 
+/**
+ * Whether the connection that could not be opened in the place of a lost one may be there in a moment. What the gateway itself refuses, and a token
+ * that is refused, stay so; one that was out of reach was looked for long enough.
+ */
+export function mayComeBack(error: unknown): boolean {
+  if (error instanceof ConnectionLostError) return error.recoverable && error.reason !== "unreachable";
+  return passes(error) || (error instanceof ProblemError && !error.refusesHeaders && !isFinal(error));
+}
+
 /** Errors of the protocol, without the official SDK's class around them. */
 export function mapped(error: unknown): Error {
   if (error instanceof Error && "code" in error && typeof error.code === "number" && !(error instanceof DOMException)) {
@@ -50,10 +59,3 @@ export function mapped(error: unknown): Error {
 }
 
 export const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
-
-/** Waits for a promise, but not longer. */
-export async function within(ms: number, promise: Promise<unknown>): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  await Promise.race([promise, new Promise((resolve) => (timer = setTimeout(resolve, ms)))]);
-  clearTimeout(timer);
-}

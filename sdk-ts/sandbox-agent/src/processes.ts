@@ -1,7 +1,7 @@
-import { Backoff, ProblemError, SilentError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { Backoff, ofStream, ProblemError, SilentError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import type { Api, Query, RequestOptions } from "./api.js";
 import type { components } from "./api.gen.js";
-import { passes } from "./passing.js";
+import { mayComeBack } from "./passing.js";
 import { Terminal } from "./terminal.js";
 
 type Schemas = components["schemas"];
@@ -47,7 +47,6 @@ export class Processes {
   async *follow(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): AsyncGenerator<ProcessOutput | { readonly missed: number }, void, undefined> {
     const ended = new AbortController();
     const backoff = new Backoff(this.options.retry ?? {}, options.signal ?? ended.signal);
-    const longest = this.options.retry?.maxDelayMs ?? 10_000;
     let last = "";
     let begun = false; // a stream was open, or was not reached
     for (;;) {
@@ -63,15 +62,15 @@ export class Processes {
           if (event.event === "exit") return;
         }
       } catch (error) {
-        // Behind a break a hub may not have the gateway yet.
-        if (options.signal?.aborted || error instanceof ProblemError && (!begun || !passes(error))) throw error;
+        // Behind a break a hub may not have the gateway yet, or a proxy.
+        if (options.signal?.aborted || error instanceof ProblemError && !(begun && mayComeBack(error))) throw error;
         begun = true;
         // Of a program that says nothing. A stream of which nothing was heard from the beginning is that of a gateway that says nothing.
-        if (performance.now() - since > (error instanceof SilentError ? 1.5 * this.api.silenceMs : longest)) backoff.reset();
+        backoff.lasted(since, error instanceof SilentError ? 1.5 * ofStream(this.options.silenceMs) : undefined);
         if (!(await backoff.next())) throw error;
         continue;
       }
-      if (performance.now() - since > longest) backoff.reset();
+      backoff.lasted(since);
       if (!(await backoff.next())) throw new Error("the output's stream ends again and again before the program does");
     }
   }

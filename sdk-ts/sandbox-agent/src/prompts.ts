@@ -35,6 +35,8 @@ interface Wire {
    * returns what is to be waited for before it is asked again.
    */
   send(promptId: string, go: () => Promise<void> | undefined): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
+  /** What is waited for before a prompt is sent for the first time: while the network is broken it can still be taken back. */
+  broken(): Promise<void> | undefined;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -47,9 +49,9 @@ interface Wire {
 
 /**
  * Where a prompt is. It waits for the one before it, and is then sent, as soon as there is a connection; it has begun when it was answered, or was found
- * among the events; it is over when its turn is. What is withdrawn while it waits is never sent.
+ * among the events; it is over when its turn is. What is cancelled before it was ever sent is over at once, and never sent.
  */
-type Phase = "waits" | "withdrawn" | "sent" | "begun" | "over";
+type Phase = "waits" | "sent" | "begun" | "over";
 
 /**
  * What the client sees of the session since the gateway was last asked how the prompt goes. "anew": the session was opened
@@ -114,9 +116,11 @@ interface Prompt {
  */
 export class Prompts {
   readonly #answerEnds: boolean; // the turn, as in version 1
+  readonly #cancelled: TurnEnd; // the end of a prompt that was cancelled before its turn began
 
   constructor(private readonly version: AcpVersion) {
     this.#answerEnds = version === 1;
+    this.#cancelled = { stopReason: "cancelled", response: this.#answerEnds ? { stopReason: "cancelled" } : undefined };
   }
 
   readonly #open = new Map<string, Prompt>();
@@ -294,17 +298,20 @@ export class Prompts {
   }
 
   /**
-   * Sends a cancel behind the session's prompts, where it does not come before one of them; those that wait for others are
-   * withdrawn.
+   * Ends the session's prompts that were never sent, and sends a cancel behind the others, where it does not come before one of them.
+   * With `own` that is for these alone: without any, nothing is sent that would end another client's turn.
    */
-  async cancel(sessionId: string, connected: Connected): Promise<void> {
-    const queue = this.#queue(sessionId);
-    for (const prompt of queue) if (prompt.phase === "waits") prompt.phase = "withdrawn";
-    await this.#cancelBehind(sessionId, queue, connected);
+  async cancel(sessionId: string, connected: Connected, own = false): Promise<void> {
+    for (const prompt of this.#queue(sessionId)) {
+      if (prompt.gone) continue;
+      this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
+      setDelivery(prompt, "done");
+    }
+    const asked = [...this.#queue(sessionId)];
+    if (asked.length > 0 || !own) await this.#cancelBehind(sessionId, asked, connected);
   }
 
-  async #cancelBehind(sessionId: string, queue: readonly Prompt[], connected: Connected): Promise<void> {
-    const asked = queue.filter((p) => p.phase !== "withdrawn");
+  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected): Promise<void> {
     let over!: () => void;
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
@@ -342,7 +349,7 @@ export class Prompts {
 
   /** Says what is waited for before something is sent that belongs behind the session's prompts of now, but not behind those that wait for others. */
   behind(sessionId: string): () => Promise<void> | undefined {
-    const prompts = this.#queue(sessionId).filter((p) => p.phase !== "waits" && p.phase !== "withdrawn");
+    const prompts = this.#queue(sessionId).filter((p) => p.phase !== "waits");
     return () => prompts.find((p) => p.delivery !== "done")?.delivered;
   }
 
@@ -361,12 +368,11 @@ export class Prompts {
   }
 
   async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<TurnEnd> {
-    if (before) await before.turn.then(() => {}, () => {});
-    if (prompt.phase === "withdrawn") return endOf({ stopReason: "cancelled" });
+    if (before) await before.turn.catch(() => {});
     if (prompt.phase === "waits") prompt.phase = "sent";
     const go = () => {
       if (prompt.phase === "over") throw new TurnInterruptedError(prompt.sessionId); // it failed meanwhile
-      const first = this.#before(prompt);
+      const first = this.#before(prompt) ?? (prompt.gone ? undefined : wire.broken());
       if (first) return first;
       if (!prompt.gone) prompt.from = wire.after() ?? 0;
       prompt.gone = true;
@@ -379,7 +385,7 @@ export class Prompts {
         if (!this.#answerEnds && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
-      if (sent === undefined) return stopped;
+      if (sent === undefined) return this.#cancelled;
       if ("response" in sent) {
         if (this.#answerEnds) return endOf(sent.response as PromptResponse);
         const end = await Promise.race([this.#outcome(prompt), sent.lost]);
@@ -387,10 +393,10 @@ export class Prompts {
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
-      if (found === "cancelled") return endOf({ stopReason: "cancelled" });
+      if (found === "cancelled") return this.#cancelled;
       if (found === "resend") continue;
       if (this.#answerEnds) return endOf(settle(found));
-      if (found.error?.code === cancelled && prompt.response === undefined) return stopped;
+      if (found.error?.code === cancelled && prompt.response === undefined) return this.#cancelled;
       return { ...endOf(settle(found)), response: prompt.response };
     }
   }
@@ -530,9 +536,6 @@ function settle(ended: TurnEnded): PromptResponse {
   const { code, message, data } = ended.error ?? { code: -32603, message: "the turn ended without a result", data: undefined };
   throw new AcpRpcError(code, message, data);
 }
-
-/** The end of a prompt that was cancelled before its turn began. */
-const stopped: TurnEnd = { stopReason: "cancelled", response: undefined };
 
 const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.stopReason, usage: response.usage, response });
 

@@ -1,4 +1,4 @@
-import { ConnectionLostError, follow, keepAlive, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
+import { ConnectionLostError, follow, hangUp, keepAlive, ProblemError, whyNotOpen, type Problem, type WebSocketConstructor } from "acp-http-client";
 import type { Api } from "./api.js";
 import { mustBeCalled } from "./events.js";
 
@@ -50,7 +50,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   /** @internal */
   static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; silenceMs?: number; after?: number; signal?: AbortSignal }): Promise<Terminal> {
     const make = options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
-    if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one to the client, such as that of the package ws");
+    if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one, such as that of the package ws");
     const { signal } = options;
     const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
     url.protocol = url.protocol.replace(/^http/, "ws");
@@ -160,15 +160,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.#fail(error);
     this.#done = true;
     this.#wake();
-    if (this.#socket.readyState >= 2) return;
-    await new Promise<void>((resolve) => {
-      const bound = setTimeout(resolve, 2000);
-      this.#socket.addEventListener("close", () => {
-        clearTimeout(bound);
-        resolve();
-      });
-      this.#socket.close();
-    });
+    await hangUp(this.#socket);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

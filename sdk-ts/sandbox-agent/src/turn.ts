@@ -37,7 +37,8 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
   #updates: Acp<V, "SessionUpdate">[] = [];
   #missed = false;
   readonly #said = new Map<string, string>(); // by message; version 1 tells none apart
-  #done = false;
+  /** @internal */
+  done = false;
   #error: unknown;
   #waiting: (() => void)[] = []; // who iterates
 
@@ -66,9 +67,12 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
     return this.#result.finally(onFinally);
   }
 
-  /** Asks the agent to end the turn; the result's stop reason is then `cancelled`. */
-  cancel(): Promise<void> {
-    return this.onCancel();
+  /**
+   * Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`. A prompt that was not
+   * sent yet is not sent any more. Of a turn that is over nothing is ended.
+   */
+  async cancel(): Promise<void> {
+    if (!this.done) await this.onCancel();
   }
 
   /** The turn's updates, once: they are not kept for a second iteration. */
@@ -79,7 +83,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
       yield* batch;
       if (this.#updates.length > 0) continue;
       if (this.#missed) throw new Error(`more than ${maxKept} updates waited to be read: the rest is in the session's events`);
-      if (this.#done) {
+      if (this.done) {
         if (this.#error !== undefined) throw this.#error;
         return;
       }
@@ -97,7 +101,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
 
   /** @internal */
   end({ stopReason, usage, response }: TurnEnd): void {
-    this.#done = true;
+    this.done = true;
     this.#resolve({ stopReason, text: [...this.#said.values()].join(""), usage, response } as TurnResult<V>);
     this.#wake();
   }
@@ -117,7 +121,7 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
 
   /** @internal */
   fail(error: unknown): void {
-    this.#done = true;
+    this.done = true;
     this.#error = error;
     this.#reject(error);
     this.#wake();

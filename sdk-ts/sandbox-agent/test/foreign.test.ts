@@ -86,6 +86,29 @@ test("what takes long is waited for while the gateway answers others", async () 
   expect(asked).toBe(2);
 });
 
+test("a request is given up whose server takes no connections any more", async () => {
+  const held: IncomingMessage[] = [];
+  const server = createHttpServer((request) => {
+    held.push(request);
+    server.close(); // what was begun stays open
+  });
+  await using client = new SandboxAgentClient({ baseUrl: await serves(server), ...options, silenceMs: 300 });
+  await expect(client.processes.run({ command: "long" })).rejects.toThrow("nothing was heard");
+  expect(held).toHaveLength(1);
+});
+
+test("a watch that cannot go on says why", async () => {
+  const problem = { type: "urn:sandbox-agent:error:too_many_requests", title: "Too many requests", status: 429, detail: "the system permits no further watched folders" };
+  const baseUrl = await serves(createHttpServer((_, response) => void response.writeHead(200, { "Content-Type": "text/event-stream" }).end(
+    `event: ready\ndata: {}\n\nevent: change\ndata: {"type":"created","path":"a"}\n\nevent: error\ndata: ${JSON.stringify(problem)}\n\n`)));
+  await using client = new SandboxAgentClient({ baseUrl, ...options });
+  const told: unknown[] = [];
+  await expect((async () => {
+    for await (const change of client.fs.watch("/", { onReady: () => void told.push("ready") })) told.push(change);
+  })()).rejects.toMatchObject({ name: "ProblemError", problem });
+  expect(told).toEqual(["ready", { type: "created", path: "a" }]);
+});
+
 test("what a reader of output was too slow for is told", async () => {
   const baseUrl = await serves(createHttpServer((_, response) => void response.writeHead(200, { "Content-Type": "text/event-stream" }).end(
     'event: missed\ndata: {"bytes":7}\n\nid: 9\ndata: {"stream":"stdout","position":7,"data":"aGk="}\n\nevent: exit\ndata: {}\n\n')));

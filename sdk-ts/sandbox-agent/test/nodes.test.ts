@@ -122,6 +122,16 @@ test.each(["session/load", "session/resume"] as const)("%s waits for the node", 
   expect(asked.slice(before)).toEqual([method, method]);
 });
 
+test("a replay is not waited for when its signal aborts", async () => {
+  const { client, asked } = await hub("", undefined, { "session/load": [{ result: { _meta: { "sandboxagent.dev": { replayedSeq: 5 } } } }] });
+  const controller = new AbortController();
+  const loading = client.loadSession({ sessionId: "other", cwd: "/" }, { signal: controller.signal });
+  await expect.poll(() => asked).toEqual(["session/load"]);
+  await client.listSessions(); // behind the answer
+  controller.abort(new Error("enough"));
+  await expect(loading).rejects.toThrow("enough");
+});
+
 test.each([
   { what: "with a signal and was lost with its connection", cut: true, options: { signal: new AbortController().signal } },
   { what: "and was lost with its connection", cut: true },

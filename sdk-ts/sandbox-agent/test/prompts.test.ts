@@ -14,7 +14,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
   const lost = new Promise<void>((resolve) => (lose = resolve));
   const sent: string[] = [];
   const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
-    oneByOne, newest: () => 0, after: () => 0, reached: () => new Promise(() => {}), connected: async () => {}, lost: () => new Promise(() => {}),
+    oneByOne, newest: () => 0, after: () => 0, reached: () => new Promise(() => {}), broken: () => undefined, connected: async () => {}, lost: () => new Promise(() => {}),
     patience: () => new Backoff({ giveUpAfterMs: Infinity, firstDelayMs: 1, maxDelayMs: 20 }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
       id = promptId;

@@ -6,7 +6,7 @@ import { AcpRpcError, ProblemError, SandboxAgentClient, TurnInterruptedError, ty
 import { describe, expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 
-const { cases } = JSON.parse(readFileSync(new URL("../../../acp/lasting/testdata/repeats.json", import.meta.url), "utf8")) as { cases: { name: string; steps: string[] }[] };
+const { cases } = JSON.parse(readFileSync(new URL("../../../acp/lasting/testdata/repeats.json", import.meta.url), "utf8")) as { cases: { name: string; steps: string[]; sdks?: string[] }[] };
 const turnEnded = "_sandboxagent/session/turn_ended";
 type Json = Record<string, unknown>;
 interface Message { id?: number; method: string; params?: { prompt?: { text: string }[]; _meta?: Record<string, { promptId: string; after: number }> } }
@@ -208,7 +208,7 @@ const outcome = (turn: Turn<1 | 2> | undefined) => Promise.resolve(turn).then((e
 });
 
 describe.each([1, 2] as const)("version %i", (acpVersion) => {
-  test.each(cases)("$name", async ({ steps }) => {
+  test.each(cases.map(({ name, steps, sdks = steps }) => ({ name, steps: sdks })))("$name", async ({ steps }) => {
     const g = await Scripted.start(acpVersion);
     await using c = new SandboxAgentClient({ baseUrl: g.url, acpVersion, transport: "websocket", WebSocket: WebSocket as never, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
     const session = await c.newSession({ cwd: "/" });
