@@ -319,7 +319,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			} else if asks {
 				reason = asksReason
 			} else if !asksNothing(wish) || c.options["mode"] == "" {
-				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
+				reason = s.permit(ctx, s.served(), a.Info(), wish)
 			}
 			if err := unheld(wish, reason); err != nil {
 				return nil, err
@@ -361,7 +361,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 		reason := asksReason
 		if !asks {
-			reason = s.setOption(ctx, s.served(ctx, n), f.category, wish)
+			reason = s.setOption(ctx, s.served(), f.category, wish)
 		}
 		if reason != "" {
 			missing = append(missing, Unsupported{f.field, reason})
@@ -412,22 +412,9 @@ func (c *Change) permitsNot(was *record) (reason string) {
 	return ""
 }
 
-// served returns the link to the process that serves the session, nil if there is none. One that is being started is waited
-// for: it may have been told already what was chosen before.
-func (s *Session) served(ctx context.Context, n agents.Needs) *link {
-	s.Log() // is opened without the lock
+// served returns the link to the process that serves the session, nil if there is none.
+func (s *Session) served() *link {
 	s.mu.Lock()
-	if s.m.hosting == starting {
-		over := make(chan struct{}, 1)
-		s.handleLocked(event{kind: requested, req: &waiter{
-			needs: n, ctx: ctx, ready: func() { over <- struct{}{} }, fail: func(error) { over <- struct{}{} },
-		}})
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-	}
 	defer s.mu.Unlock()
 	if s.m.hosting != serving {
 		return nil
@@ -499,9 +486,8 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		s.change(undo)
 		return nil, err
 	}
-	_ = s.save()
-	if err := <-kept; err != nil {
-		return nil, unkept(err)
+	if err := <-kept; err != nil { // the agent was opened with what the session had before: see start
+		return nil, s.Unwritten(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -549,6 +535,13 @@ func (rec *record) noteTitle(title string) {
 	}
 	if rec.Title, rec.Titled, rec.AgentTitle = title, true, own; title == "" {
 		rec.Title, rec.Titled, rec.AgentTitle = own, false, ""
+	}
+}
+
+// noteGivenTitle gives a session that is made the title that is asked for with it.
+func (rec *record) noteGivenTitle() {
+	if title := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "title"); title != "" {
+		rec.noteTitle(title)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 type New struct {
 	ID           string          // reserved for it; never "" in Create
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
-	Cwd, Title   string
-	Titled       bool // the title was asked for: the agent's own do not replace it
+	Cwd          string
+	Title        string // of what it is a fork of; one that is asked for is in the setup
 	Credentials  adapters.Credentials
 	Capabilities json.RawMessage // of the client that makes it
 	Creator      *viewer.Client  // may be nil
@@ -48,7 +48,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 // writes nothing; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Titled, Cwd: n.Cwd,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
 		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
@@ -63,6 +63,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 			rec.Continuity = ContinuityReplayed
 		}
 	}
+	rec.noteGivenTitle()
 	rec.read(result)
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
@@ -81,8 +82,8 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 
 // Finish sets what was asked for in the _meta of a session's creation by p, or has it set when the agent is started next,
 // if p has ended meanwhile. It returns what had no effect. The error is why the session must not be used.
-func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
-	l, info := s.served(ctx, n), p.Agent().Info()
+func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
+	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
 	setup, wish := s.rec.Setup, s.rec.permissionMode()
 	s.mu.Unlock()
@@ -199,8 +200,8 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 			n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
 		}
 	}
-	if title := rawjson.MemberString(params, "_meta", acp.MetaKey, "title"); title != "" {
-		n.Title, n.Titled = title, true
+	if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, "title"); !given { // it is called as the session is now
+		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title")
 	}
 	return n
 }
@@ -223,11 +224,13 @@ func (s *Session) Refusal() error {
 // what the agent replays is its log, unless the log has it, which was there without a
 // record then and has kept entries. replayed is the last entry of that.
 func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (_ *Session, _ json.RawMessage, replayed uint64, _ error) {
-	s := newSession(set, record{
+	rec := record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		Incomplete: method == acp.MethodSessionResume,
-	}, starting)
+	}
+	rec.noteGivenTitle()
+	s := newSession(set, rec, starting)
 	if err := s.Readable(); err != nil {
 		set.trouble.set(s.id, nil) // there is no such session
 		return nil, nil, 0, err

@@ -499,13 +499,14 @@ func (s *Session) lookAgainLocked() {
 }
 
 // awaitChoices waits until the agent has answered what clients have set, as long as that may take: it was asked for before what is applied
-// now, and would else count as chosen since. It does not wait while the agent asks something itself, and says so: who waits may be the one
+// now, and would else count as chosen since. It waits for an agent that is being started, too, which may have been told already what it is
+// to be, and may have the session back with the settings of before. It does not wait while the agent asks something itself, and says so: who waits may be the one
 // who can answer, and is asked when it is attached. The agent is set to nothing else then. What the process asks of no session does not count:
 // whom that concerns is asked without being attached.
 func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.choosing > 0 {
+	for s.choosing > 0 || s.m.hosting == starting {
 		if err := s.m.refusal(); err != nil {
 			return false, err
 		}
