@@ -205,6 +205,8 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 					t.Errorf("opened with %s", got)
 				}
 				a.answer(opened, in("plan", `{`+offersOf+`}`))
+			}
+			mode := func() {
 				if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") == `"write"` {
 					a.answer(set, `{}`)
 				} else {
@@ -220,6 +222,7 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 				turn := tc.request("session/prompt", prompt(s, "x"))
 				opens()
 				small()
+				mode()
 				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 				before, _ := tc.until(turn)
 				for _, m := range before {
@@ -229,6 +232,7 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 				a.answer(a.nextOf(t, "session/close"), `{}`)
 				opens()
+				mode()
 				small()
 				_, res := tc.until(load)
 				told = member(string(res.Result()), "unsupported")

@@ -227,8 +227,8 @@ func TestLoad_WhileTheAgentIsStarted(t *testing.T) {
 		t.Errorf("opened with %s", got)
 	}
 	a.answer(opened, in("write", `{`+offersOf+`}`))
-	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	a.nextOf(t, "session/prompt")
 }
 

@@ -35,15 +35,12 @@ const (
 // Change is what a session/load or session/resume asks of a session that is known,
 // beyond attaching to it. Its zero value asks for nothing.
 type Change struct {
-	edits       []setupEdit // of the session's setup
-	fields      []string    // that differ from the session's, and have it opened anew
+	edits       []setupEdit // of the session's setup, where that has something else
+	fields      []string    // that differ from the session's, and with which its agent opens it
 	credentials *adapters.Credentials
-	repeats     []string // those of setupFields that the session has already, and that its agent may not take, or has refused
-	title       string
-	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
-	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
-	options     map[string]string // model, variant and mode, which are the agent's own options
-	missing     []Unsupported
+	sets        map[string]json.RawMessage // permissionMode, mode, model, variant and title, whatever the session has
+	goesOn      bool                       // it comes from who goes on behind an event, and may only repeat what it asked for before
+	missing     []Unsupported              // what has no effect
 }
 
 // readsSince is why who goes on behind an event does not end that a session is to read only.
@@ -74,6 +71,22 @@ func (c *Change) setOwn(name string, v json.RawMessage) {
 func (c *Change) drop(fields ...string) {
 	c.edits = slices.DeleteFunc(c.edits, func(e setupEdit) bool { return slices.Contains(fields, e.field()) })
 	c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return slices.Contains(fields, f) })
+	for _, f := range fields {
+		delete(c.sets, f)
+	}
+}
+
+// no says that a field has no effect, if there is a reason: it is no setting then, and who asks for it again is told again.
+func (c *Change) no(field, reason string) {
+	if reason != "" {
+		c.missing = append(c.missing, Unsupported{field, reason})
+		c.drop(field)
+	}
+}
+
+// differs reports whether a field is asked for with something else than before.
+func (c *Change) differs(field string) bool {
+	return slices.ContainsFunc(c.edits, func(e setupEdit) bool { return e.field() == field })
 }
 
 // in returns a setup with what is asked for.
@@ -93,7 +106,7 @@ func (c *Change) OnPurpose() { c.goesOn = false }
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && len(c.repeats) == 0 && c.permits != "readonly"
+	return len(c.edits) == 0 && c.credentials == nil && len(c.sets) == 0 && len(c.missing) == 0
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -108,7 +121,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		return c, err
 	}
 	s.mu.Lock()
-	rec := s.rec
+	rec, refused := s.rec, []Unsupported(nil)
+	if s.m.hosting == serving {
+		refused = s.m.link.refusals()
+	}
 	s.mu.Unlock()
 	given := members(params)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -141,14 +157,6 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		switch name {
-		case permissionMode:
-			is := textOf(v)
-			if asksNothing(is) && asksNothing(textOf(was)) {
-				continue
-			}
-			if is != "default" {
-				c.permits = is
-			}
 		case "after":
 			c.goesOn = true
 			continue
@@ -182,22 +190,20 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			}
 			continue
 		}
-		if same := sameJSON(was, v); same || len(was) == 0 && string(v) == "null" {
-			if same && slices.Contains(setupFields, name) {
-				c.repeats = append(c.repeats, name)
-			}
-			continue
+		same, opens := sameJSON(was, v) || len(was) == 0 && string(v) == "null", !slices.Contains(setFields, name)
+		switch at := slices.IndexFunc(refused, func(r Unsupported) bool { return r.Field == name }); {
+		case !same:
+			c.setOwn(name, v)
+		case opens && at >= 0:
+			c.missing = append(c.missing, refused[at])
 		}
-		c.setOwn(name, v)
 		switch {
-		case name == "title":
-			c.title = textOf(v)
-		case slices.ContainsFunc(configFields, func(f configField) bool { return f.field == name }):
-			if c.options == nil {
-				c.options = map[string]string{}
+		case !opens:
+			if c.sets == nil {
+				c.sets = map[string]json.RawMessage{}
 			}
-			c.options[name] = textOf(v)
-		default:
+			c.sets[name] = bytes.Clone(v)
+		case !same:
 			c.fields = append(c.fields, name)
 		}
 	}
@@ -242,6 +248,71 @@ func CheckFolder(cwd string) *acp.Error {
 	return refuse(problem.InvalidRequest, "cwd %s cannot be used: %v", cwd, errors.Unwrap(err))
 }
 
+// judge takes out of a change what has no effect, whatever the agent says, and what is so already. It asks nobody and changes nothing:
+// with what is left the agent is opened, or set to it. l serves the session, nil if nobody does.
+func (c *Change) judge(rec *record, l *link, info adapters.Info) {
+	takes, has := taken(info), rec.permissionMode()
+	if asksNothing(has) {
+		has = ""
+	}
+	permits := "" // beside which a mode may be asked for
+	if v, asked := c.sets[permissionMode]; asked {
+		wish := textOf(v)
+		if asksNothing(wish) {
+			wish = ""
+		}
+		permits = wish
+		switch stray := rec.strays(l, info, wish); {
+		case wish != "" && !slices.Contains(permissionModes, wish):
+			c.no(permissionMode, noPermissionMode(wish))
+			permits = has
+		case c.goesOn && has == "readonly" && wish != has:
+			// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it
+			// what somebody else has asked for since.
+			c.no(permissionMode, readsSince)
+			permits = has
+		case wish != has:
+		case wish != "" && l != nil && l.refusal(permissionMode) != "":
+			c.no(permissionMode, l.refusal(permissionMode))
+		case wish == "" || stray == "" || c.goesOn && wish != "readonly":
+			c.drop(permissionMode)
+		case c.goesOn:
+			c.no(permissionMode, "the session is in mode "+stray+" since: load it without after to have it read only")
+		}
+	}
+	_, changes := c.sets[permissionMode]
+	byMode := !slices.Contains(takes, permissionMode)
+	if _, asked := c.sets["mode"]; asked {
+		switch {
+		case c.goesOn && has == "readonly":
+			c.no("mode", readsSince)
+		case permits == "readonly" || permits != "" && byMode && !changes: // the permissionMode counts, also one that the session has
+			c.no("mode", outranked)
+		}
+	}
+	for _, f := range setFields {
+		if f != permissionMode && c.goesOn && !c.differs(f) {
+			c.drop(f)
+		}
+	}
+	if v, asked := c.sets["title"]; asked && textOf(v) == map[bool]string{true: rec.Title}[rec.Titled] {
+		delete(c.sets, "title")
+	}
+	if changes && !byMode {
+		c.fields = append(c.fields, permissionMode)
+	}
+	setup := c.in(rec.Setup)
+	if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
+		c.missing = append(c.missing, untimed(info, setup)...)
+	}
+	own := members(setup, "_meta", acp.MetaKey)
+	for _, f := range slices.Clone(c.fields) {
+		if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
+			c.no(f, notTaken(info.ID))
+		}
+	}
+}
+
 // Apply applies a change: at once to a session that has no process, by opening it anew
 // to one that is idle. It returns what has no effect, with the reasons, which is no part of the
 // session's setup then: who asks for it again is told again. The error is why the agent cannot be
@@ -252,84 +323,37 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	if err != nil {
 		return nil, err
 	}
-	missing := slices.Clone(c.missing)
 	s.mu.Lock()
-	was, setup := s.rec, c.in(s.rec.Setup)
+	was := s.rec
 	s.mu.Unlock()
-	agent := was.Agent
-	own := members(setup, "_meta", acp.MetaKey)
-	stays := c.permitsNot(&was)
-	if stays != "" {
-		missing = append(missing, Unsupported{permissionMode, stays})
-		c.drop(permissionMode)
-		if c.permits = was.permissionMode(); asksNothing(c.permits) {
-			c.permits = ""
-		}
-	}
-	if c.goesOn && was.permissionMode() == "readonly" && c.options["mode"] != "" {
-		missing = append(missing, Unsupported{"mode", readsSince})
-		delete(c.options, "mode")
-		c.drop("mode")
-	}
-	missing = append(missing, s.refusedAgain(c.repeats)...)
-	if a := s.set.o.Agents.Find(agent); a != nil {
+	info := adapters.Info{ID: was.Agent, Takes: setupFields} // of one that is not configured nothing is known
+	if a := s.set.o.Agents.Find(was.Agent); a != nil {
+		info = a.Info()
 		if c.credentials != nil {
-			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
+			if err := info.Credentials.Check(was.Agent, *c.credentials); err != nil {
 				return nil, err
 			}
 		}
-		if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
-			missing = append(missing, untimed(a.Info(), setup)...)
+	}
+	c.judge(&was, s.served(), info)
+	permits, opens := textOf(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
+	_, mode := c.sets["mode"]
+	if _, asked := c.sets[permissionMode]; asked && !opens && !(mode && asksNothing(permits)) {
+		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
+		reason := ""
+		switch {
+		case asks && permits == "readonly":
+			reason = asksBefore
+		case asks:
+			reason = asksReason
+		default:
+			reason = s.permit(ctx, s.served(), info, permits)
 		}
-		takes := taken(a.Info())
-		for _, f := range slices.Clone(c.fields) {
-			if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
-				missing = append(missing, notTaken(agent, f))
-				c.drop(f)
-			}
+		if err := unheld(permits, reason); err != nil {
+			return nil, err
 		}
-		for _, f := range c.repeats {
-			if f != permissionMode && !takesField(takes, f, own[f]) {
-				missing = append(missing, notTaken(agent, f))
-			}
-		}
-		permits := slices.Contains(c.fields, permissionMode)
-		if c.permits == "readonly" && !permits && stays == "" {
-			switch mode := s.strays(a.Info()); {
-			case mode == "":
-			case c.goesOn: // clients that connect again by themselves say once more what they have said before
-				missing = append(missing, Unsupported{permissionMode, "the session is in mode " + mode + " since: load it without after to have it read only"})
-			default:
-				c.fields, permits = append(c.fields, permissionMode), true
-			}
-		}
-		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
-			if c.options["mode"] != "" { // the permissionMode counts, also one that the session has
-				missing = append(missing, Unsupported{"mode", outranked})
-			}
-			delete(c.options, "mode")
-			c.drop("mode")
-		}
-		if permits && !slices.Contains(takes, permissionMode) {
-			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
-			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
-			wish, reason := textOf(own[permissionMode]), ""
-			if asks && wish == "readonly" {
-				reason = asksBefore
-			} else if asks {
-				reason = asksReason
-			} else if !asksNothing(wish) || c.options["mode"] == "" {
-				reason = s.permit(ctx, s.served(), a.Info(), wish)
-			}
-			if err := unheld(wish, reason); err != nil {
-				return nil, err
-			}
-			if reason != "" {
-				missing = append(missing, Unsupported{permissionMode, reason})
-				c.drop(permissionMode)
-			} else if !asksNothing(wish) {
-				delete(c.options, "mode") // this one counts
-			}
+		if c.no(permissionMode, reason); reason == "" && mode {
+			c.no("mode", outranked)
 		}
 	}
 	if len(c.fields) > 0 {
@@ -344,72 +368,47 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if asks {
 				m.Reason = asksBefore
 			}
-			err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
+			err = cmp.Or(err, unheld(permits, m.Reason))
 		}
 		if err != nil {
-			s.change(func(rec *record) { rec.takeMode(&was) })
+			s.change(func(rec *record) { rec.choices = was.choices })
 			return nil, err
 		}
-		missing = append(missing, more...)
+		c.missing = append(c.missing, more...)
 		c.drop(slices.Clone(c.fields)...)
 	}
 	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
+	var gone []configField
 	for _, f := range configFields {
-		wish := c.options[f.field]
-		if wish == "" {
-			continue
-		}
-		reason := asksReason
-		if !asks {
-			reason = s.setOption(ctx, s.served(), f.category, wish)
-		}
-		if reason != "" {
-			missing = append(missing, Unsupported{f.field, reason})
-			c.drop(f.field)
+		switch wish, asked := c.sets[f.field]; {
+		case !asked:
+		case textOf(wish) == "":
+			gone = append(gone, f)
+		case asks:
+			c.no(f.field, asksReason)
+		default:
+			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
 		}
 	}
-	if written {
+	if written || len(gone) > 0 {
 		err := s.edit(func(rec *record) func(*record) {
-			was := rec.Setup
-			rec.Setup = c.in(was)
-			return func(rec *record) { rec.Setup = was }
+			setup, chosen := rec.Setup, rec.choices
+			rec.Setup = c.in(setup)
+			for _, f := range gone {
+				rec.forget(f)
+			}
+			return func(rec *record) { rec.Setup, rec.choices = setup, chosen }
 		})
 		if err != nil {
 			return nil, s.Unwritten(err)
 		}
 	}
-	if c.title != "" {
-		if err := s.SetTitle(c.title); err != nil {
-			missing = append(missing, Unsupported{"title", err.Error()})
+	if title, asked := c.sets["title"]; asked {
+		if err := s.SetTitle(textOf(title)); err != nil {
+			c.no("title", err.Error())
 		}
 	}
-	return missing, nil
-}
-
-// refusedAgain lists which of the fields the agent has refused that has the session open.
-func (s *Session) refusedAgain(fields []string) (missing []Unsupported) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m.hosting == serving {
-		missing = slices.DeleteFunc(s.m.link.refusals(), func(r Unsupported) bool { return !slices.Contains(fields, r.Field) })
-	}
-	return missing
-}
-
-// permitsNot says why a load does not change the permissionMode as it asks, "" where it may.
-func (c *Change) permitsNot(was *record) (reason string) {
-	if !slices.Contains(c.fields, permissionMode) {
-		return ""
-	}
-	if c.permits != "" && !slices.Contains(permissionModes, c.permits) {
-		return noPermissionMode(c.permits)
-	}
-	// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it what
-	// somebody else has asked for since.
-	if c.goesOn && was.permissionMode() == "readonly" && c.permits != "readonly" {
-		return readsSince
-	}
-	return ""
+	return c.missing, nil
 }
 
 // served returns the link to the process that serves the session, nil if there is none.
@@ -449,8 +448,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	opening := Change{edits: slices.Clone(c.edits)}
-	opening.drop(slices.Collect(maps.Keys(c.options))...) // which are written when they have had their effect
+	opening := Change{edits: slices.DeleteFunc(slices.Clone(c.edits), func(e setupEdit) bool { // these are written when they have had their effect
+		return e.field() != permissionMode && slices.Contains(setFields, e.field())
+	})}
 	setup := opening.in(was.Setup)
 	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
@@ -461,7 +461,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	}
 	s.rec.ModeOver = was.ModeOver || slices.Contains(c.fields, permissionMode)
 	undo := func(rec *record) {
-		rec.takeMode(&was)
+		rec.choices = was.choices
 		rec.take(was.Setup)
 		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 	}
@@ -486,6 +486,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		s.change(undo)
 		return nil, err
 	}
+	_ = s.save()
 	if err := <-kept; err != nil { // the agent was opened with what the session had before: see start
 		return nil, s.Unwritten(err)
 	}

@@ -28,6 +28,8 @@ type New struct {
 	// Handover is a text about another conversation, which the agent is given with the
 	// first prompt; "" for none.
 	Handover string
+	// chosen is what was chosen of the session that it is a fork of, and of the fork, too.
+	chosen choices
 }
 
 // MaxHandover bounds such a text.
@@ -65,6 +67,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	rec.noteGivenTitle()
 	rec.read(result)
+	rec.choices = n.chosen
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
@@ -85,7 +88,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
-	setup, wish := s.rec.Setup, s.rec.permissionMode()
+	setup, wish, chosen := s.rec.Setup, s.rec.permissionMode(), s.rec.list()
 	s.mu.Unlock()
 	if l != nil {
 		if err := l.unheld(wish); err != nil {
@@ -94,6 +97,11 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		s.unsetRefused(l)
 	}
 	missing, err := s.configure(ctx, l, info, asked)
+	if err == nil && l != nil {
+		var more []Unsupported
+		more, err = s.carry(ctx, l, chosen)
+		missing = append(missing, more...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -186,6 +194,20 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 			}
 		}
 	} else { // the protocol wants one; without it the settings are those of the session, too, and what is asked for counts more
+		now := s.rec
+		now.OwnMode = ""
+		if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, permissionMode); given || now.ModeOver || now.permissionMode() == "readonly" {
+			now.forgetMode(false)
+			now.forget(configField{"mode", "mode"})
+		}
+		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title") // it is called as the session is by now
+		for _, f := range configFields {
+			if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, f.field); given {
+				now.forget(f)
+			}
+			n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, f.field) // what was chosen is newer
+		}
+		n.chosen = now.choices
 		for name, v := range members(asked) {
 			if name != "_meta" && name != "cwd" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
 				n.Setup = rawjson.SetMember(n.Setup, v, name)
@@ -199,9 +221,6 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 		for name, v := range members(asked, "_meta", acp.MetaKey) {
 			n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
 		}
-	}
-	if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, "title"); !given { // it is called as the session is now
-		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title")
 	}
 	return n
 }

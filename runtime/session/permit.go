@@ -73,6 +73,28 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 	return "", fmt.Sprintf("none of the modes of agent %s is known to do that: it has %s, and mode chooses one", info.ID, strings.Join(names, ", "))
 }
 
+// strays returns the mode in which a session is that has a permissionMode, when that is another one than it stands for: a client
+// has chosen it since, or the agent has gone over to it. It is "" for one that is held. l serves the session, nil if nobody does.
+func (rec *record) strays(l *link, info adapters.Info, wish string) (mode string) {
+	stands := info.ModeFor(wish, rec.modes())
+	held := [2]string{stands, stands}
+	if slices.Contains(info.Takes, permissionMode) {
+		held = [2]string{} // which it is only an agent says that has opened the session with it
+		if l != nil {
+			held = l.at
+		}
+	}
+	if chosen := rec.chosenMode(); chosen != "" && !slices.Contains(held[:], chosen) {
+		return chosen
+	}
+	for i, is := range rec.inModes() {
+		if l != nil && is != "" && held[i] != "" && is != held[i] {
+			return is
+		}
+	}
+	return ""
+}
+
 // permit sets the agent's mode for a permissionMode. One that asks for nothing takes the agent back out of the mode of the one that the
 // session has, unless another one was chosen since. It returns why it could not.
 func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ var configFields = []configField{
 }
 
 type configField struct{ field, category string }
+
+// setFields are those that may be other than the setup says, since they are set in other ways, too.
+var setFields = []string{permissionMode, "mode", "model", "variant", "title"}
 
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
@@ -101,29 +105,28 @@ const outranked = "the permissionMode counts for more"
 // configure sets what session/new asked for by the agent's own config
 // options, and returns what nobody acted on. Nothing is dropped in silence. The error
 // is why the session must not be used. l is nil when the process has ended meanwhile.
-func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, meta json.RawMessage) ([]Unsupported, error) {
+func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, meta json.RawMessage) (out []Unsupported, _ error) {
 	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil, nil
 	}
 	ctx, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
-	takes := taken(info)
-	var out []Unsupported
-	for _, c := range configFields {
-		wish := rawjson.MemberString(own, c.field)
-		if wish == "" || slices.Contains(takes, c.field) {
-			continue
+	takes, permits := taken(info), rawjson.MemberString(own, permissionMode)
+	no := func(field, reason string) { // what has no effect is no setting
+		if reason != "" {
+			out = append(out, Unsupported{field, reason})
+			s.unset(field)
 		}
+	}
+	for _, f := range configFields {
+		switch wish := rawjson.MemberString(own, f.field); {
+		case wish == "":
 		// Where the adapter takes permissionMode nothing sets the mode of that behind this one.
-		if c.field == "mode" && rawjson.MemberString(own, permissionMode) == "readonly" && slices.Contains(takes, permissionMode) {
-			out = append(out, Unsupported{c.field, outranked})
-			s.unset(c.field)
-			continue
-		}
-		if reason := s.setOption(ctx, l, c.category, wish); reason != "" {
-			out = append(out, Unsupported{c.field, reason})
-			s.unset(c.field)
+		case f.field == "mode" && permits == "readonly" && slices.Contains(takes, permissionMode):
+			no(f.field, outranked)
+		default:
+			no(f.field, s.setOption(ctx, l, f.category, wish))
 		}
 	}
 	for _, f := range setupFields {
@@ -131,17 +134,13 @@ func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, me
 		switch {
 		case !given || takesField(takes, f, v):
 		case f == permissionMode: // behind the mode, so that it counts
-			wish := textOf(v)
-			reason := s.permit(ctx, l, info, wish)
-			if err := unheld(wish, reason); err != nil {
+			reason := s.permit(ctx, l, info, permits)
+			if err := unheld(permits, reason); err != nil {
 				return nil, err
 			}
-			if reason != "" {
-				out = append(out, Unsupported{f, reason})
-				s.unset(f)
-			}
+			no(f, reason)
 		default:
-			out = append(out, notTaken(info.ID, f))
+			no(f, notTaken(info.ID))
 		}
 	}
 	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
@@ -164,8 +163,8 @@ func takesField(takes []string, field string, v json.RawMessage) bool {
 	return slices.Contains(takes, field) || field == "permissionMode" && string(v) == `"default"`
 }
 
-func notTaken(agent, field string) Unsupported {
-	return Unsupported{field, "agent " + agent + " does not take it from the gateway"}
+func notTaken(agent string) (reason string) {
+	return "agent " + agent + " does not take it from the gateway"
 }
 
 // unset takes a field of _meta of ours out of the setup, which has had no effect: who asks for it again is told again.
@@ -200,84 +199,86 @@ func (s *Session) unsetRefused(l *link) {
 // not. Without a process, or where that has ended, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
 	s.mu.Lock()
-	options, modes, agent, before := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent, s.said.n
+	rec := s.rec
 	s.mu.Unlock()
-	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
-	for _, o := range rawjson.Elements(options) {
-		if rawjson.MemberString(o, "category") == category {
-			// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now.
-			is = is || category != "mode" && l != nil && l.options && rawjson.MemberString(o, "currentValue") == wish
-			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
-		}
+	c := choice{method: acp.MethodSessionSetConfigOption, option: rec.option(category), value: rawjson.AppendQuoted(nil, wish)}
+	model := rec.option("model")
+	switch {
+	case c.option != "":
+	case category == "mode" && len(rec.Modes) > 0:
+		c.method, c.id = acp.MethodSessionSetMode, wish
+	case category == "thought_level" && l == nil && rec.Chosen[model] != nil && !bytes.Equal(rec.Chosen[model], currentValue(rec.ConfigOptions, model)):
+		c.option = waits(category)
+	default:
+		return "agent " + rec.Agent + " offers no option for it"
 	}
-	if c.option == "" {
-		if category != "mode" || len(modes) == 0 {
-			return "agent " + agent + " offers no option for it"
-		}
-		c.method = acp.MethodSessionSetMode
-	}
+	// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now. So may an agent that has not
+	// answered for too long, whose process takes no more.
+	is := category != "mode" && l != nil && l.options && l.p.Takes() && bytes.Equal(currentValue(rec.ConfigOptions, c.option), c.value)
 	if l != nil && !is {
-		bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
-		defer cancel()
-		kept, late := make(chan error, 1), false // late is guarded by s.mu
-		_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
-			if err != nil {
-				return
-			}
-			now := c
-			s.mu.Lock()
-			if s.m.link == l {
-				now = s.setLocked(before, c, res)
-			}
-			if !late {
-				s.editedLocked(edit{undo: s.rec.choose(now), told: func(err error) { kept <- err }})
-			}
-			s.mu.Unlock()
-			s.saveSoon()
-		})
-		switch {
-		case err == nil:
-			if err = <-kept; err != nil {
-				return unkept(err).Error()
-			}
-			return ""
-		case refusedBy(err) != nil || l.p.Alive():
-			s.mu.Lock()
-			late = true
-			s.mu.Unlock()
-			return viewer.ErrorOf(err).Message
+		if err := s.setAt(ctx, l, c); err == nil || refusedBy(err) != nil || l.p.Alive() {
+			return reasonOf(err)
 		}
 	}
-	if err := s.edit(func(rec *record) func(*record) { return rec.choose(c) }); err != nil {
-		return err.Error()
+	return reasonOf(s.edit(func(rec *record) func(*record) {
+		was := rec.choices
+		rec.choose(c)
+		return func(rec *record) { rec.choices = was }
+	}))
+}
+
+// setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one.
+func (s *Session) setAt(ctx context.Context, l *link, c choice) error {
+	bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
+	defer cancel()
+	s.mu.Lock()
+	before := s.said.n
+	s.mu.Unlock()
+	kept, late := make(chan error, 1), false // late is guarded by s.mu
+	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		now, was := c, s.rec.choices
+		if s.m.link == l {
+			now = s.setLocked(before, c, res)
+		}
+		if !late {
+			s.rec.choose(now)
+			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
+				kept <- nil
+			} else {
+				s.chosenLocked(was, func(err error) { kept <- err })
+			}
+		}
+		s.mu.Unlock()
+		s.saveSoon()
+	})
+	if err != nil {
+		s.mu.Lock()
+		late = true
+		s.mu.Unlock()
+		return err
 	}
-	return ""
+	if err = <-kept; err != nil {
+		return unkept(err)
+	}
+	return nil
+}
+
+// reasonOf is an error as a reason for clients, "" for none.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return viewer.ErrorOf(err).Message
 }
 
 // unkept says of what the agent has taken that it cannot be written down. The agent goes on with
 // it, and is not told again when it is started anew.
 func unkept(err error) error {
 	return problem.Wrap(problem.Unavailable, err, "the agent has taken it, and the gateway cannot keep it: ask for it again when it can")
-}
-
-// choice is what somebody has set.
-type choice struct {
-	method string
-	id     string // of a mode or a model
-	option string // of an option, with its value
-	value  json.RawMessage
-}
-
-// params are what an agent is asked for it with.
-func (c *choice) params(l *link) json.RawMessage {
-	of := rawjson.Object{}.String("sessionId", l.native)
-	switch c.method {
-	case acp.MethodSessionSetMode:
-		return of.String("modeId", c.id).End()
-	case acp.MethodSessionSetModel:
-		return of.String("modelId", c.id).End()
-	}
-	return of.String("configId", c.option).Raw("value", c.value).End()
 }
 
 // setLocked notes what the agent has answered to what it was set to, since it had said before things, and returns what it is now. It is called
@@ -292,18 +293,19 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 			c.value = bytes.Clone(now)
 		}
 		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
-			s.rec.ConfigOptions = bytes.Clone(options)
+			s.rec.noteOptions(options, s.m.hosting == serving)
 		}
-	default:
+	default: // not every agent says in its answer what options it has
+		said := c.option == "" || currentValue(options, c.option) != nil
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
 		if len(options) > 0 {
-			s.rec.ConfigOptions = bytes.Clone(options)
+			s.rec.noteOptions(options, said && s.m.hosting == serving)
 		}
 	}
 	switch {
-	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.modeOption():
+	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
 		s.rec.noteMode(textOf(c.value))
 	case c.method != acp.MethodSessionSetMode || c.id == "" || len(s.rec.Modes) == 0:
 	case s.said.since(before, "", c.value):
@@ -315,45 +317,8 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 	return c
 }
 
-// choose remembers what somebody set, and returns what takes it back. A map that was saved may
-// be read elsewhere, so it is replaced and not changed.
-func (rec *record) choose(c choice) (undo func(rec *record)) {
-	switch {
-	case c.method == acp.MethodSessionSetMode && c.id != "":
-		return rec.chooseMode(c.id, nil)
-	case c.method == acp.MethodSessionSetModel && c.id != "":
-		was := rec.ChosenModel
-		rec.ChosenModel = c.id
-		return func(rec *record) { rec.ChosenModel = was }
-	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option != "" && c.option == rec.modeOption():
-		return rec.chooseMode("", c.value)
-	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
-		was, there := rec.Chosen[c.option]
-		rec.setChosen(c.option, c.value)
-		if !there {
-			was = nil
-		}
-		return func(rec *record) { rec.setChosen(c.option, was) }
-	}
-	return func(*record) {}
-}
-
-// setChosen sets what was chosen of an option, with nil that nothing was.
-func (rec *record) setChosen(option string, value json.RawMessage) {
-	chosen := maps.Clone(rec.Chosen)
-	if chosen == nil {
-		chosen = map[string]json.RawMessage{}
-	}
-	if chosen[option] = value; value == nil {
-		delete(chosen, option)
-	}
-	rec.Chosen = chosen
-}
-
-// chooseAgain sets at an agent that was started anew what was chosen before, unless
-// the agent says that it has kept it. What the agent refuses stays as the agent
-// has it, and clients are told. The error is that a session which must only read
-// cannot be held to that: nothing is done in another mode.
+// chooseAgain sets at an agent that was started anew what was chosen before. What the agent does not take clients are told. The error is
+// that a session which must only read cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	info := l.p.Agent().Info()
 	s.mu.Lock()
@@ -363,87 +328,71 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		return err
 	}
 	s.rec.forgetMode(l.refusal(permissionMode) != "")
-	chosen, mode, model := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel
-	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
+	list, mode := s.rec.list(), s.rec.chosenMode()
 	s.mu.Unlock()
-	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
-	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
-	for _, o := range rawjson.Elements(options) {
-		id := rawjson.MemberString(o, "id")
-		now[id], _ = rawjson.Member(o, "currentValue")
-		for _, f := range configFields {
-			if rawjson.MemberString(o, "category") == f.category {
-				fields[id] = f.field
-			}
-		}
-		if fields[id] == "mode" {
-			modeOption = id
-		}
-	}
-	if reads && mode == "" && chosen[modeOption] == nil {
+	if wish == "readonly" && mode == "" && !slices.Contains(info.Takes, permissionMode) {
 		// Nobody has chosen another mode, and the agent's is not known any more.
 		reason := s.permit(ctx, l, info, wish)
 		if err := cmp.Or(endedAt(l.p), unheld(wish, reason)); reason != "" && err != nil {
 			return err
 		}
 	}
-	var missing []Unsupported
-	var broken error
-	tell := func(field, value string, c choice) {
-		if broken != nil {
-			return
-		}
-		s.mu.Lock()
-		before := s.said.n
-		s.mu.Unlock()
-		_, err := l.p.AskThen(ctx, c.method, c.params(l), func(res json.RawMessage, err error) {
-			s.mu.Lock()
-			if err == nil && s.m.link == l { // else nobody waits any more
-				s.setLocked(before, c, res)
-			}
-			s.mu.Unlock()
-		})
-		if err != nil {
-			s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
-			if broken = endedAt(l.p); broken != nil {
-				return
-			}
-			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
-			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
-			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
-				broken = unheld(wish, reason) // and goes on asking for the same
-				return
-			}
-			of := fields[field]
-			if of == "mode" && !slices.Contains(info.Takes, permissionMode) && wish != "readonly" && value == info.ModeFor(wish, offered) {
-				field, of = permissionMode, permissionMode // what the mode came from
-			}
-			missing = append(missing, Unsupported{field, reason})
-			if of != "" {
-				s.unset(of)
-			}
-		}
-	}
-	if mode != "" && len(modes) > 0 && (!l.modes || rawjson.MemberString(modes, "currentModeId") != mode) {
-		tell("mode", mode, choice{method: acp.MethodSessionSetMode, id: mode, value: rawjson.AppendQuoted(nil, mode)})
-	}
-	if model != "" {
-		tell("model", model, choice{method: acp.MethodSessionSetModel, id: model})
-	}
-	for _, id := range slices.Sorted(maps.Keys(chosen)) {
-		if current, there := now[id]; there && (!l.options || string(current) != string(chosen[id])) {
-			field := id
-			if id == modeOption {
-				field = "mode"
-			}
-			tell(field, textOf(chosen[id]), choice{method: acp.MethodSessionSetConfigOption, option: id, value: chosen[id]})
-		}
-	}
+	missing, err := s.carry(ctx, l, list)
 	_ = s.save()
-	if broken == nil {
+	if err == nil {
 		s.tellUnsupported(missing)
 	}
-	return broken
+	return err
+}
+
+// carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
+// is in missing: it is chosen no more. The error is as that of chooseAgain.
+func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []Unsupported, err error) {
+	info := l.p.Agent().Info()
+	for _, c := range list {
+		s.mu.Lock()
+		if id := s.rec.option("thought_level"); c.option == waits("thought_level") && id != "" {
+			c.option = id
+			s.rec.choose(c)
+		}
+		rec := s.rec
+		s.mu.Unlock()
+		now, err := currentValue(rec.ConfigOptions, c.option), error(nil)
+		switch {
+		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
+		case c.option != "" && now == nil:
+			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
+		case c.option != "" && l.options && bytes.Equal(now, c.value):
+		default:
+			err = s.setAt(ctx, l, c)
+		}
+		if err == nil {
+			continue
+		}
+		if ended := endedAt(l.p); ended != nil {
+			return nil, ended
+		}
+		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
+		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
+		reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + reasonOf(err)
+		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
+		reads := field == "mode" && wish == "readonly" && !takes
+		there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
+		switch {
+		case reads && (!there || value == stands):
+			return nil, unheld(wish, reason) // and goes on asking for the same
+		case field == "mode" && !takes && value == stands:
+			field = permissionMode // what the mode came from
+		}
+		missing = append(missing, Unsupported{field, reason})
+		s.unset(field)
+		if refusedBy(err) != nil && !reads {
+			s.mu.Lock()
+			s.rec.drop(c)
+			s.mu.Unlock()
+		}
+	}
+	return missing, nil
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
@@ -543,11 +492,36 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		}
 		told(s.withOptions(&answer), err)
 	}
-	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
-	switch method {
-	case acp.MethodSessionSetTitle:
+	if method == acp.MethodSessionSetTitle {
 		s.Rename(rawjson.MemberString(params, "title"), kept)
 		return
+	}
+	s.mu.Lock()
+	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
+		s.mu.Unlock()
+		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
+		return
+	}
+	was := s.rec.choices
+	s.rec.choose(s.setLocked(before, choiceOf(method, params), res.Result()))
+	s.chosenLocked(was, kept)
+	s.mu.Unlock()
+	s.saveSoon()
+}
+
+// Late notes what Chose would have, had the agent answered in time: who has set it was told that it has not, and the agent is so by now.
+func (s *Session) Late(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.m.link; l != nil && l.p == p && l.nativeID() == native && res.Err() == nil && method != acp.MethodSessionSetTitle {
+		s.setLocked(before, choiceOf(method, params), res.Result())
+	}
+}
+
+// choiceOf is what a client's request sets.
+func choiceOf(method string, params json.RawMessage) choice {
+	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
+	switch method {
 	case acp.MethodSessionSetMode:
 		c.id = rawjson.MemberString(params, "modeId")
 		c.value = rawjson.AppendQuoted(nil, c.id)
@@ -557,27 +531,7 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		value, _ := rawjson.Member(params, "value")
 		c.value = bytes.Clone(value)
 	}
-	s.mu.Lock()
-	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
-		s.mu.Unlock()
-		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
-		return
-	}
-	c = s.setLocked(before, c, res.Result())
-	s.editedLocked(edit{undo: s.rec.choose(c), told: kept})
-	s.mu.Unlock()
-	s.saveSoon()
-}
-
-// currentValue returns the value of an option, nil if there is none.
-func currentValue(options json.RawMessage, id string) json.RawMessage {
-	for _, o := range rawjson.Elements(options) {
-		if rawjson.MemberString(o, "id") == id {
-			value, _ := rawjson.Member(o, "currentValue")
-			return value
-		}
-	}
-	return nil
+	return c
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have
@@ -633,12 +587,9 @@ func (s *Session) noteSettingsLocked(m *acp.Message, follows bool) {
 		}
 	case "config_option_update":
 		if opts, ok := rawjson.Member(u, "configOptions"); ok {
-			s.rec.ConfigOptions = bytes.Clone(opts)
+			s.rec.noteOptions(opts, follows)
 			for _, o := range rawjson.Elements(opts) {
 				value, _ := rawjson.Member(o, "currentValue")
-				if follows && rawjson.MemberString(o, "category") == "mode" {
-					s.rec.followMode(value)
-				}
 				s.said.note(rawjson.MemberString(o, "id"), value)
 			}
 		}
