@@ -447,7 +447,7 @@ const settingsSteps = 14
 // reaches it, what was asked for last is so or somebody is told, and nothing that nobody has asked for changes. A sequence that fails is
 // played again by go test ./runtime -run TestSettings_RandomSequences -settings.seed=N.
 func TestSettings_RandomSequences(t *testing.T) {
-	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(400)))
+	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(300)))
 	if *settingsSeed >= 0 {
 		from, n = uint64(*settingsSeed), 1
 	}

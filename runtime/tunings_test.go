@@ -155,7 +155,8 @@ func (w *tunings) hears(s *tunedSession) {
 					continue
 				}
 			case "variant", "effort":
-				if w.cannot(s.want.effort, effortsOf[cmp.Or(s.want.model, is.model)]) {
+				begins := cmp.Or(s.want.model, "big")
+				if w.cannot(s.want.effort, effortsOf[begins]) || w.cannot(s.want.effort, effortsOf[is.model]) {
 					s.want.effort = ""
 					delete(s.asked, "variant")
 					continue
@@ -201,6 +202,9 @@ func (w *tunings) tunes(s *tunedSession, fields map[string]string, result json.R
 	missing := lacks(result)
 	is, _, at := w.at(s)
 	before := s.want
+	if w.full {
+		s.maybe = append(s.maybe, is.effort, is.model, s.want.model, s.want.effort)
+	}
 	for _, name := range []string{"model", "variant", "title", "instructions"} {
 		v, given := fields[name]
 		if !given {
@@ -318,6 +322,9 @@ func (w *tunings) step() {
 		} else if s.unsure = true; !w.full {
 			w.wrong("a load fails: %v", fails)
 		}
+		if w.full {
+			s.maybe = append(s.maybe, fields["model"], fields["variant"])
+		}
 	case n < 56:
 		method, params, value, model := sets()
 		_, fails := w.asks(method, params)
@@ -331,7 +338,7 @@ func (w *tunings) step() {
 			s.want.effort = value
 		case w.full:
 			s.unsure = true
-			if w.a.tells { // what it says by itself is followed
+			if w.a.tells || method == acp.MethodSessionSetModel { // what it says by itself is followed
 				s.maybe = append(s.maybe, s.want.model, s.want.effort, value)
 				s.want.model, s.want.effort = "", ""
 			}
@@ -543,7 +550,7 @@ func (w *tunings) wants() (out []string) {
 // Whatever is asked of models, efforts, titles and instructions, one behind the other: they are as they were chosen last when a prompt
 // reaches the agent, also a new one, or somebody is told, once. See TestSettings_RandomSequences for the flags.
 func TestTunings_RandomSequences(t *testing.T) {
-	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(250)))
+	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(150)))
 	if *settingsSeed >= 0 {
 		from, n = uint64(*settingsSeed), 1
 	}

@@ -371,7 +371,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			err = cmp.Or(err, unheld(permits, m.Reason))
 		}
 		if err != nil {
-			s.change(func(rec *record) { rec.choices = was.choices })
+			s.change(func(rec *record) { rec.takeMode(&was) })
 			return nil, err
 		}
 		c.missing = append(c.missing, more...)
@@ -461,7 +461,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	}
 	s.rec.ModeOver = was.ModeOver || slices.Contains(c.fields, permissionMode)
 	undo := func(rec *record) {
-		rec.choices = was.choices
+		rec.takeMode(&was)
 		rec.take(was.Setup)
 		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 	}

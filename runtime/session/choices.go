@@ -35,7 +35,8 @@ type choice struct {
 // field is the field of _meta of ours that asks for the same, or else the option's id.
 func (c *choice) field(rec *record) string {
 	for _, f := range configFields {
-		if c.option != "" && (c.option == rec.option(f.category) || c.option == waits(f.category)) {
+		asked := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, f.field)
+		if id := rec.option(f.category); c.option != "" && (c.option == id || id == "" && asked == c.text()) { // there is none any more
 			return f.field
 		}
 	}
@@ -189,6 +190,12 @@ func (rec *record) forgetMode(refused bool) {
 		rec.forget(configField{"mode", "mode"})
 	}
 	rec.ModeOver = false
+}
+
+// takeMode takes back what was chosen of the mode since the record was as it was before.
+func (rec *record) takeMode(was *record) {
+	rec.ChosenMode, rec.OwnMode, rec.ModeOver = was.ChosenMode, was.OwnMode, was.ModeOver
+	rec.setChosen(rec.option("mode"), was.Chosen[rec.option("mode")])
 }
 
 // follow has what was chosen be what the agent says of it: one that is started anew is not told of what is over, as when it has left the

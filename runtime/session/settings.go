@@ -515,6 +515,7 @@ func (s *Session) Late(p *agents.Process, native string, before uint64, method s
 	defer s.mu.Unlock()
 	if l := s.m.link; l != nil && l.p == p && l.nativeID() == native && res.Err() == nil && method != acp.MethodSessionSetTitle {
 		s.setLocked(before, choiceOf(method, params), res.Result())
+		s.saveSoon()
 	}
 }
 
