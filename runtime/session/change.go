@@ -307,7 +307,7 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 	}
 	own := members(setup, "_meta", acp.MetaKey)
 	for _, f := range slices.Clone(c.fields) {
-		if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
+		if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !slices.Contains(takes, f) {
 			c.no(f, notTaken(info.ID))
 		}
 	}
@@ -335,73 +335,21 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 	}
-	c.judge(&was, s.served(), info)
-	permits, opens := textOf(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
-	_, mode := c.sets["mode"]
-	if _, asked := c.sets[permissionMode]; asked && !opens && !(mode && asksNothing(permits)) {
-		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
-		reason := ""
-		switch {
-		case asks && permits == "readonly":
-			reason = asksBefore
-		case asks:
-			reason = asksReason
-		default:
-			reason = s.permit(ctx, s.served(), info, permits)
-		}
-		if err := unheld(permits, reason); err != nil {
+	l := s.served()
+	c.judge(&was, l, info)
+	if asks {
+		if err := unheld(textOf(c.sets[permissionMode]), asksBefore); err != nil {
 			return nil, err
 		}
-		if c.no(permissionMode, reason); reason == "" && mode {
-			c.no("mode", outranked)
+		for _, f := range slices.Concat(c.fields, setFields) {
+			if _, set := c.sets[f]; f != "title" && (set || !slices.Contains(setFields, f)) {
+				c.no(f, asksReason)
+			}
 		}
 	}
-	if len(c.fields) > 0 {
-		more, err := cannot(c.fields, asksReason), error(nil)
-		if !asks {
-			more, err = s.reopen(ctx, n, c)
-		}
-		for _, m := range more {
-			if m.Field != permissionMode {
-				continue
-			}
-			if asks {
-				m.Reason = asksBefore
-			}
-			err = cmp.Or(err, unheld(permits, m.Reason))
-		}
-		if err != nil {
-			s.change(func(rec *record) { rec.takeMode(&was) })
-			return nil, err
-		}
-		c.missing = append(c.missing, more...)
-		c.drop(slices.Clone(c.fields)...)
-	}
-	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
-	var gone []configField
-	for _, f := range configFields {
-		switch wish, asked := c.sets[f.field]; {
-		case !asked:
-		case textOf(wish) == "":
-			gone = append(gone, f)
-		case asks:
-			c.no(f.field, asksReason)
-		default:
-			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
-		}
-	}
-	if written || len(gone) > 0 {
-		err := s.edit(func(rec *record) func(*record) {
-			setup, chosen := rec.Setup, rec.choices
-			rec.Setup = c.in(setup)
-			for _, f := range gone {
-				rec.forget(f)
-			}
-			return func(rec *record) { rec.Setup, rec.choices = setup, chosen }
-		})
-		if err != nil {
-			return nil, s.Unwritten(err)
-		}
+	if err := s.carryOut(ctx, l, info, c, func() ([]Unsupported, error) { return s.reopen(ctx, n, c) }); err != nil {
+		s.change(func(rec *record) { rec.takeMode(&was) })
+		return nil, err
 	}
 	if title, asked := c.sets["title"]; asked {
 		if err := s.SetTitle(textOf(title)); err != nil {
@@ -409,6 +357,58 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	return c.missing, nil
+}
+
+// carryOut does what was judged: the permissionMode, what the agent is opened with, by reopen, and then what it is set to. What it does not
+// take is no part of the change then. The error is as that of Apply.
+func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *Change, reopen func() ([]Unsupported, error)) error {
+	permits, opens := textOf(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
+	_, mode := c.sets["mode"]
+	if _, asked := c.sets[permissionMode]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && asksNothing(permits)) {
+		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
+		reason := s.permit(ctx, l, info, permits)
+		if err := unheld(permits, reason); err != nil {
+			return err
+		}
+		if c.no(permissionMode, reason); reason == "" && mode {
+			c.no("mode", outranked)
+		}
+	}
+	if len(c.fields) > 0 {
+		more, err := reopen()
+		for _, m := range more {
+			if m.Field == permissionMode && opens {
+				err = cmp.Or(err, unheld(permits, m.Reason))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		c.missing = append(c.missing, more...)
+		c.drop(slices.Clone(c.fields)...)
+		l = s.served()
+	}
+	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
+	var gone []string
+	for _, f := range configFields {
+		wish, asked := c.sets[f.field]
+		if asked && textOf(wish) == "" {
+			gone = append(gone, f.field)
+		} else if asked {
+			c.no(f.field, s.setOption(ctx, l, f.category, textOf(wish)))
+		}
+	}
+	if !written && len(gone) == 0 {
+		return nil
+	}
+	return s.Unwritten(s.edit(func(rec *record) func(*record) {
+		setup, chosen := rec.Setup, rec.choices
+		rec.Setup = c.in(setup)
+		for _, f := range gone {
+			rec.forget(f)
+		}
+		return func(rec *record) { rec.Setup, rec.choices = setup, chosen }
+	}))
 }
 
 // served returns the link to the process that serves the session, nil if there is none.

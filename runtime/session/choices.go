@@ -35,8 +35,8 @@ type choice struct {
 // field is the field of _meta of ours that asks for the same, or else the option's id.
 func (c *choice) field(rec *record) string {
 	for _, f := range configFields {
-		asked := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, f.field)
-		if id := rec.option(f.category); c.option != "" && (c.option == id || id == "" && asked == c.text()) { // there is none any more
+		asked, id := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, f.field), rec.option(f.category)
+		if c.option != "" && (c.option == id || c.option == waits(f.category) || id == "" && asked == c.text()) { // there is none any more
 			return f.field
 		}
 	}
@@ -88,24 +88,51 @@ func currentValue(options json.RawMessage, id string) json.RawMessage {
 
 // choose remembers what somebody set.
 func (rec *record) choose(c choice) {
-	switch {
-	case c.method == acp.MethodSessionSetMode && c.id != "":
-		rec.ChosenMode, rec.ModeOver = c.id, false
-		rec.setChosen(rec.option("mode"), nil)
-	case c.method == acp.MethodSessionSetModel && c.id != "":
+	field := c.field(rec)
+	if c.text() == "" && len(c.value) == 0 || field == "" {
+		return
+	}
+	rec.forget(field)
+	switch c.method {
+	case acp.MethodSessionSetMode:
+		rec.ChosenMode = c.id
+	case acp.MethodSessionSetModel:
 		rec.ChosenModel = c.id
-		rec.setChosen(rec.option("model"), nil)
-	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
-		switch c.option {
-		case rec.option("mode"):
-			rec.ChosenMode, rec.ModeOver = "", false
-		case rec.option("model"):
-			rec.ChosenModel = ""
-		case rec.option("thought_level"):
-			rec.setChosen(waits("thought_level"), nil)
-		}
+	default:
 		rec.setChosen(c.option, c.value)
 	}
+	rec.ModeOver = rec.ModeOver && field != "mode"
+}
+
+// forget has nothing be chosen of what a field asks for.
+func (rec *record) forget(field string) {
+	for _, c := range rec.list() {
+		switch {
+		case c.field(rec) != field:
+		case c.method == acp.MethodSessionSetMode:
+			rec.ChosenMode = ""
+		case c.method == acp.MethodSessionSetModel:
+			rec.ChosenModel = ""
+		default:
+			rec.setChosen(c.option, nil)
+		}
+	}
+}
+
+// list has what was chosen in the order in which an agent is told: the model first, which decides what else there is, and the mode last.
+func (rec *record) list() (list []choice) {
+	if rec.ChosenModel != "" {
+		list = append(list, choice{method: acp.MethodSessionSetModel, id: rec.ChosenModel})
+	}
+	for _, id := range slices.Sorted(maps.Keys(rec.Chosen)) {
+		list = append(list, choice{method: acp.MethodSessionSetConfigOption, option: id, value: rec.Chosen[id]})
+	}
+	if rec.ChosenMode != "" {
+		list = append(list, choice{method: acp.MethodSessionSetMode, id: rec.ChosenMode, value: rawjson.AppendQuoted(nil, rec.ChosenMode)})
+	}
+	rank := func(c choice) int { return map[string]int{"model": -1, "mode": 1}[c.field(rec)] }
+	slices.SortStableFunc(list, func(a, b choice) int { return rank(a) - rank(b) })
+	return list
 }
 
 // chosenLocked is followed by save: who has chosen something since is told whether it is kept, and it is taken back if not.
@@ -128,53 +155,6 @@ func (rec *record) setChosen(option string, value json.RawMessage) {
 	rec.Chosen = chosen
 }
 
-// forget has nothing be chosen of what a field asks for.
-func (rec *record) forget(field configField) {
-	switch field.field {
-	case "mode":
-		rec.ChosenMode = ""
-	case "model":
-		rec.ChosenModel = ""
-	}
-	rec.setChosen(rec.option(field.category), nil)
-	rec.setChosen(waits(field.category), nil)
-}
-
-// drop has it not be chosen any more.
-func (rec *record) drop(c choice) {
-	switch c.method {
-	case acp.MethodSessionSetMode:
-		rec.ChosenMode = ""
-	case acp.MethodSessionSetModel:
-		rec.ChosenModel = ""
-	}
-	rec.setChosen(c.option, nil)
-}
-
-// list has what was chosen in the order in which an agent is told: the model first, which decides what else there is, and the mode last.
-func (rec *record) list() (list []choice) {
-	mode, model := rec.option("mode"), rec.option("model")
-	option := func(id string) {
-		if v := rec.Chosen[id]; v != nil {
-			list = append(list, choice{method: acp.MethodSessionSetConfigOption, option: id, value: v})
-		}
-	}
-	if rec.ChosenModel != "" {
-		list = append(list, choice{method: acp.MethodSessionSetModel, id: rec.ChosenModel})
-	}
-	option(model)
-	for _, id := range slices.Sorted(maps.Keys(rec.Chosen)) {
-		if id != model && id != mode {
-			option(id)
-		}
-	}
-	if rec.ChosenMode != "" {
-		list = append(list, choice{method: acp.MethodSessionSetMode, id: rec.ChosenMode, value: rawjson.AppendQuoted(nil, rec.ChosenMode)})
-	}
-	option(mode)
-	return list
-}
-
 // chosenMode is the mode that was chosen and counts, "" for none.
 func (rec *record) chosenMode() string {
 	if rec.ModeOver {
@@ -187,7 +167,7 @@ func (rec *record) chosenMode() string {
 // opened the session by now. Where the adapter has refused that one, it is the mode that counts.
 func (rec *record) forgetMode(refused bool) {
 	if rec.ModeOver && !refused {
-		rec.forget(configField{"mode", "mode"})
+		rec.forget("mode")
 	}
 	rec.ModeOver = false
 }

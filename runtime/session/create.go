@@ -96,14 +96,26 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		}
 		s.unsetRefused(l)
 	}
-	missing, err := s.configure(ctx, l, info, asked)
-	if err == nil && l != nil {
-		var more []Unsupported
-		more, err = s.carry(ctx, l, chosen)
-		missing = append(missing, more...)
-	}
-	if err != nil {
+	c := s.made(info, members(asked, acp.MetaKey))
+	s.mu.Lock()
+	now := s.rec
+	s.mu.Unlock()
+	now.Setup = nil // all of it is asked for
+	c.judge(&now, l, info)
+	c.fields = nil // it is opened with it
+	if err := s.carryOut(ctx, l, info, c, nil); err != nil {
 		return nil, err
+	}
+	for _, m := range c.missing { // what has no effect is no setting
+		s.unset(m.Field)
+	}
+	missing := c.missing
+	if l != nil {
+		more, err := s.carry(ctx, l, chosen)
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, more...)
 	}
 	if len(missing) > 0 || l != nil && len(l.refused) > 0 {
 		_ = s.save() // what had no effect is no setting for the next gateway either, which is to try it when it is asked for again
@@ -198,12 +210,12 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 		now.OwnMode = ""
 		if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, permissionMode); given || now.ModeOver || now.permissionMode() == "readonly" {
 			now.forgetMode(false)
-			now.forget(configField{"mode", "mode"})
+			now.forget("mode")
 		}
 		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title") // it is called as the session is by now
 		for _, f := range configFields {
 			if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, f.field); given {
-				now.forget(f)
+				now.forget(f.field)
 			}
 			n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, f.field) // what was chosen is newer
 		}

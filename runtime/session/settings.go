@@ -102,51 +102,20 @@ func distance(a, b string) int {
 // outranked is why a mode is not set that is asked for beside a permissionMode.
 const outranked = "the permissionMode counts for more"
 
-// configure sets what session/new asked for by the agent's own config
-// options, and returns what nobody acted on. Nothing is dropped in silence. The error
-// is why the session must not be used. l is nil when the process has ended meanwhile.
-func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, meta json.RawMessage) (out []Unsupported, _ error) {
-	own, ok := rawjson.Member(meta, acp.MetaKey)
-	if !ok {
-		return nil, nil
-	}
-	ctx, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
-	defer cancel()
-	takes, permits := taken(info), rawjson.MemberString(own, permissionMode)
-	no := func(field, reason string) { // what has no effect is no setting
-		if reason != "" {
-			out = append(out, Unsupported{field, reason})
-			s.unset(field)
+// made is what session/new has asked for with own, beyond what the agent has opened the session with.
+func (s *Session) made(info adapters.Info, own map[string]json.RawMessage) *Change {
+	c := &Change{sets: map[string]json.RawMessage{}, missing: unknownFields(own)}
+	for _, f := range slices.Sorted(maps.Keys(own)) {
+		switch set := slices.Contains(setFields, f); {
+		case set && f != "title" && textOf(own[f]) != "":
+			c.sets[f] = own[f]
+		case !set && slices.Contains(setupFields, f) && !slices.Contains(taken(info), f):
+			c.no(f, notTaken(info.ID))
+		case f == includeRaw && s.set.store.dir == "" && string(own[f]) == "true":
+			c.no(f, noFiles)
 		}
 	}
-	for _, f := range configFields {
-		switch wish := rawjson.MemberString(own, f.field); {
-		case wish == "":
-		// Where the adapter takes permissionMode nothing sets the mode of that behind this one.
-		case f.field == "mode" && permits == "readonly" && slices.Contains(takes, permissionMode):
-			no(f.field, outranked)
-		default:
-			no(f.field, s.setOption(ctx, l, f.category, wish))
-		}
-	}
-	for _, f := range setupFields {
-		v, given := rawjson.Member(own, f)
-		switch {
-		case !given || takesField(takes, f, v):
-		case f == permissionMode: // behind the mode, so that it counts
-			reason := s.permit(ctx, l, info, permits)
-			if err := unheld(permits, reason); err != nil {
-				return nil, err
-			}
-			no(f, reason)
-		default:
-			no(f, notTaken(info.ID))
-		}
-	}
-	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
-		out = append(out, Unsupported{includeRaw, noFiles})
-	}
-	return append(out, unknownFields(members(own))...), nil
+	return c
 }
 
 // taken names the fields that an agent's adapter takes.
@@ -155,12 +124,6 @@ func taken(info adapters.Info) []string {
 		return append(slices.Clip(info.Takes), "agentVersion")
 	}
 	return info.Takes
-}
-
-// takesField reports whether one of setupFields, with a value, is among what an adapter
-// takes, or asks for nothing.
-func takesField(takes []string, field string, v json.RawMessage) bool {
-	return slices.Contains(takes, field) || field == "permissionMode" && string(v) == `"default"`
 }
 
 func notTaken(agent string) (reason string) {
@@ -385,12 +348,12 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 			field = permissionMode // what the mode came from
 		}
 		missing = append(missing, Unsupported{field, reason})
-		s.unset(field)
 		if refusedBy(err) != nil && !reads {
 			s.mu.Lock()
-			s.rec.drop(c)
+			s.rec.forget(c.field(&s.rec))
 			s.mu.Unlock()
 		}
+		s.unset(field)
 	}
 	return missing, nil
 }
