@@ -442,3 +442,34 @@ func TestLoad_WithAWrongAfter(t *testing.T) {
 	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`) // no mode was set before
 	tc.until(turn)
 }
+
+// What a load asks for while the agent is started is kept where the start takes other settings back, which the agent refuses.
+func TestLoad_BesideAStartThatTakesSettingsBack(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	p := a.nextOf(t, "session/prompt")
+	p.to.chunk("n", "an answer")
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	tc.ends(a)
+	tc.call("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`))
+	turn, opened := tc.begins(t, a, s)
+	load := tc.request("session/load", loadOf(s, "/tmp", own(`"beginAnew":true`)))
+	tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`)
+	a.refuse(opened, "b does not start")
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	answers := 0
+	for answers < 2 { // of both, in any order
+		if m := tc.next(); m.IsResponse() && (m.ID() == load || m.ID() == turn) {
+			if answers++; m.Err() != nil {
+				t.Errorf("%s", m.Frame())
+			}
+		}
+	}
+	tc.ends(a)
+	_, opened = tc.begins(t, a, s)
+	a.refuse(opened, "not now")
+	a.nextOf(t, "session/new")
+}

@@ -353,7 +353,9 @@ func (w *tunings) step() {
 		if info, err := w.r.Session(s.id); err == nil && w.a.goesOver(info.AgentSessionID, modelsHad[w.rng.IntN(3)]) {
 			synctest.Wait()
 			is, _, _ := w.at(s)
-			s.follows(is)
+			if s.follows(is); len(s.maybe) > 0 {
+				s.maybe = append(s.maybe, is.model, is.effort)
+			}
 			w.say("the agent goes over to %s in %s", is.model, s.id)
 		}
 	case n < 67:
