@@ -385,13 +385,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	change, err := s.Asked(m.Params())
+	change, err := s.Asked(m.Params(), !slices.Contains(c.Attached(), viewer.Session(s)))
 	if err != nil {
 		q.Fail(nil, err)
 		return
-	}
-	if slices.Contains(c.Attached(), viewer.Session(s)) {
-		change.OnPurpose()
 	}
 	renew := q.Method() == acp.MethodSessionLoad && s.AddedElsewhere()
 	if change.None() && !renew {

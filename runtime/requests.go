@@ -195,7 +195,7 @@ func (c *Client) handle(ctx context.Context, q *viewer.Request, m *acp.Message) 
 		case m.HasSession():
 			if s := c.sessionOf(q, m); s != nil {
 				c.attach(s)
-				c.toSession(ctx, q, m, s, nil, nil)
+				c.toSession(ctx, q, m, s, nil)
 			}
 		default:
 			c.toConnection(ctx, q, m)
@@ -355,11 +355,8 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 
 // toSession passes a request on to the process that serves the session, and its answer back.
 // done, if it is not nil, is called once with what came of it in place of that: on the reader with the agent's answer. There is no process
-// where it was given none, else native is the session's id there, as in [session.Session.Request]. late, if it is not nil, gets an answer
-// that comes after its time.
-func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session,
-	done func(p *agents.Process, native string, res *acp.Message, err error), late func(p *agents.Process, native string, res *acp.Message),
-) {
+// where it was given none, else native is the session's id there, as in [session.Session.Request].
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error)) {
 	if done == nil {
 		done = func(p *agents.Process, _ string, res *acp.Message, err error) { relay(q, s, p, res, err) }
 	}
@@ -368,11 +365,7 @@ func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Messag
 	}
 	own := m.Clone()
 	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
-		r := c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) })
-		if late != nil {
-			r.Late = func(res *acp.Message) { late(p, native, res) }
-		}
-		return r, nil
+		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) }), nil
 	}, func(err error) { done(nil, "", nil, err) })
 }
 
@@ -394,8 +387,6 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 			return
 		}
 		s.Chose(p, native, before, method, params, res, answer)
-	}, func(p *agents.Process, native string, res *acp.Message) {
-		s.Late(p, native, before, method, params, res)
 	})
 }
 

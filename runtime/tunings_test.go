@@ -156,7 +156,7 @@ func (w *tunings) hears(s *tunedSession) {
 				}
 			case "variant", "effort":
 				begins := cmp.Or(s.want.model, "big")
-				if w.cannot(s.want.effort, effortsOf[begins]) || w.cannot(s.want.effort, effortsOf[is.model]) {
+				if s.want.model == "" && w.a.remembers || w.cannot(s.want.effort, effortsOf[begins]) || w.cannot(s.want.effort, effortsOf[is.model]) {
 					s.want.effort = ""
 					delete(s.asked, "variant")
 					continue
@@ -176,8 +176,11 @@ func (w *tunings) cannot(value string, has []string) bool {
 }
 
 // follows has what was chosen be how the agent is by now.
-func (s *tunedSession) follows(is tuningAt) {
-	if s.want.model != "" {
+func (s *tunedSession) follows(is tuningAt, says bool) {
+	if len(s.maybe) > 0 {
+		s.maybe = append(s.maybe, is.model, is.effort)
+	}
+	if s.want.model != "" && says { // of its model, too
 		s.want.model = is.model
 	}
 	if s.want.effort != "" {
@@ -333,7 +336,7 @@ func (w *tunings) step() {
 		switch {
 		case fails == nil && model:
 			s.want.model = value
-			s.follows(is)
+			s.follows(is, true)
 		case fails == nil:
 			s.want.effort = value
 		case w.full:
@@ -353,9 +356,7 @@ func (w *tunings) step() {
 		if info, err := w.r.Session(s.id); err == nil && w.a.goesOver(info.AgentSessionID, modelsHad[w.rng.IntN(3)]) {
 			synctest.Wait()
 			is, _, _ := w.at(s)
-			if s.follows(is); len(s.maybe) > 0 {
-				s.maybe = append(s.maybe, is.model, is.effort)
-			}
+			s.follows(is, true)
 			w.say("the agent goes over to %s in %s", is.model, s.id)
 		}
 	case n < 67:
@@ -376,23 +377,30 @@ func (w *tunings) step() {
 			s.unsure = false
 		}
 	case n < 82:
-		if method, params, _, _ := sets(); at != nil && !w.full { // the agent answers late
+		if method, params, _, _ := sets(); at != nil && !w.full { // the agent answers late, and goes on with that
 			w.a.mu.Lock()
 			w.a.holds = true
 			w.a.mu.Unlock()
-			_, fails := w.asks(method, params)
-			w.a.goesOn()
-			synctest.Wait()
-			if now, _, _ := w.at(s); now != is {
-				s.unsure = true
-				model := s.want.model
-				if s.follows(now); !w.a.byOption { // it says nothing of its model
-					s.want.model = model
-				}
-			}
-			if fails == nil {
+			if _, fails := w.asks(method, params); fails == nil {
 				w.wrong("what is late is no error")
 			}
+			w.a.goesOn()
+			synctest.Wait()
+			if now, _, _ := w.at(s); now != is && (w.a.tells || method == acp.MethodSessionSetModel) {
+				s.follows(now, w.a.byOption)
+			}
+			if model := modelsHad[w.rng.IntN(3)]; w.a.byOption && !w.a.refused[model] {
+				result, fails := w.asks(acp.MethodSessionResume, loadOf(s.id, "/tmp", `,"mcpServers":[]`+own(`"model":"`+model+`"`)))
+				if now, _, _ := w.at(s); fails != nil || len(lacks(result)) > 0 || now.model != model {
+					w.wrong("%s is in model %s behind a load with %s", s.id, now.model, model)
+				} else {
+					s.want.model, s.asked["model"] = model, model
+					s.follows(now, true)
+				}
+			}
+			at.crash(errCrash)
+			synctest.Wait()
+			s.unsure = false
 		}
 	case n < 86:
 		if w.dir != "" {
@@ -422,7 +430,7 @@ func (w *tunings) step() {
 		}
 	case n < 96:
 		result, fails := w.asks(acp.MethodSessionResume, loadOf(s.id, "/tmp", `,"mcpServers":[]`))
-		if at != nil && fails == nil && w.a.byOption {
+		if at != nil && fails == nil && w.a.byOption && !s.unsure {
 			options, _ := rawjson.Member(result, "configOptions")
 			for _, o := range rawjson.Elements(options) {
 				if says := rawjson.MemberString(o, "currentValue"); rawjson.MemberString(o, "id") == "zmodel" && says != is.model || rawjson.MemberString(o, "id") == "effort" && says != is.effort {

@@ -366,24 +366,19 @@ type pending struct {
 	done    func(res *acp.Message, err error)
 	timer   *awake.Timer
 	once    sync.Once
-	late    func(res *acp.Message) // gets what comes after its time, when done was called; nil for what nobody wants then
-	dropped bool                   // nobody waits for it any more; the process's mu guards it
+	dropped bool // nobody waits for it any more; the process's mu guards it
 	// prompts is the agent's session that it is a prompt of, "" for others.
 	prompts string
 	queued  bool // it was not written yet; the process's mu guards it
 }
 
 func (k *pending) finish(res *acp.Message, err error) {
-	late := k.late
 	k.once.Do(func() {
-		if late = nil; k.timer != nil {
+		if k.timer != nil {
 			k.timer.Stop()
 		}
 		k.done(res, err)
 	})
-	if late != nil && res != nil {
-		late(res)
-	}
 }
 
 // expect makes room for a response. It fails when the process is ending.
@@ -399,12 +394,7 @@ func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error
 	if timeout > 0 {
 		k.timer = awake.AfterFunc(timeout, func() {
 			p.Retire() // it may hang: who asks next is better off with another one
-			if k.late == nil {
-				p.take(id)
-			} else {
-				p.Drop(id)
-			}
-			k.finish(nil, late(timeout))
+			p.fail(id, late(timeout))
 		})
 	}
 	return id, nil
@@ -430,13 +420,12 @@ type Request struct {
 	Timeout time.Duration                     // 0 means no limit
 	Build   func(id acp.ID) acp.Message       // makes the message with the id it is given
 	Done    func(res *acp.Message, err error) // is called exactly once, and must not wait
-	Late    func(res *acp.Message)            // likewise, with an answer that comes when Done was told that there is none in time; may be nil
 }
 
 // Call sends a request, and waits for room if the agent is slow to read. Done is called also when the process
 // is ending already.
 func (p *Process) Call(ctx context.Context, r Request) (id int64) {
-	id, err := p.expect(r.Timeout, &pending{done: r.Done, late: r.Late})
+	id, err := p.expect(r.Timeout, &pending{done: r.Done})
 	if err != nil {
 		r.Done(nil, err)
 		return 0
@@ -472,7 +461,7 @@ func (p *Process) Prompt(session string, build func(id acp.ID) acp.Message, done
 // Post queues a request; Flush has it written. It does not wait, so that its caller bounds how many there are. The error is why
 // the process is ending; Done is not called then.
 func (p *Process) Post(r Request) error {
-	_, err := p.post(r, &pending{done: r.Done, late: r.Late})
+	_, err := p.post(r, &pending{done: r.Done})
 	return err
 }
 

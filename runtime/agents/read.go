@@ -205,7 +205,7 @@ func (p *Process) Creating() (done func()) {
 }
 
 // response hands a response to who waits for it. An answer that comes after its
-// time limit has nobody left, but for who wants to know of it all the same.
+// time limit has nobody left.
 func (p *Process) response(m *acp.Message) {
 	if n, ok := m.ID().Int(); ok {
 		if k := p.take(n); k != nil {

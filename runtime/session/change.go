@@ -25,12 +25,8 @@ import (
 // busyReason is why a load's settings have no effect while something goes on.
 const busyReason = "the session is working: load it again when its turn has ended"
 
-// Why they have none while the agent asks something before it has answered what was set: of a load that attaches its client, which is asked
-// then, and of one that is refused.
-const (
-	asksReason = "the agent asks something before it takes what was set: answer it, then load the session again"
-	asksBefore = "the agent asks something before it takes what was set: load the session without settings, answer it, then load it again"
-)
+// asksReason is why they have none while the agent asks something before it has answered what was set. Who loads the session is asked then.
+const asksReason = "the agent asks something before it takes what was set: load the session without settings, answer it, then load it again"
 
 // Change is what a session/load or session/resume asks of a session that is known,
 // beyond attaching to it. Its zero value asks for nothing.
@@ -101,9 +97,6 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 	return setup
 }
 
-// OnPurpose says that who asks has the session open: it is not one that connects again by itself.
-func (c *Change) OnPurpose() { c.goesOn = false }
-
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
 	return len(c.edits) == 0 && c.credentials == nil && len(c.sets) == 0 && len(c.missing) == 0
@@ -113,7 +106,7 @@ func (c *Change) None() bool {
 // leave out stays as it is, and so does what they repeat. A field of _meta that is null
 // goes. An empty list of MCP servers says nothing: the protocol wants one of everybody
 // who attaches. A null of that name in _meta takes the servers away.
-func (s *Session) Asked(params json.RawMessage) (Change, error) {
+func (s *Session) Asked(params json.RawMessage, again bool) (Change, error) {
 	var c Change
 	meta, _ := rawjson.Member(params, "_meta")
 	var n agents.Needs
@@ -158,7 +151,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		}
 		switch name {
 		case "after":
-			c.goesOn = true
+			c.goesOn = again
 			continue
 		case beginAnew:
 			if !sameJSON(was, v) {
@@ -252,25 +245,19 @@ func CheckFolder(cwd string) *acp.Error {
 // with what is left the agent is opened, or set to it. l serves the session, nil if nobody does.
 func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 	takes, has := taken(info), rec.permissionMode()
-	if asksNothing(has) {
-		has = ""
-	}
-	permits := "" // beside which a mode may be asked for
+	counts := "" // the permissionMode beside which a mode may be asked for
 	if v, asked := c.sets[permissionMode]; asked {
-		wish := textOf(v)
-		if asksNothing(wish) {
-			wish = ""
-		}
-		permits = wish
+		wish := permits(v)
+		counts = wish
 		switch stray := rec.strays(l, info, wish); {
 		case wish != "" && !slices.Contains(permissionModes, wish):
 			c.no(permissionMode, noPermissionMode(wish))
-			permits = has
+			counts = has
 		case c.goesOn && has == "readonly" && wish != has:
 			// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it
 			// what somebody else has asked for since.
 			c.no(permissionMode, readsSince)
-			permits = has
+			counts = has
 		case wish != has:
 		case wish != "" && l != nil && l.refusal(permissionMode) != "":
 			c.no(permissionMode, l.refusal(permissionMode))
@@ -286,7 +273,7 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 		switch {
 		case c.goesOn && has == "readonly":
 			c.no("mode", readsSince)
-		case permits == "readonly" || permits != "" && byMode && !changes: // the permissionMode counts, also one that the session has
+		case counts == "readonly" || counts != "" && byMode && !changes: // the permissionMode counts, also one that the session has
 			c.no("mode", outranked)
 		}
 	}
@@ -338,7 +325,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	l := s.served()
 	c.judge(&was, l, info)
 	if asks {
-		if err := unheld(textOf(c.sets[permissionMode]), asksBefore); err != nil {
+		if err := unheld(permits(c.sets[permissionMode]), asksReason); err != nil {
 			return nil, err
 		}
 		for _, f := range slices.Concat(c.fields, setFields) {
@@ -362,12 +349,12 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 // carryOut does what was judged: the permissionMode, what the agent is opened with, by reopen, and then what it is set to. What it does not
 // take is no part of the change then. The error is as that of Apply.
 func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *Change, reopen func() ([]Unsupported, error)) error {
-	permits, opens := textOf(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
+	wish, opens := permits(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
 	_, mode := c.sets["mode"]
-	if _, asked := c.sets[permissionMode]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && asksNothing(permits)) {
+	if _, asked := c.sets[permissionMode]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && wish == "") {
 		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
-		reason := s.permit(ctx, l, info, permits)
-		if err := unheld(permits, reason); err != nil {
+		reason := s.permit(ctx, l, info, wish)
+		if err := unheld(wish, reason); err != nil {
 			return err
 		}
 		if c.no(permissionMode, reason); reason == "" && mode {
@@ -378,7 +365,7 @@ func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *
 		more, err := reopen()
 		for _, m := range more {
 			if m.Field == permissionMode && opens {
-				err = cmp.Or(err, unheld(permits, m.Reason))
+				err = cmp.Or(err, unheld(wish, m.Reason))
 			}
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -88,18 +89,15 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
-	setup, wish, chosen := s.rec.Setup, s.rec.permissionMode(), s.rec.list()
+	now := s.rec
 	s.mu.Unlock()
 	if l != nil {
-		if err := l.unheld(wish); err != nil {
+		if err := l.unheld(now.permissionMode()); err != nil {
 			return nil, err
 		}
 		s.unsetRefused(l)
 	}
-	c := s.made(info, members(asked, acp.MetaKey))
-	s.mu.Lock()
-	now := s.rec
-	s.mu.Unlock()
+	c, chosen, setup := s.made(info, members(asked, acp.MetaKey)), now.list(), now.Setup
 	now.Setup = nil // all of it is asked for
 	c.judge(&now, l, info)
 	c.fields = nil // it is opened with it
@@ -109,14 +107,11 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 	for _, m := range c.missing { // what has no effect is no setting
 		s.unset(m.Field)
 	}
-	missing := c.missing
-	if l != nil {
-		more, err := s.carry(ctx, l, chosen)
-		if err != nil {
-			return nil, err
-		}
-		missing = append(missing, more...)
+	more, err := s.carry(ctx, l, chosen)
+	if err != nil {
+		return nil, err
 	}
+	missing := append(c.missing, more...)
 	if len(missing) > 0 || l != nil && len(l.refused) > 0 {
 		_ = s.save() // what had no effect is no setting for the next gateway either, which is to try it when it is asked for again
 	}
@@ -220,18 +215,12 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 			n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, f.field) // what was chosen is newer
 		}
 		n.chosen = now.choices
-		for name, v := range members(asked) {
-			if name != "_meta" && name != "cwd" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
-				n.Setup = rawjson.SetMember(n.Setup, v, name)
+		for _, path := range [][]string{nil, {"_meta"}, {"_meta", acp.MetaKey}} {
+			for name, v := range members(asked, path...) {
+				if !slices.Contains([]string{"cwd", "_meta", acp.MetaKey}, name) && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
+					n.Setup = rawjson.SetMember(n.Setup, v, append(slices.Clip(path), name)...)
+				}
 			}
-		}
-		for name, v := range members(asked, "_meta") {
-			if name != acp.MetaKey {
-				n.Setup = rawjson.SetMember(n.Setup, v, "_meta", name)
-			}
-		}
-		for name, v := range members(asked, "_meta", acp.MetaKey) {
-			n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
 		}
 	}
 	return n

@@ -121,7 +121,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 func (rec *record) permissionModeBefore() string {
 	before := record{Setup: rec.Before}
 	had, wish := before.permissionMode(), rec.permissionMode()
-	if asksNothing(had) || had == wish || wish == "readonly" {
+	if had == "" || had == wish || wish == "readonly" {
 		return ""
 	}
 	return had
@@ -166,8 +166,8 @@ func (rec *record) beforeLoad(takes []string) record {
 		return before
 	}
 	before.take(rec.Before)
-	for _, f := range []string{permissionMode, "title", "model", "variant", "mode", beginAnew} {
-		if slices.Contains(takes, f) && (f != permissionMode || rec.permissionMode() != "readonly") {
+	for _, f := range append(slices.Clip(setFields), beginAnew) {
+		if slices.Contains(takes, f) && rec.permissionMode() != "readonly" {
 			continue
 		}
 		path := []string{"_meta", acp.MetaKey, f}

@@ -135,6 +135,9 @@ func (s *Session) unset(field string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.Setup, s.unsaved = rawjson.DeleteMember(s.rec.Setup, "_meta", acp.MetaKey, field), true
+	if field == "additionalDirectories" { // it is the protocol's, too
+		s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, field)
+	}
 }
 
 // refusable are the fields of which an adapter says that they have no effect at all when it names them. Of others, as of skills, a part may
@@ -150,11 +153,6 @@ func (l *link) refusals() []Unsupported {
 func (s *Session) unsetRefused(l *link) {
 	for _, r := range l.refusals() {
 		s.unset(r.Field)
-		if r.Field == "additionalDirectories" { // it is the protocol's, too
-			s.mu.Lock()
-			s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, r.Field)
-			s.mu.Unlock()
-		}
 	}
 }
 
@@ -309,10 +307,13 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 }
 
 // carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
-// is in missing: it is chosen no more. The error is as that of chooseAgain.
+// is in missing: it is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain.
 func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []Unsupported, err error) {
-	info := l.p.Agent().Info()
+	if l == nil {
+		return nil, nil
+	}
 	for _, c := range list {
+		info := l.p.Agent().Info()
 		s.mu.Lock()
 		if id := s.rec.option("thought_level"); c.option == waits("thought_level") && id != "" {
 			c.option = id
@@ -470,16 +471,6 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
-}
-
-// Late notes what Chose would have, had the agent answered in time: who has set it was told that it has not, and the agent is so by now.
-func (s *Session) Late(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.m.link; l != nil && l.p == p && l.nativeID() == native && res.Err() == nil && method != acp.MethodSessionSetTitle {
-		s.setLocked(before, choiceOf(method, params), res.Result())
-		s.saveSoon()
-	}
 }
 
 // choiceOf is what a client's request sets.
