@@ -107,7 +107,7 @@ func (c *Change) None() bool {
 // goes. An empty list of MCP servers says nothing: the protocol wants one of everybody
 // who attaches. A null of that name in _meta takes the servers away.
 func (s *Session) Asked(params json.RawMessage, again bool) (Change, error) {
-	var c Change
+	c := Change{sets: map[string]json.RawMessage{}}
 	meta, _ := rawjson.Member(params, "_meta")
 	var n agents.Needs
 	if err := n.Read(meta); err != nil {
@@ -184,20 +184,16 @@ func (s *Session) Asked(params json.RawMessage, again bool) (Change, error) {
 			continue
 		}
 		same, opens := sameJSON(was, v) || len(was) == 0 && string(v) == "null", !slices.Contains(setFields, name)
-		switch at := slices.IndexFunc(refused, func(r Unsupported) bool { return r.Field == name }); {
-		case !same:
+		if !same {
 			c.setOwn(name, v)
-		case opens && at >= 0:
-			c.missing = append(c.missing, refused[at])
 		}
-		switch {
+		switch at := slices.IndexFunc(refused, func(r Unsupported) bool { return r.Field == name }); {
 		case !opens:
-			if c.sets == nil {
-				c.sets = map[string]json.RawMessage{}
-			}
 			c.sets[name] = bytes.Clone(v)
 		case !same:
 			c.fields = append(c.fields, name)
+		case at >= 0:
+			c.missing = append(c.missing, refused[at])
 		}
 	}
 	return c, nil
@@ -282,9 +278,6 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 			c.drop(f)
 		}
 	}
-	if v, asked := c.sets["title"]; asked && textOf(v) == map[bool]string{true: rec.Title}[rec.Titled] {
-		delete(c.sets, "title")
-	}
 	if changes && !byMode {
 		c.fields = append(c.fields, permissionMode)
 	}
@@ -322,8 +315,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 	}
-	l := s.served()
-	c.judge(&was, l, info)
+	c.judge(&was, s.served(), info)
 	if asks {
 		if err := unheld(permits(c.sets[permissionMode]), asksReason); err != nil {
 			return nil, err
@@ -334,7 +326,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 	}
-	if err := s.carryOut(ctx, l, info, c, func() ([]Unsupported, error) { return s.reopen(ctx, n, c) }); err != nil {
+	if err := s.carryOut(ctx, n, info, c); err != nil {
 		s.change(func(rec *record) { rec.takeMode(&was) })
 		return nil, err
 	}
@@ -346,14 +338,14 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	return c.missing, nil
 }
 
-// carryOut does what was judged: the permissionMode, what the agent is opened with, by reopen, and then what it is set to. What it does not
+// carryOut does what was judged: the permissionMode, what the agent is opened with anew, and then what it is set to. What it does not
 // take is no part of the change then. The error is as that of Apply.
-func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *Change, reopen func() ([]Unsupported, error)) error {
-	wish, opens := permits(c.sets[permissionMode]), slices.Contains(c.fields, permissionMode)
-	_, mode := c.sets["mode"]
-	if _, asked := c.sets[permissionMode]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && wish == "") {
+func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.Info, c *Change) error {
+	v, asked := c.sets[permissionMode]
+	wish := permits(v)
+	if _, mode := c.sets["mode"]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && wish == "") {
 		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
-		reason := s.permit(ctx, l, info, wish)
+		reason := s.permit(ctx, s.served(), info, wish)
 		if err := unheld(wish, reason); err != nil {
 			return err
 		}
@@ -362,9 +354,9 @@ func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *
 		}
 	}
 	if len(c.fields) > 0 {
-		more, err := reopen()
+		more, err := s.reopen(ctx, n, c)
 		for _, m := range more {
-			if m.Field == permissionMode && opens {
+			if m.Field == permissionMode {
 				err = cmp.Or(err, unheld(wish, m.Reason))
 			}
 		}
@@ -373,7 +365,6 @@ func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *
 		}
 		c.missing = append(c.missing, more...)
 		c.drop(slices.Clone(c.fields)...)
-		l = s.served()
 	}
 	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
 	var gone []string
@@ -382,7 +373,7 @@ func (s *Session) carryOut(ctx context.Context, l *link, info adapters.Info, c *
 		if asked && textOf(wish) == "" {
 			gone = append(gone, f.field)
 		} else if asked {
-			c.no(f.field, s.setOption(ctx, l, f.category, textOf(wish)))
+			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
 		}
 	}
 	if !written && len(gone) == 0 {

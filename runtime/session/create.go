@@ -101,7 +101,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 	now.Setup = nil // all of it is asked for
 	c.judge(&now, l, info)
 	c.fields = nil // it is opened with it
-	if err := s.carryOut(ctx, l, info, c, nil); err != nil {
+	if err := s.carryOut(ctx, agents.Needs{}, info, c); err != nil {
 		return nil, err
 	}
 	for _, m := range c.missing { // what has no effect is no setting

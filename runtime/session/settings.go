@@ -460,21 +460,6 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		s.Rename(rawjson.MemberString(params, "title"), kept)
 		return
 	}
-	s.mu.Lock()
-	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
-		s.mu.Unlock()
-		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
-		return
-	}
-	was := s.rec.choices
-	s.rec.choose(s.setLocked(before, choiceOf(method, params), res.Result()))
-	s.chosenLocked(was, kept)
-	s.mu.Unlock()
-	s.saveSoon()
-}
-
-// choiceOf is what a client's request sets.
-func choiceOf(method string, params json.RawMessage) choice {
 	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
 	switch method {
 	case acp.MethodSessionSetMode:
@@ -486,7 +471,17 @@ func choiceOf(method string, params json.RawMessage) choice {
 		value, _ := rawjson.Member(params, "value")
 		c.value = bytes.Clone(value)
 	}
-	return c
+	s.mu.Lock()
+	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
+		s.mu.Unlock()
+		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
+		return
+	}
+	was := s.rec.choices
+	s.rec.choose(s.setLocked(before, c, res.Result()))
+	s.chosenLocked(was, kept)
+	s.mu.Unlock()
+	s.saveSoon()
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have
