@@ -326,7 +326,10 @@ func (w *tunings) step() {
 			w.wrong("a load fails: %v", fails)
 		}
 		if w.full {
-			s.maybe = append(s.maybe, fields["model"], fields["variant"])
+			s.maybe = append(s.maybe, fields["model"], fields["variant"], s.want.model, s.want.effort)
+			if fails != nil && w.a.tells { // what it says by itself is followed
+				s.want.model, s.want.effort = "", ""
+			}
 		}
 	case n < 56:
 		method, params, value, model := sets()
