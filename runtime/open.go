@@ -584,7 +584,6 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			c.Attach(s, 0, replayed)
 		}
 		missing, err := s.Finish(c.r.ctx, p, own.Meta())
-		missing = append(missing, session.Misplaced(id, own.Meta())...)
 		if err != nil {
 			_, _ = s.Close(c.r.ctx)
 			fail(err)

@@ -80,11 +80,6 @@ func (c *Change) no(field, reason string) {
 	}
 }
 
-// differs reports whether a field is asked for with something else than before.
-func (c *Change) differs(field string) bool {
-	return slices.ContainsFunc(c.edits, func(e setupEdit) bool { return e.field() == field })
-}
-
 // in returns a setup with what is asked for.
 func (c *Change) in(setup json.RawMessage) json.RawMessage {
 	for _, e := range c.edits {
@@ -274,7 +269,8 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 		}
 	}
 	for _, f := range setFields {
-		if f != permissionMode && c.goesOn && !c.differs(f) {
+		differs := slices.ContainsFunc(c.edits, func(e setupEdit) bool { return e.field() == f })
+		if f != permissionMode && c.goesOn && !differs {
 			c.drop(f)
 		}
 	}
@@ -517,13 +513,6 @@ func (rec *record) noteTitle(title string) {
 	}
 }
 
-// noteGivenTitle gives a session that is made the title that is asked for with it.
-func (rec *record) noteGivenTitle() {
-	if title := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, "title"); title != "" {
-		rec.noteTitle(title)
-	}
-}
-
 // SetTitle is Rename, and waits for it.
 func (s *Session) SetTitle(title string) error {
 	told := make(chan error, 1)
@@ -626,14 +615,4 @@ func ofNewSessions(id, name string, v json.RawMessage) []Unsupported {
 		return []Unsupported{{name, "it is for a session that is made: prompt with the text instead"}}
 	}
 	return nil
-}
-
-// Misplaced lists what of a _meta is for sessions that are made, and not for one with an id that is opened.
-func Misplaced(id string, meta json.RawMessage) (out []Unsupported) {
-	for _, name := range []string{"requestedSessionId", "handover"} {
-		if v, given := rawjson.Member(meta, acp.MetaKey, name); given {
-			out = append(out, ofNewSessions(id, name, v)...)
-		}
-	}
-	return out
 }

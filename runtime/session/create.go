@@ -66,7 +66,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 			rec.Continuity = ContinuityReplayed
 		}
 	}
-	rec.noteGivenTitle()
+	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
 	rec.read(result)
 	rec.choices = n.chosen
 	s := set.add(rec, n.Creator.Number())
@@ -92,12 +92,12 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 	now := s.rec
 	s.mu.Unlock()
 	if l != nil {
-		if err := l.unheld(now.permissionMode()); err != nil {
+		if err := unheld(now.permissionMode(), l.refusal(permissionMode)); err != nil {
 			return nil, err
 		}
 		s.unsetRefused(l)
 	}
-	c, chosen, setup := s.made(info, members(asked, acp.MetaKey)), now.list(), now.Setup
+	c, chosen, setup := s.made(&now, info, members(asked, acp.MetaKey)), now.list(), now.Setup
 	now.Setup = nil // all of it is asked for
 	c.judge(&now, l, info)
 	c.fields = nil // it is opened with it
@@ -249,7 +249,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		Incomplete: method == acp.MethodSessionResume,
 	}
-	rec.noteGivenTitle()
+	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
 	s := newSession(set, rec, starting)
 	if err := s.Readable(); err != nil {
 		set.trouble.set(s.id, nil) // there is no such session

@@ -106,13 +106,13 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		back()
 		return nil, err
 	}
-	if loaded := rec.Before != nil; loaded {
+	loaded := rec.Before != nil
+	if loaded {
 		s.unsetRefused(l)
-		s.tried(true)
 	} else { // it may take them with the next start, as it has with an earlier one
 		s.tellUnsupported(l.refusals())
-		s.tried(false)
 	}
+	s.tried(loaded)
 	return l, nil
 }
 

@@ -139,9 +139,6 @@ func noPermissionMode(wish string) string {
 	return fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
 }
 
-// unheld is [unheld] for what the agent's adapter, which takes it, has said of it as the session was opened.
-func (l *link) unheld(wish string) error { return unheld(wish, l.refusal(permissionMode)) }
-
 // refusal is why the agent has not taken a field as it opened the session, "" if it has.
 func (l *link) refusal(field string) (reason string) {
 	for _, r := range l.refused {

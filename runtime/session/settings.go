@@ -103,10 +103,12 @@ func distance(a, b string) int {
 const outranked = "the permissionMode counts for more"
 
 // made is what session/new has asked for with own, beyond what the agent has opened the session with.
-func (s *Session) made(info adapters.Info, own map[string]json.RawMessage) *Change {
+func (s *Session) made(rec *record, info adapters.Info, own map[string]json.RawMessage) *Change {
 	c := &Change{sets: map[string]json.RawMessage{}, missing: unknownFields(own)}
 	for _, f := range slices.Sorted(maps.Keys(own)) {
 		switch set := slices.Contains(setFields, f); {
+		case f == "requestedSessionId" || f == "handover" && rec.Handover == "": // of one with an id, that is opened
+			c.missing = append(c.missing, ofNewSessions(s.id, f, own[f])...)
 		case set && f != "title" && textOf(own[f]) != "":
 			c.sets[f] = own[f]
 		case !set && slices.Contains(setupFields, f) && !slices.Contains(taken(info), f):
@@ -284,7 +286,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	info := l.p.Agent().Info()
 	s.mu.Lock()
 	wish := s.rec.permissionMode()
-	if err := l.unheld(wish); err != nil {
+	if err := unheld(wish, l.refusal(permissionMode)); err != nil {
 		s.mu.Unlock()
 		return err
 	}
