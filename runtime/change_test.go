@@ -205,6 +205,8 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 					t.Errorf("opened with %s", got)
 				}
 				a.answer(opened, in("plan", `{`+offersOf+`}`))
+			}
+			mode := func() {
 				if set := a.nextOf(t, "session/set_mode"); given(set, "modeId") == `"write"` {
 					a.answer(set, `{}`)
 				} else {
@@ -220,6 +222,7 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 				turn := tc.request("session/prompt", prompt(s, "x"))
 				opens()
 				small()
+				mode()
 				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 				before, _ := tc.until(turn)
 				for _, m := range before {
@@ -229,6 +232,7 @@ func TestLoad_SettingsBesideThoseThatTheAgentRefuses(t *testing.T) {
 				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 				a.answer(a.nextOf(t, "session/close"), `{}`)
 				opens()
+				mode()
 				small()
 				_, res := tc.until(load)
 				told = member(string(res.Result()), "unsupported")
@@ -437,4 +441,35 @@ func TestLoad_WithAWrongAfter(t *testing.T) {
 	turn := tc.request("session/prompt", prompt(s, "x"))
 	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`) // no mode was set before
 	tc.until(turn)
+}
+
+// What a load asks for while the agent is started is kept where the start takes other settings back, which the agent refuses.
+func TestLoad_BesideAStartThatTakesSettingsBack(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, adapters.Info{}, "")
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	p := a.nextOf(t, "session/prompt")
+	p.to.chunk("n", "an answer")
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	tc.ends(a)
+	tc.call("session/load", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`))
+	turn, opened := tc.begins(t, a, s)
+	load := tc.request("session/load", loadOf(s, "/tmp", own(`"beginAnew":true`)))
+	tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`)
+	a.refuse(opened, "b does not start")
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	answers := 0
+	for answers < 2 { // of both, in any order
+		if m := tc.next(); m.IsResponse() && (m.ID() == load || m.ID() == turn) {
+			if answers++; m.Err() != nil {
+				t.Errorf("%s", m.Frame())
+			}
+		}
+	}
+	tc.ends(a)
+	_, opened = tc.begins(t, a, s)
+	a.refuse(opened, "not now")
+	a.nextOf(t, "session/new")
 }

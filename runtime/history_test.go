@@ -188,7 +188,7 @@ func (h *history) wants(a *moded, sent, t, opening int) (mode string, by *claim)
 			permission = unknown
 		case is == `"readonly"`:
 			mode, by, permission = "plan", c, is
-		case is == was || (is == "null" || is == `"default"`) && was == "":
+		case is == was && c.goesOn || (is == "null" || is == `"default"`) && (was == "" || is == was):
 		case is == "null" || is == `"default"`:
 			mode, by, permission = "", c, ""
 		case was == unknown:
@@ -203,7 +203,7 @@ func (h *history) wants(a *moded, sent, t, opening int) (mode string, by *claim)
 		case asks.mode == "" || c.lacks("mode"):
 		case permission != was || field == unknown:
 			mode, by, field = "", c, unknown
-		case field != asks.mode:
+		case field != asks.mode || !c.goesOn:
 			mode, by, field = asks.mode, c, asks.mode
 		}
 		if h.meets(c) {

@@ -95,10 +95,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 				relay(q, nil, p, res, err)
 				return
 			}
-			title := rawjson.MemberString(setup, "_meta", acp.MetaKey, "title")
-			c.created(q, p, res.Result(), asked, session.New{
-				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: title, Titled: title != "", Handover: handover,
-			}, func(*session.Session) {})
+			c.created(q, p, res.Result(), asked, session.New{ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Handover: handover}, func(*session.Session) {})
 		})
 	}
 	if a == c.agent && n.Same(&c.needs) {
@@ -197,7 +194,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		}
 		prepare(s)
 		s.Remembered(result)
-		missing, err := s.Finish(c.r.ctx, c.needs, p, asked)
+		missing, err := s.Finish(c.r.ctx, p, asked)
 		if err == nil {
 			err = s.Made()
 		}
@@ -388,13 +385,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	change, err := s.Asked(m.Params())
+	change, err := s.Asked(m.Params(), !slices.Contains(c.Attached(), viewer.Session(s)))
 	if err != nil {
 		q.Fail(nil, err)
 		return
-	}
-	if slices.Contains(c.Attached(), viewer.Session(s)) {
-		change.OnPurpose()
 	}
 	renew := q.Method() == acp.MethodSessionLoad && s.AddedElsewhere()
 	if change.None() && !renew {
@@ -589,8 +583,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		case c.Capabilities().Two():
 			c.Attach(s, 0, replayed)
 		}
-		missing, err := s.Finish(c.r.ctx, c.needs, p, own.Meta())
-		missing = append(missing, session.Misplaced(id, own.Meta())...)
+		missing, err := s.Finish(c.r.ctx, p, own.Meta())
 		if err != nil {
 			_, _ = s.Close(c.r.ctx)
 			fail(err)

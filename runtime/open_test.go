@@ -286,10 +286,10 @@ func TestOpen_FromElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	tc := connect(t, r, "")
-	id := tc.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"after":0,"credentials":{"apiKey":"secret"},"agent":"fake"}}}`)
+	id := tc.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"after":0,"credentials":{"apiKey":"secret"},"agent":"fake","title":"mine"}}}`)
 	a.awaitOpened(t, 2) // with a login of its own
 	m := a.conn().next(t, "session/load")
-	if diff := cmp.Diff(`{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"agent":"fake"}}}`, string(m.Params())); diff != "" {
+	if diff := cmp.Diff(`{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"agent":"fake","title":"mine"}}}`, string(m.Params())); diff != "" {
 		t.Errorf("the agent was asked (-want +got):\n%s", diff)
 	}
 	other := connect(t, r, "")
@@ -303,7 +303,7 @@ func TestOpen_FromElsewhere(t *testing.T) {
 		t.Errorf("%q, %s", texts(before), res.Frame())
 	}
 	info, err := r.Session("theirs")
-	if err != nil || info.Cwd != "/w" || info.Agent != "fake" || info.AgentSessionID != "theirs" || info.Continuity != ContinuityNative || time.Since(info.CreatedAt) > wait {
+	if err != nil || info.Cwd != "/w" || info.Title != "mine" || info.Agent != "fake" || info.AgentSessionID != "theirs" || info.Continuity != ContinuityNative || time.Since(info.CreatedAt) > wait {
 		t.Errorf("%+v, %v", info, err)
 	}
 	before, res = other.until(other.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`))

@@ -431,7 +431,7 @@ func TestReopen_ChoicesAreMadeAgain(t *testing.T) {
 	mu.Lock()
 	got := told[a.conn()]
 	mu.Unlock()
-	want := []string{`{"sessionId":"n","modeId":"plan"}`, `{"sessionId":"n","configId":"m","value":"small"}`}
+	want := []string{`{"sessionId":"n","configId":"m","value":"small"}`, `{"sessionId":"n","modeId":"plan"}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the new process was told (-want +got):\n%s", diff)
 	}

@@ -227,8 +227,8 @@ func TestLoad_WhileTheAgentIsStarted(t *testing.T) {
 		t.Errorf("opened with %s", got)
 	}
 	a.answer(opened, in("write", `{`+offersOf+`}`))
-	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	a.answer(a.nextOf(t, "session/set_config_option"), `{}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	a.nextOf(t, "session/prompt")
 }
 
@@ -313,14 +313,17 @@ func TestLoad_ReadonlyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// One that was made with a mode which its agent refused then does not get it by asking again.
-func TestLoad_ReadonlyWithAModeThatWasRefused(t *testing.T) {
+// One that was made with a mode beside it, which its agent is not asked for, does not get it by asking again.
+func TestLoad_ReadonlyWithAModeBesideIt(t *testing.T) {
 	t.Parallel()
 	wish := own(`"permissionMode":"readonly","mode":"other"`)
 	a, tc, id := offering(t, adapters.Info{}, wish)
-	a.refuse(a.nextOf(t, "session/set_mode"), "not now")
-	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	set := a.nextOf(t, "session/set_mode")
+	a.answer(set, `{}`)
 	_, res := tc.until(acp.ID(id))
+	if told := member(string(res.Result()), "unsupported"); given(set, "modeId") != `"plan"` || !strings.Contains(told, `"field":"mode"`) {
+		t.Errorf("set to %s, and told %s", given(set, "modeId"), told)
+	}
 	s := rawjson.MemberString(res.Result(), "sessionId")
 	if res := tc.call("session/load", loadOf(s, "/tmp", wish)); rawjson.MemberString([]byte(res), "modes", "currentModeId") != "plan" {
 		t.Error(res)

@@ -583,7 +583,7 @@ func TestNewSession_ConfiguresAndReportsWhatHadNoEffect(t *testing.T) {
 	tc := connect(t, r, "")
 	res := tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"model":"large","mode":"plan","instructions":"x","permissionMode":"default"}}}`)
 	missing, _ := rawjson.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
-	const want = `[{"field":"env","reason":"said by the adapter"},{"field":"mode","reason":"agent fake offers no option for it"},{"field":"instructions","reason":"agent fake does not take it from the gateway"}]`
+	const want = `[{"field":"env","reason":"said by the adapter"},{"field":"instructions","reason":"agent fake does not take it from the gateway"},{"field":"mode","reason":"agent fake offers no option for it"}]`
 	if string(missing) != want || !strings.Contains(res, `"currentValue":"large"`) {
 		t.Errorf("got %s\nunsupported %s", res, missing)
 	}

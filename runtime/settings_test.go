@@ -447,11 +447,11 @@ const settingsSteps = 14
 // reaches it, what was asked for last is so or somebody is told, and nothing that nobody has asked for changes. A sequence that fails is
 // played again by go test ./runtime -run TestSettings_RandomSequences -settings.seed=N.
 func TestSettings_RandomSequences(t *testing.T) {
-	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(400)))
+	from, n := *settingsFirst, cmp.Or(*settingsCount, uint64(agentcache.Sequences(300)))
 	if *settingsSeed >= 0 {
 		from, n = uint64(*settingsSeed), 1
 	}
-	playSettingsOf(t, from, n)
+	playSequences(t, from, n, playSettings)
 }
 
 // As many as there is time for.
@@ -463,13 +463,14 @@ func TestSettings_ManySequences(t *testing.T) {
 	}
 	n := *settingsFirst
 	for ; time.Now().Before(until) && !t.Failed(); n += 1000 {
-		playSettingsOf(t, n, 1000)
+		playSequences(t, n, 1000, playSettings)
+		playSequences(t, n, 1000, playTunings)
 	}
 	t.Logf("played %d to %d", *settingsFirst, n)
 }
 
-// playSettingsOf plays n sequences. Of one that fails it leaves out what it fails without.
-func playSettingsOf(t *testing.T, from, n uint64) {
+// playSequences plays n sequences. Of one that fails it leaves out what it fails without.
+func playSequences(t *testing.T, from, n uint64, plays func(t *testing.T, seed uint64, steps []int) ([]string, error)) {
 	t.Helper()
 	for seed := from; seed < from+n && !t.Failed(); seed++ {
 		var steps []int
@@ -477,7 +478,7 @@ func playSettingsOf(t *testing.T, from, n uint64) {
 			steps = append(steps, i)
 		}
 		play := func() (told []string, err error) {
-			synctest.Test(t, func(t *testing.T) { told, err = playSettings(t, seed, steps) })
+			synctest.Test(t, func(t *testing.T) { told, err = plays(t, seed, steps) })
 			return told, err
 		}
 		told, err := play()

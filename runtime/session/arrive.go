@@ -334,18 +334,11 @@ func (rec *record) arrive(in Arrival) (leftOut []string) {
 		}
 	}
 	rec.OwnMode = ""
-	if rec.ChosenMode != "" {
-		leftOut, rec.ChosenMode = append(leftOut, "mode"), ""
-	}
-	for id := range rec.Chosen {
-		if id != "model" {
-			leftOut = append(leftOut, "the option "+id)
+	for _, c := range rec.list() {
+		if field := c.field(rec); field != "model" {
+			rec.forget(field)
+			leftOut = append(leftOut, map[bool]string{true: "mode", false: "the option " + c.option}[c.option == ""])
 		}
-	}
-	if model, ok := rec.Chosen["model"]; ok {
-		rec.Chosen = map[string]json.RawMessage{"model": model}
-	} else {
-		rec.Chosen = nil
 	}
 	slices.Sort(leftOut)
 	return slices.Compact(leftOut)

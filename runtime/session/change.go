@@ -25,25 +25,18 @@ import (
 // busyReason is why a load's settings have no effect while something goes on.
 const busyReason = "the session is working: load it again when its turn has ended"
 
-// Why they have none while the agent asks something before it has answered what was set: of a load that attaches its client, which is asked
-// then, and of one that is refused.
-const (
-	asksReason = "the agent asks something before it takes what was set: answer it, then load the session again"
-	asksBefore = "the agent asks something before it takes what was set: load the session without settings, answer it, then load it again"
-)
+// asksReason is why they have none while the agent asks something before it has answered what was set. Who loads the session is asked then.
+const asksReason = "the agent asks something before it takes what was set: load the session without settings, answer it, then load it again"
 
 // Change is what a session/load or session/resume asks of a session that is known,
 // beyond attaching to it. Its zero value asks for nothing.
 type Change struct {
-	edits       []setupEdit // of the session's setup
-	fields      []string    // that differ from the session's, and have it opened anew
+	edits       []setupEdit // of the session's setup, where that has something else
+	fields      []string    // that differ from the session's, and with which its agent opens it
 	credentials *adapters.Credentials
-	repeats     []string // those of setupFields that the session has already, and that its agent may not take, or has refused
-	title       string
-	permits     string            // the permissionMode that is asked for, also one that the session has; "" for none
-	goesOn      bool              // it comes from who goes on behind an event, and may only repeat what it asked for before
-	options     map[string]string // model, variant and mode, which are the agent's own options
-	missing     []Unsupported
+	sets        map[string]json.RawMessage // permissionMode, mode, model, variant and title, whatever the session has
+	goesOn      bool                       // it comes from who goes on behind an event, and may only repeat what it asked for before
+	missing     []Unsupported              // what has no effect
 }
 
 // readsSince is why who goes on behind an event does not end that a session is to read only.
@@ -74,6 +67,17 @@ func (c *Change) setOwn(name string, v json.RawMessage) {
 func (c *Change) drop(fields ...string) {
 	c.edits = slices.DeleteFunc(c.edits, func(e setupEdit) bool { return slices.Contains(fields, e.field()) })
 	c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return slices.Contains(fields, f) })
+	for _, f := range fields {
+		delete(c.sets, f)
+	}
+}
+
+// no says that a field has no effect, if there is a reason: it is no setting then, and who asks for it again is told again.
+func (c *Change) no(field, reason string) {
+	if reason != "" {
+		c.missing = append(c.missing, Unsupported{field, reason})
+		c.drop(field)
+	}
 }
 
 // in returns a setup with what is asked for.
@@ -88,27 +92,27 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 	return setup
 }
 
-// OnPurpose says that who asks has the session open: it is not one that connects again by itself.
-func (c *Change) OnPurpose() { c.goesOn = false }
-
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.missing) == 0 && len(c.repeats) == 0 && c.permits != "readonly"
+	return len(c.edits) == 0 && c.credentials == nil && len(c.sets) == 0 && len(c.missing) == 0
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
 // leave out stays as it is, and so does what they repeat. A field of _meta that is null
 // goes. An empty list of MCP servers says nothing: the protocol wants one of everybody
 // who attaches. A null of that name in _meta takes the servers away.
-func (s *Session) Asked(params json.RawMessage) (Change, error) {
-	var c Change
+func (s *Session) Asked(params json.RawMessage, again bool) (Change, error) {
+	c := Change{sets: map[string]json.RawMessage{}}
 	meta, _ := rawjson.Member(params, "_meta")
 	var n agents.Needs
 	if err := n.Read(meta); err != nil {
 		return c, err
 	}
 	s.mu.Lock()
-	rec := s.rec
+	rec, refused := s.rec, []Unsupported(nil)
+	if s.m.hosting == serving {
+		refused = s.m.link.refusals()
+	}
 	s.mu.Unlock()
 	given := members(params)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -141,16 +145,8 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		switch name {
-		case permissionMode:
-			is := textOf(v)
-			if asksNothing(is) && asksNothing(textOf(was)) {
-				continue
-			}
-			if is != "default" {
-				c.permits = is
-			}
 		case "after":
-			c.goesOn = true
+			c.goesOn = again
 			continue
 		case beginAnew:
 			if !sameJSON(was, v) {
@@ -182,23 +178,17 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			}
 			continue
 		}
-		if same := sameJSON(was, v); same || len(was) == 0 && string(v) == "null" {
-			if same && slices.Contains(setupFields, name) {
-				c.repeats = append(c.repeats, name)
-			}
-			continue
+		same, opens := sameJSON(was, v) || len(was) == 0 && string(v) == "null", !slices.Contains(setFields, name)
+		if !same {
+			c.setOwn(name, v)
 		}
-		c.setOwn(name, v)
-		switch {
-		case name == "title":
-			c.title = textOf(v)
-		case slices.ContainsFunc(configFields, func(f configField) bool { return f.field == name }):
-			if c.options == nil {
-				c.options = map[string]string{}
-			}
-			c.options[name] = textOf(v)
-		default:
+		switch at := slices.IndexFunc(refused, func(r Unsupported) bool { return r.Field == name }); {
+		case !opens:
+			c.sets[name] = bytes.Clone(v)
+		case !same:
 			c.fields = append(c.fields, name)
+		case at >= 0:
+			c.missing = append(c.missing, refused[at])
 		}
 	}
 	return c, nil
@@ -242,6 +232,63 @@ func CheckFolder(cwd string) *acp.Error {
 	return refuse(problem.InvalidRequest, "cwd %s cannot be used: %v", cwd, errors.Unwrap(err))
 }
 
+// judge takes out of a change what has no effect, whatever the agent says, and what is so already. It asks nobody and changes nothing:
+// with what is left the agent is opened, or set to it. l serves the session, nil if nobody does.
+func (c *Change) judge(rec *record, l *link, info adapters.Info) {
+	takes, has := taken(info), rec.permissionMode()
+	counts := "" // the permissionMode beside which a mode may be asked for
+	if v, asked := c.sets[permissionMode]; asked {
+		wish := permits(v)
+		counts = wish
+		switch stray := rec.strays(l, info, wish); {
+		case wish != "" && !slices.Contains(permissionModes, wish):
+			c.no(permissionMode, noPermissionMode(wish))
+			counts = has
+		case c.goesOn && has == "readonly" && wish != has:
+			// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it
+			// what somebody else has asked for since.
+			c.no(permissionMode, readsSince)
+			counts = has
+		case wish != has:
+		case wish != "" && l != nil && l.refusal(permissionMode) != "":
+			c.no(permissionMode, l.refusal(permissionMode))
+		case wish == "" || stray == "" || c.goesOn && wish != "readonly":
+			c.drop(permissionMode)
+		case c.goesOn:
+			c.no(permissionMode, "the session is in mode "+stray+" since: load it without after to have it read only")
+		}
+	}
+	_, changes := c.sets[permissionMode]
+	byMode := !slices.Contains(takes, permissionMode)
+	if _, asked := c.sets["mode"]; asked {
+		switch {
+		case c.goesOn && has == "readonly":
+			c.no("mode", readsSince)
+		case counts == "readonly" || counts != "" && byMode && !changes: // the permissionMode counts, also one that the session has
+			c.no("mode", outranked)
+		}
+	}
+	for _, f := range setFields {
+		differs := slices.ContainsFunc(c.edits, func(e setupEdit) bool { return e.field() == f })
+		if f != permissionMode && c.goesOn && !differs {
+			c.drop(f)
+		}
+	}
+	if changes && !byMode {
+		c.fields = append(c.fields, permissionMode)
+	}
+	setup := c.in(rec.Setup)
+	if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
+		c.missing = append(c.missing, untimed(info, setup)...)
+	}
+	own := members(setup, "_meta", acp.MetaKey)
+	for _, f := range slices.Clone(c.fields) {
+		if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !slices.Contains(takes, f) {
+			c.no(f, notTaken(info.ID))
+		}
+	}
+}
+
 // Apply applies a change: at once to a session that has no process, by opening it anew
 // to one that is idle. It returns what has no effect, with the reasons, which is no part of the
 // session's setup then: who asks for it again is told again. The error is why the agent cannot be
@@ -252,182 +299,95 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	if err != nil {
 		return nil, err
 	}
-	missing := slices.Clone(c.missing)
 	s.mu.Lock()
-	was, setup := s.rec, c.in(s.rec.Setup)
+	was := s.rec
 	s.mu.Unlock()
-	agent := was.Agent
-	own := members(setup, "_meta", acp.MetaKey)
-	stays := c.permitsNot(&was)
-	if stays != "" {
-		missing = append(missing, Unsupported{permissionMode, stays})
-		c.drop(permissionMode)
-		if c.permits = was.permissionMode(); asksNothing(c.permits) {
-			c.permits = ""
-		}
-	}
-	if c.goesOn && was.permissionMode() == "readonly" && c.options["mode"] != "" {
-		missing = append(missing, Unsupported{"mode", readsSince})
-		delete(c.options, "mode")
-		c.drop("mode")
-	}
-	missing = append(missing, s.refusedAgain(c.repeats)...)
-	if a := s.set.o.Agents.Find(agent); a != nil {
+	info := adapters.Info{ID: was.Agent, Takes: setupFields} // of one that is not configured nothing is known
+	if a := s.set.o.Agents.Find(was.Agent); a != nil {
+		info = a.Info()
 		if c.credentials != nil {
-			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
+			if err := info.Credentials.Check(was.Agent, *c.credentials); err != nil {
 				return nil, err
 			}
 		}
-		if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
-			missing = append(missing, untimed(a.Info(), setup)...)
+	}
+	c.judge(&was, s.served(), info)
+	if asks {
+		if err := unheld(permits(c.sets[permissionMode]), asksReason); err != nil {
+			return nil, err
 		}
-		takes := taken(a.Info())
-		for _, f := range slices.Clone(c.fields) {
-			if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
-				missing = append(missing, notTaken(agent, f))
-				c.drop(f)
-			}
-		}
-		for _, f := range c.repeats {
-			if f != permissionMode && !takesField(takes, f, own[f]) {
-				missing = append(missing, notTaken(agent, f))
+		for _, f := range slices.Concat(c.fields, setFields) {
+			if _, set := c.sets[f]; f != "title" && (set || !slices.Contains(setFields, f)) {
+				c.no(f, asksReason)
 			}
 		}
-		permits := slices.Contains(c.fields, permissionMode)
-		if c.permits == "readonly" && !permits && stays == "" {
-			switch mode := s.strays(a.Info()); {
-			case mode == "":
-			case c.goesOn: // clients that connect again by themselves say once more what they have said before
-				missing = append(missing, Unsupported{permissionMode, "the session is in mode " + mode + " since: load it without after to have it read only"})
-			default:
-				c.fields, permits = append(c.fields, permissionMode), true
-			}
+	}
+	if err := s.carryOut(ctx, n, info, c); err != nil {
+		s.change(func(rec *record) { rec.takeMode(&was) })
+		return nil, err
+	}
+	if title, asked := c.sets["title"]; asked {
+		if err := s.SetTitle(textOf(title)); err != nil {
+			c.no("title", err.Error())
 		}
-		if c.permits == "readonly" || c.permits != "" && !permits && !slices.Contains(takes, permissionMode) {
-			if c.options["mode"] != "" { // the permissionMode counts, also one that the session has
-				missing = append(missing, Unsupported{"mode", outranked})
-			}
-			delete(c.options, "mode")
-			c.drop("mode")
+	}
+	return c.missing, nil
+}
+
+// carryOut does what was judged: the permissionMode, what the agent is opened with anew, and then what it is set to. What it does not
+// take is no part of the change then. The error is as that of Apply.
+func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.Info, c *Change) error {
+	v, asked := c.sets[permissionMode]
+	wish := permits(v)
+	if _, mode := c.sets["mode"]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && wish == "") {
+		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
+		reason := s.permit(ctx, s.served(), info, wish)
+		if err := unheld(wish, reason); err != nil {
+			return err
 		}
-		if permits && !slices.Contains(takes, permissionMode) {
-			// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
-			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
-			wish, reason := textOf(own[permissionMode]), ""
-			if asks && wish == "readonly" {
-				reason = asksBefore
-			} else if asks {
-				reason = asksReason
-			} else if !asksNothing(wish) || c.options["mode"] == "" {
-				reason = s.permit(ctx, s.served(ctx, n), a.Info(), wish)
-			}
-			if err := unheld(wish, reason); err != nil {
-				return nil, err
-			}
-			if reason != "" {
-				missing = append(missing, Unsupported{permissionMode, reason})
-				c.drop(permissionMode)
-			} else if !asksNothing(wish) {
-				delete(c.options, "mode") // this one counts
-			}
+		if c.no(permissionMode, reason); reason == "" && mode {
+			c.no("mode", outranked)
 		}
 	}
 	if len(c.fields) > 0 {
-		more, err := cannot(c.fields, asksReason), error(nil)
-		if !asks {
-			more, err = s.reopen(ctx, n, c)
-		}
+		more, err := s.reopen(ctx, n, c)
 		for _, m := range more {
-			if m.Field != permissionMode {
-				continue
+			if m.Field == permissionMode {
+				err = cmp.Or(err, unheld(wish, m.Reason))
 			}
-			if asks {
-				m.Reason = asksBefore
-			}
-			err = cmp.Or(err, unheld(textOf(own[permissionMode]), m.Reason))
 		}
 		if err != nil {
-			s.change(func(rec *record) { rec.takeMode(&was) })
-			return nil, err
+			return err
 		}
-		missing = append(missing, more...)
+		c.missing = append(c.missing, more...)
 		c.drop(slices.Clone(c.fields)...)
 	}
 	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
+	var gone []string
 	for _, f := range configFields {
-		wish := c.options[f.field]
-		if wish == "" {
-			continue
-		}
-		reason := asksReason
-		if !asks {
-			reason = s.setOption(ctx, s.served(ctx, n), f.category, wish)
-		}
-		if reason != "" {
-			missing = append(missing, Unsupported{f.field, reason})
-			c.drop(f.field)
+		wish, asked := c.sets[f.field]
+		if asked && textOf(wish) == "" {
+			gone = append(gone, f.field)
+		} else if asked {
+			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
 		}
 	}
-	if written {
-		err := s.edit(func(rec *record) func(*record) {
-			was := rec.Setup
-			rec.Setup = c.in(was)
-			return func(rec *record) { rec.Setup = was }
-		})
-		if err != nil {
-			return nil, s.Unwritten(err)
-		}
+	if !written && len(gone) == 0 {
+		return nil
 	}
-	if c.title != "" {
-		if err := s.SetTitle(c.title); err != nil {
-			missing = append(missing, Unsupported{"title", err.Error()})
+	return s.Unwritten(s.edit(func(rec *record) func(*record) {
+		setup, chosen := rec.Setup, rec.choices
+		rec.Setup = c.in(setup)
+		for _, f := range gone {
+			rec.forget(f)
 		}
-	}
-	return missing, nil
+		return func(rec *record) { rec.Setup, rec.choices = setup, chosen }
+	}))
 }
 
-// refusedAgain lists which of the fields the agent has refused that has the session open.
-func (s *Session) refusedAgain(fields []string) (missing []Unsupported) {
+// served returns the link to the process that serves the session, nil if there is none.
+func (s *Session) served() *link {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m.hosting == serving {
-		missing = slices.DeleteFunc(s.m.link.refusals(), func(r Unsupported) bool { return !slices.Contains(fields, r.Field) })
-	}
-	return missing
-}
-
-// permitsNot says why a load does not change the permissionMode as it asks, "" where it may.
-func (c *Change) permitsNot(was *record) (reason string) {
-	if !slices.Contains(c.fields, permissionMode) {
-		return ""
-	}
-	if c.permits != "" && !slices.Contains(permissionModes, c.permits) {
-		return noPermissionMode(c.permits)
-	}
-	// Clients that connect again by themselves say once more what they have said before: nobody wants to take back by it what
-	// somebody else has asked for since.
-	if c.goesOn && was.permissionMode() == "readonly" && c.permits != "readonly" {
-		return readsSince
-	}
-	return ""
-}
-
-// served returns the link to the process that serves the session, nil if there is none. One that is being started is waited
-// for: it may have been told already what was chosen before.
-func (s *Session) served(ctx context.Context, n agents.Needs) *link {
-	s.Log() // is opened without the lock
-	s.mu.Lock()
-	if s.m.hosting == starting {
-		over := make(chan struct{}, 1)
-		s.handleLocked(event{kind: requested, req: &waiter{
-			needs: n, ctx: ctx, ready: func() { over <- struct{}{} }, fail: func(error) { over <- struct{}{} },
-		}})
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-	}
 	defer s.mu.Unlock()
 	if s.m.hosting != serving {
 		return nil
@@ -462,8 +422,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		}
 	}
 	was := s.rec
-	opening := Change{edits: slices.Clone(c.edits)}
-	opening.drop(slices.Collect(maps.Keys(c.options))...) // which are written when they have had their effect
+	opening := Change{edits: slices.DeleteFunc(slices.Clone(c.edits), func(e setupEdit) bool { // these are written when they have had their effect
+		return e.field() != permissionMode && slices.Contains(setFields, e.field())
+	})}
 	setup := opening.in(was.Setup)
 	if s.rec.Before == nil && !sameJSON(was.Setup, setup) {
 		s.rec.Before = was.Setup
@@ -500,8 +461,8 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		return nil, err
 	}
 	_ = s.save()
-	if err := <-kept; err != nil {
-		return nil, unkept(err)
+	if err := <-kept; err != nil { // the agent was opened with what the session had before: see start
+		return nil, s.Unwritten(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -654,14 +615,4 @@ func ofNewSessions(id, name string, v json.RawMessage) []Unsupported {
 		return []Unsupported{{name, "it is for a session that is made: prompt with the text instead"}}
 	}
 	return nil
-}
-
-// Misplaced lists what of a _meta is for sessions that are made, and not for one with an id that is opened.
-func Misplaced(id string, meta json.RawMessage) (out []Unsupported) {
-	for _, name := range []string{"requestedSessionId", "handover"} {
-		if v, given := rawjson.Member(meta, acp.MetaKey, name); given {
-			out = append(out, ofNewSessions(id, name, v)...)
-		}
-	}
-	return out
 }

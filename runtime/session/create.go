@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -19,8 +20,8 @@ import (
 type New struct {
 	ID           string          // reserved for it; never "" in Create
 	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
-	Cwd, Title   string
-	Titled       bool // the title was asked for: the agent's own do not replace it
+	Cwd          string
+	Title        string // of what it is a fork of; one that is asked for is in the setup
 	Credentials  adapters.Credentials
 	Capabilities json.RawMessage // of the client that makes it
 	Creator      *viewer.Client  // may be nil
@@ -28,6 +29,8 @@ type New struct {
 	// Handover is a text about another conversation, which the agent is given with the
 	// first prompt; "" for none.
 	Handover string
+	// chosen is what was chosen of the session that it is a fork of, and of the fork, too.
+	chosen choices
 }
 
 // MaxHandover bounds such a text.
@@ -48,7 +51,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 // writes nothing; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Titled, Cwd: n.Cwd,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
 		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
@@ -63,7 +66,9 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 			rec.Continuity = ContinuityReplayed
 		}
 	}
+	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
 	rec.read(result)
+	rec.choices = n.chosen
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
@@ -81,21 +86,32 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 
 // Finish sets what was asked for in the _meta of a session's creation by p, or has it set when the agent is started next,
 // if p has ended meanwhile. It returns what had no effect. The error is why the session must not be used.
-func (s *Session) Finish(ctx context.Context, n agents.Needs, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
-	l, info := s.served(ctx, n), p.Agent().Info()
+func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
+	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
-	setup, wish := s.rec.Setup, s.rec.permissionMode()
+	now := s.rec
 	s.mu.Unlock()
 	if l != nil {
-		if err := l.unheld(wish); err != nil {
+		if err := unheld(now.permissionMode(), l.refusal(permissionMode)); err != nil {
 			return nil, err
 		}
 		s.unsetRefused(l)
 	}
-	missing, err := s.configure(ctx, l, info, asked)
+	c, chosen, setup := s.made(&now, info, members(asked, acp.MetaKey)), now.list(), now.Setup
+	now.Setup = nil // all of it is asked for
+	c.judge(&now, l, info)
+	c.fields = nil // it is opened with it
+	if err := s.carryOut(ctx, agents.Needs{}, info, c); err != nil {
+		return nil, err
+	}
+	for _, m := range c.missing { // what has no effect is no setting
+		s.unset(m.Field)
+	}
+	more, err := s.carry(ctx, l, chosen)
 	if err != nil {
 		return nil, err
 	}
+	missing := append(c.missing, more...)
 	if len(missing) > 0 || l != nil && len(l.refused) > 0 {
 		_ = s.save() // what had no effect is no setting for the next gateway either, which is to try it when it is asked for again
 	}
@@ -185,22 +201,27 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 			}
 		}
 	} else { // the protocol wants one; without it the settings are those of the session, too, and what is asked for counts more
-		for name, v := range members(asked) {
-			if name != "_meta" && name != "cwd" && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
-				n.Setup = rawjson.SetMember(n.Setup, v, name)
+		now := s.rec
+		now.OwnMode = ""
+		if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, permissionMode); given || now.ModeOver || now.permissionMode() == "readonly" {
+			now.forgetMode(false)
+			now.forget("mode")
+		}
+		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title") // it is called as the session is by now
+		for _, f := range configFields {
+			if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, f.field); given {
+				now.forget(f.field)
+			}
+			n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, f.field) // what was chosen is newer
+		}
+		n.chosen = now.choices
+		for _, path := range [][]string{nil, {"_meta"}, {"_meta", acp.MetaKey}} {
+			for name, v := range members(asked, path...) {
+				if !slices.Contains([]string{"cwd", "_meta", acp.MetaKey}, name) && (name != "mcpServers" || len(rawjson.Elements(v)) > 0) {
+					n.Setup = rawjson.SetMember(n.Setup, v, append(slices.Clip(path), name)...)
+				}
 			}
 		}
-		for name, v := range members(asked, "_meta") {
-			if name != acp.MetaKey {
-				n.Setup = rawjson.SetMember(n.Setup, v, "_meta", name)
-			}
-		}
-		for name, v := range members(asked, "_meta", acp.MetaKey) {
-			n.Setup = rawjson.SetMember(n.Setup, v, "_meta", acp.MetaKey, name)
-		}
-	}
-	if title := rawjson.MemberString(params, "_meta", acp.MetaKey, "title"); title != "" {
-		n.Title, n.Titled = title, true
 	}
 	return n
 }
@@ -223,11 +244,13 @@ func (s *Session) Refusal() error {
 // what the agent replays is its log, unless the log has it, which was there without a
 // record then and has kept entries. replayed is the last entry of that.
 func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (_ *Session, _ json.RawMessage, replayed uint64, _ error) {
-	s := newSession(set, record{
+	rec := record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		Incomplete: method == acp.MethodSessionResume,
-	}, starting)
+	}
+	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
+	s := newSession(set, rec, starting)
 	if err := s.Readable(); err != nil {
 		set.trouble.set(s.id, nil) // there is no such session
 		return nil, nil, 0, err

@@ -130,7 +130,7 @@ func (s *Session) handleLocked(e event) {
 			s.carryOutLocked(eff, e, &x)
 		}
 	}
-	if s.m.refusal() != nil {
+	if before == starting && s.m.hosting != starting || s.m.refusal() != nil {
 		s.lookAgainLocked()
 	}
 	if left && s.stopServersLocked() {

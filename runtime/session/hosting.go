@@ -62,6 +62,7 @@ func (s *Session) startLocked(e effect) {
 // the agent has one.
 func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*link, error) {
 	s.caughtUp()
+	_ = s.save() // what cannot be kept is taken back: the agent is not opened with it
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
@@ -105,13 +106,13 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		back()
 		return nil, err
 	}
-	if loaded := rec.Before != nil; loaded {
+	loaded := rec.Before != nil
+	if loaded {
 		s.unsetRefused(l)
-		s.tried(true)
 	} else { // it may take them with the next start, as it has with an earlier one
 		s.tellUnsupported(l.refusals())
-		s.tried(false)
 	}
+	s.tried(loaded)
 	return l, nil
 }
 
@@ -120,7 +121,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 func (rec *record) permissionModeBefore() string {
 	before := record{Setup: rec.Before}
 	had, wish := before.permissionMode(), rec.permissionMode()
-	if asksNothing(had) || had == wish || wish == "readonly" {
+	if had == "" || had == wish || wish == "readonly" {
 		return ""
 	}
 	return had
@@ -165,8 +166,8 @@ func (rec *record) beforeLoad(takes []string) record {
 		return before
 	}
 	before.take(rec.Before)
-	for _, f := range []string{permissionMode, "title", "model", "variant", "mode", beginAnew} {
-		if slices.Contains(takes, f) && (f != permissionMode || rec.permissionMode() != "readonly") {
+	for _, f := range append(slices.Clip(setFields), beginAnew) {
+		if slices.Contains(takes, f) && rec.permissionMode() != "readonly" {
 			continue
 		}
 		path := []string{"_meta", acp.MetaKey, f}

@@ -23,7 +23,16 @@ var permissionModes = []string{"default", "readonly", "write", "bypass"}
 
 // permissionMode is the one that the session was given, "" for none.
 func (rec *record) permissionMode() string {
-	return rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, permissionMode)
+	v, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, permissionMode)
+	return permits(v)
+}
+
+// permits is a permissionMode that is asked for, "" for one that leaves the agent in its own mode.
+func permits(asked json.RawMessage) string {
+	if wish := textOf(asked); wish != "default" {
+		return wish
+	}
+	return ""
 }
 
 // modes are those that the session's agent has announced.
@@ -51,7 +60,7 @@ func (rec *record) modes() []adapters.Mode {
 // modeFor returns the agent's mode for a permissionMode, "" for one that asks for
 // nothing. Without such a mode it says why there is none.
 func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string) {
-	if asksNothing(wish) {
+	if wish == "" {
 		return "", ""
 	}
 	if !slices.Contains(permissionModes, wish) {
@@ -73,6 +82,28 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 	return "", fmt.Sprintf("none of the modes of agent %s is known to do that: it has %s, and mode chooses one", info.ID, strings.Join(names, ", "))
 }
 
+// strays returns the mode in which a session is that has a permissionMode, when that is another one than it stands for: a client
+// has chosen it since, or the agent has gone over to it. It is "" for one that is held. l serves the session, nil if nobody does.
+func (rec *record) strays(l *link, info adapters.Info, wish string) (mode string) {
+	stands := info.ModeFor(wish, rec.modes())
+	held := [2]string{stands, stands}
+	if slices.Contains(info.Takes, permissionMode) {
+		held = [2]string{} // which it is only an agent says that has opened the session with it
+		if l != nil {
+			held = l.at
+		}
+	}
+	if chosen := rec.chosenMode(); chosen != "" && !slices.Contains(held[:], chosen) {
+		return chosen
+	}
+	for i, is := range rec.inModes() {
+		if l != nil && is != "" && held[i] != "" && is != held[i] {
+			return is
+		}
+	}
+	return ""
+}
+
 // permit sets the agent's mode for a permissionMode. One that asks for nothing takes the agent back out of the mode of the one that the
 // session has, unless another one was chosen since. It returns why it could not.
 func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {
@@ -89,7 +120,7 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 		if known := l == nil || l.modes || l.options; known && now != mode && (own == "" || stands == "") {
 			own = now
 		}
-	case asksNothing(was) || stands == "" || chosen != stands:
+	case was == "" || stands == "" || chosen != stands:
 		return ""
 	case own == "":
 		return "agent " + info.ID + " stays in mode " + stands + ", which is for " + was + ", since its own is not known: choose one with mode"
@@ -107,12 +138,6 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 func noPermissionMode(wish string) string {
 	return fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
 }
-
-// asksNothing reports whether a permissionMode leaves the agent in its own mode.
-func asksNothing(wish string) bool { return wish == "" || wish == "default" }
-
-// unheld is [unheld] for what the agent's adapter, which takes it, has said of it as the session was opened.
-func (l *link) unheld(wish string) error { return unheld(wish, l.refusal(permissionMode)) }
 
 // refusal is why the agent has not taken a field as it opened the session, "" if it has.
 func (l *link) refusal(field string) (reason string) {

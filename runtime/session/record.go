@@ -83,13 +83,7 @@ type record struct {
 	Modes          json.RawMessage `json:"modes,omitempty"`
 	ConfigOptions  json.RawMessage `json:"configOptions,omitempty"`
 
-	// ChosenMode and Chosen are what clients set, by the option's id: an agent
-	// that is started anew is told again.
-	ChosenMode  string                     `json:"chosenMode,omitempty"`
-	ModeOver    bool                       `json:"modeOver"`              // a permissionMode that the agent was not opened with yet was asked for since; see decode
-	OwnMode     string                     `json:"ownMode,omitempty"`     // in which the agent was before it got into that of a permissionMode
-	ChosenModel string                     `json:"chosenModel,omitempty"` // by session/set_model, which has no option
-	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`
+	choices
 }
 
 const (

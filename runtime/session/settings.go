@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ var configFields = []configField{
 }
 
 type configField struct{ field, category string }
+
+// setFields are those that may be other than the setup says, since they are set in other ways, too.
+var setFields = []string{permissionMode, "mode", "model", "variant", "title"}
 
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
@@ -98,56 +102,22 @@ func distance(a, b string) int {
 // outranked is why a mode is not set that is asked for beside a permissionMode.
 const outranked = "the permissionMode counts for more"
 
-// configure sets what session/new asked for by the agent's own config
-// options, and returns what nobody acted on. Nothing is dropped in silence. The error
-// is why the session must not be used. l is nil when the process has ended meanwhile.
-func (s *Session) configure(ctx context.Context, l *link, info adapters.Info, meta json.RawMessage) ([]Unsupported, error) {
-	own, ok := rawjson.Member(meta, acp.MetaKey)
-	if !ok {
-		return nil, nil
-	}
-	ctx, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
-	defer cancel()
-	takes := taken(info)
-	var out []Unsupported
-	for _, c := range configFields {
-		wish := rawjson.MemberString(own, c.field)
-		if wish == "" || slices.Contains(takes, c.field) {
-			continue
-		}
-		// Where the adapter takes permissionMode nothing sets the mode of that behind this one.
-		if c.field == "mode" && rawjson.MemberString(own, permissionMode) == "readonly" && slices.Contains(takes, permissionMode) {
-			out = append(out, Unsupported{c.field, outranked})
-			s.unset(c.field)
-			continue
-		}
-		if reason := s.setOption(ctx, l, c.category, wish); reason != "" {
-			out = append(out, Unsupported{c.field, reason})
-			s.unset(c.field)
+// made is what session/new has asked for with own, beyond what the agent has opened the session with.
+func (s *Session) made(rec *record, info adapters.Info, own map[string]json.RawMessage) *Change {
+	c := &Change{sets: map[string]json.RawMessage{}, missing: unknownFields(own)}
+	for _, f := range slices.Sorted(maps.Keys(own)) {
+		switch set := slices.Contains(setFields, f); {
+		case f == "requestedSessionId" || f == "handover" && rec.Handover == "": // of one with an id, that is opened
+			c.missing = append(c.missing, ofNewSessions(s.id, f, own[f])...)
+		case set && f != "title" && textOf(own[f]) != "":
+			c.sets[f] = own[f]
+		case !set && slices.Contains(setupFields, f) && !slices.Contains(taken(info), f):
+			c.no(f, notTaken(info.ID))
+		case f == includeRaw && s.set.store.dir == "" && string(own[f]) == "true":
+			c.no(f, noFiles)
 		}
 	}
-	for _, f := range setupFields {
-		v, given := rawjson.Member(own, f)
-		switch {
-		case !given || takesField(takes, f, v):
-		case f == permissionMode: // behind the mode, so that it counts
-			wish := textOf(v)
-			reason := s.permit(ctx, l, info, wish)
-			if err := unheld(wish, reason); err != nil {
-				return nil, err
-			}
-			if reason != "" {
-				out = append(out, Unsupported{f, reason})
-				s.unset(f)
-			}
-		default:
-			out = append(out, notTaken(info.ID, f))
-		}
-	}
-	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
-		out = append(out, Unsupported{includeRaw, noFiles})
-	}
-	return append(out, unknownFields(members(own))...), nil
+	return c
 }
 
 // taken names the fields that an agent's adapter takes.
@@ -158,14 +128,8 @@ func taken(info adapters.Info) []string {
 	return info.Takes
 }
 
-// takesField reports whether one of setupFields, with a value, is among what an adapter
-// takes, or asks for nothing.
-func takesField(takes []string, field string, v json.RawMessage) bool {
-	return slices.Contains(takes, field) || field == "permissionMode" && string(v) == `"default"`
-}
-
-func notTaken(agent, field string) Unsupported {
-	return Unsupported{field, "agent " + agent + " does not take it from the gateway"}
+func notTaken(agent string) (reason string) {
+	return "agent " + agent + " does not take it from the gateway"
 }
 
 // unset takes a field of _meta of ours out of the setup, which has had no effect: who asks for it again is told again.
@@ -173,6 +137,9 @@ func (s *Session) unset(field string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.Setup, s.unsaved = rawjson.DeleteMember(s.rec.Setup, "_meta", acp.MetaKey, field), true
+	if field == "additionalDirectories" { // it is the protocol's, too
+		s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, field)
+	}
 }
 
 // refusable are the fields of which an adapter says that they have no effect at all when it names them. Of others, as of skills, a part may
@@ -188,11 +155,6 @@ func (l *link) refusals() []Unsupported {
 func (s *Session) unsetRefused(l *link) {
 	for _, r := range l.refusals() {
 		s.unset(r.Field)
-		if r.Field == "additionalDirectories" { // it is the protocol's, too
-			s.mu.Lock()
-			s.rec.Setup = rawjson.DeleteMember(s.rec.Setup, r.Field)
-			s.mu.Unlock()
-		}
 	}
 }
 
@@ -200,84 +162,86 @@ func (s *Session) unsetRefused(l *link) {
 // not. Without a process, or where that has ended, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
 	s.mu.Lock()
-	options, modes, agent, before := s.rec.ConfigOptions, s.rec.Modes, s.rec.Agent, s.said.n
+	rec := s.rec
 	s.mu.Unlock()
-	c, is := choice{id: wish, value: rawjson.AppendQuoted(nil, wish)}, false
-	for _, o := range rawjson.Elements(options) {
-		if rawjson.MemberString(o, "category") == category {
-			// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now.
-			is = is || category != "mode" && l != nil && l.options && rawjson.MemberString(o, "currentValue") == wish
-			c.method, c.option = acp.MethodSessionSetConfigOption, rawjson.MemberString(o, "id")
-		}
+	c := choice{method: acp.MethodSessionSetConfigOption, option: rec.option(category), value: rawjson.AppendQuoted(nil, wish)}
+	model := rec.option("model")
+	switch {
+	case c.option != "":
+	case category == "mode" && len(rec.Modes) > 0:
+		c.method, c.id = acp.MethodSessionSetMode, wish
+	case category == "thought_level" && l == nil && rec.Chosen[model] != nil && !bytes.Equal(rec.Chosen[model], currentValue(rec.ConfigOptions, model)):
+		c.option = waits(category)
+	default:
+		return "agent " + rec.Agent + " offers no option for it"
 	}
-	if c.option == "" {
-		if category != "mode" || len(modes) == 0 {
-			return "agent " + agent + " offers no option for it"
-		}
-		c.method = acp.MethodSessionSetMode
-	}
+	// A mode is set nevertheless: by the agent's other way of choosing one it may be in another one by now. So may an agent that has not
+	// answered for too long, whose process takes no more.
+	is := category != "mode" && l != nil && l.options && l.p.Takes() && bytes.Equal(currentValue(rec.ConfigOptions, c.option), c.value)
 	if l != nil && !is {
-		bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
-		defer cancel()
-		kept, late := make(chan error, 1), false // late is guarded by s.mu
-		_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
-			if err != nil {
-				return
-			}
-			now := c
-			s.mu.Lock()
-			if s.m.link == l {
-				now = s.setLocked(before, c, res)
-			}
-			if !late {
-				s.editedLocked(edit{undo: s.rec.choose(now), told: func(err error) { kept <- err }})
-			}
-			s.mu.Unlock()
-			s.saveSoon()
-		})
-		switch {
-		case err == nil:
-			if err = <-kept; err != nil {
-				return unkept(err).Error()
-			}
-			return ""
-		case refusedBy(err) != nil || l.p.Alive():
-			s.mu.Lock()
-			late = true
-			s.mu.Unlock()
-			return viewer.ErrorOf(err).Message
+		if err := s.setAt(ctx, l, c); err == nil || refusedBy(err) != nil || l.p.Alive() {
+			return reasonOf(err)
 		}
 	}
-	if err := s.edit(func(rec *record) func(*record) { return rec.choose(c) }); err != nil {
-		return err.Error()
+	return reasonOf(s.edit(func(rec *record) func(*record) {
+		was := rec.choices
+		rec.choose(c)
+		return func(rec *record) { rec.choices = was }
+	}))
+}
+
+// setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one.
+func (s *Session) setAt(ctx context.Context, l *link, c choice) error {
+	bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
+	defer cancel()
+	s.mu.Lock()
+	before := s.said.n
+	s.mu.Unlock()
+	kept, late := make(chan error, 1), false // late is guarded by s.mu
+	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		now, was := c, s.rec.choices
+		if s.m.link == l {
+			now = s.setLocked(before, c, res)
+		}
+		if !late {
+			s.rec.choose(now)
+			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
+				kept <- nil
+			} else {
+				s.chosenLocked(was, func(err error) { kept <- err })
+			}
+		}
+		s.mu.Unlock()
+		s.saveSoon()
+	})
+	if err != nil {
+		s.mu.Lock()
+		late = true
+		s.mu.Unlock()
+		return err
 	}
-	return ""
+	if err = <-kept; err != nil {
+		return unkept(err)
+	}
+	return nil
+}
+
+// reasonOf is an error as a reason for clients, "" for none.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return viewer.ErrorOf(err).Message
 }
 
 // unkept says of what the agent has taken that it cannot be written down. The agent goes on with
 // it, and is not told again when it is started anew.
 func unkept(err error) error {
 	return problem.Wrap(problem.Unavailable, err, "the agent has taken it, and the gateway cannot keep it: ask for it again when it can")
-}
-
-// choice is what somebody has set.
-type choice struct {
-	method string
-	id     string // of a mode or a model
-	option string // of an option, with its value
-	value  json.RawMessage
-}
-
-// params are what an agent is asked for it with.
-func (c *choice) params(l *link) json.RawMessage {
-	of := rawjson.Object{}.String("sessionId", l.native)
-	switch c.method {
-	case acp.MethodSessionSetMode:
-		return of.String("modeId", c.id).End()
-	case acp.MethodSessionSetModel:
-		return of.String("modelId", c.id).End()
-	}
-	return of.String("configId", c.option).Raw("value", c.value).End()
 }
 
 // setLocked notes what the agent has answered to what it was set to, since it had said before things, and returns what it is now. It is called
@@ -292,18 +256,19 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 			c.value = bytes.Clone(now)
 		}
 		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
-			s.rec.ConfigOptions = bytes.Clone(options)
+			s.rec.noteOptions(options, s.m.hosting == serving)
 		}
-	default:
+	default: // not every agent says in its answer what options it has
+		said := c.option == "" || currentValue(options, c.option) != nil
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
 		if len(options) > 0 {
-			s.rec.ConfigOptions = bytes.Clone(options)
+			s.rec.noteOptions(options, said && s.m.hosting == serving)
 		}
 	}
 	switch {
-	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.modeOption():
+	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
 		s.rec.noteMode(textOf(c.value))
 	case c.method != acp.MethodSessionSetMode || c.id == "" || len(s.rec.Modes) == 0:
 	case s.said.since(before, "", c.value):
@@ -315,135 +280,85 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 	return c
 }
 
-// choose remembers what somebody set, and returns what takes it back. A map that was saved may
-// be read elsewhere, so it is replaced and not changed.
-func (rec *record) choose(c choice) (undo func(rec *record)) {
-	switch {
-	case c.method == acp.MethodSessionSetMode && c.id != "":
-		return rec.chooseMode(c.id, nil)
-	case c.method == acp.MethodSessionSetModel && c.id != "":
-		was := rec.ChosenModel
-		rec.ChosenModel = c.id
-		return func(rec *record) { rec.ChosenModel = was }
-	case c.method == acp.MethodSessionSetConfigOption && len(c.value) > 0 && c.option != "" && c.option == rec.modeOption():
-		return rec.chooseMode("", c.value)
-	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && len(c.value) > 0:
-		was, there := rec.Chosen[c.option]
-		rec.setChosen(c.option, c.value)
-		if !there {
-			was = nil
-		}
-		return func(rec *record) { rec.setChosen(c.option, was) }
-	}
-	return func(*record) {}
-}
-
-// setChosen sets what was chosen of an option, with nil that nothing was.
-func (rec *record) setChosen(option string, value json.RawMessage) {
-	chosen := maps.Clone(rec.Chosen)
-	if chosen == nil {
-		chosen = map[string]json.RawMessage{}
-	}
-	if chosen[option] = value; value == nil {
-		delete(chosen, option)
-	}
-	rec.Chosen = chosen
-}
-
-// chooseAgain sets at an agent that was started anew what was chosen before, unless
-// the agent says that it has kept it. What the agent refuses stays as the agent
-// has it, and clients are told. The error is that a session which must only read
-// cannot be held to that: nothing is done in another mode.
+// chooseAgain sets at an agent that was started anew what was chosen before. What the agent does not take clients are told. The error is
+// that a session which must only read cannot be held to that: nothing is done in another mode.
 func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	info := l.p.Agent().Info()
 	s.mu.Lock()
 	wish := s.rec.permissionMode()
-	if err := l.unheld(wish); err != nil {
+	if err := unheld(wish, l.refusal(permissionMode)); err != nil {
 		s.mu.Unlock()
 		return err
 	}
 	s.rec.forgetMode(l.refusal(permissionMode) != "")
-	chosen, mode, model := s.rec.Chosen, s.rec.ChosenMode, s.rec.ChosenModel
-	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
+	list, mode := s.rec.list(), s.rec.chosenMode()
 	s.mu.Unlock()
-	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
-	now, fields, modeOption := map[string]json.RawMessage{}, map[string]string{"mode": "mode", "model": "model"}, ""
-	for _, o := range rawjson.Elements(options) {
-		id := rawjson.MemberString(o, "id")
-		now[id], _ = rawjson.Member(o, "currentValue")
-		for _, f := range configFields {
-			if rawjson.MemberString(o, "category") == f.category {
-				fields[id] = f.field
-			}
-		}
-		if fields[id] == "mode" {
-			modeOption = id
-		}
-	}
-	if reads && mode == "" && chosen[modeOption] == nil {
+	if wish == "readonly" && mode == "" && !slices.Contains(info.Takes, permissionMode) {
 		// Nobody has chosen another mode, and the agent's is not known any more.
 		reason := s.permit(ctx, l, info, wish)
 		if err := cmp.Or(endedAt(l.p), unheld(wish, reason)); reason != "" && err != nil {
 			return err
 		}
 	}
-	var missing []Unsupported
-	var broken error
-	tell := func(field, value string, c choice) {
-		if broken != nil {
-			return
-		}
-		s.mu.Lock()
-		before := s.said.n
-		s.mu.Unlock()
-		_, err := l.p.AskThen(ctx, c.method, c.params(l), func(res json.RawMessage, err error) {
-			s.mu.Lock()
-			if err == nil && s.m.link == l { // else nobody waits any more
-				s.setLocked(before, c, res)
-			}
-			s.mu.Unlock()
-		})
-		if err != nil {
-			s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
-			if broken = endedAt(l.p); broken != nil {
-				return
-			}
-			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
-			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
-			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
-				broken = unheld(wish, reason) // and goes on asking for the same
-				return
-			}
-			of := fields[field]
-			if of == "mode" && !slices.Contains(info.Takes, permissionMode) && wish != "readonly" && value == info.ModeFor(wish, offered) {
-				field, of = permissionMode, permissionMode // what the mode came from
-			}
-			missing = append(missing, Unsupported{field, reason})
-			if of != "" {
-				s.unset(of)
-			}
-		}
-	}
-	if mode != "" && len(modes) > 0 && (!l.modes || rawjson.MemberString(modes, "currentModeId") != mode) {
-		tell("mode", mode, choice{method: acp.MethodSessionSetMode, id: mode, value: rawjson.AppendQuoted(nil, mode)})
-	}
-	if model != "" {
-		tell("model", model, choice{method: acp.MethodSessionSetModel, id: model})
-	}
-	for _, id := range slices.Sorted(maps.Keys(chosen)) {
-		if current, there := now[id]; there && (!l.options || string(current) != string(chosen[id])) {
-			field := id
-			if id == modeOption {
-				field = "mode"
-			}
-			tell(field, textOf(chosen[id]), choice{method: acp.MethodSessionSetConfigOption, option: id, value: chosen[id]})
-		}
-	}
+	missing, err := s.carry(ctx, l, list)
 	_ = s.save()
-	if broken == nil {
+	if err == nil {
 		s.tellUnsupported(missing)
 	}
-	return broken
+	return err
+}
+
+// carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
+// is in missing: it is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain.
+func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []Unsupported, err error) {
+	if l == nil {
+		return nil, nil
+	}
+	for _, c := range list {
+		info := l.p.Agent().Info()
+		s.mu.Lock()
+		if id := s.rec.option("thought_level"); c.option == waits("thought_level") && id != "" {
+			c.option = id
+			s.rec.choose(c)
+		}
+		rec := s.rec
+		s.mu.Unlock()
+		now, err := currentValue(rec.ConfigOptions, c.option), error(nil)
+		switch {
+		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
+		case c.option != "" && now == nil:
+			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
+		case c.option != "" && l.options && bytes.Equal(now, c.value):
+		default:
+			err = s.setAt(ctx, l, c)
+		}
+		if err == nil {
+			continue
+		}
+		if ended := endedAt(l.p); ended != nil {
+			return nil, ended
+		}
+		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
+		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
+		reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + reasonOf(err)
+		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
+		reads := field == "mode" && wish == "readonly" && !takes
+		there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
+		switch {
+		case reads && (!there || value == stands):
+			return nil, unheld(wish, reason) // and goes on asking for the same
+		case field == "mode" && !takes && value == stands:
+			field = permissionMode // what the mode came from
+		}
+		missing = append(missing, Unsupported{field, reason})
+		if refusedBy(err) != nil && !reads {
+			s.mu.Lock()
+			s.rec.forget(c.field(&s.rec))
+			s.mu.Unlock()
+		}
+		s.unset(field)
+	}
+	return missing, nil
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
@@ -499,13 +414,14 @@ func (s *Session) lookAgainLocked() {
 }
 
 // awaitChoices waits until the agent has answered what clients have set, as long as that may take: it was asked for before what is applied
-// now, and would else count as chosen since. It does not wait while the agent asks something itself, and says so: who waits may be the one
+// now, and would else count as chosen since. It waits for an agent that is being started, too, which may have been told already what it is
+// to be, and may have the session back with the settings of before. It does not wait while the agent asks something itself, and says so: who waits may be the one
 // who can answer, and is asked when it is attached. The agent is set to nothing else then. What the process asks of no session does not count:
 // whom that concerns is asked without being attached.
 func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.choosing > 0 {
+	for s.choosing > 0 || s.m.hosting == starting {
 		if err := s.m.refusal(); err != nil {
 			return false, err
 		}
@@ -542,11 +458,12 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		}
 		told(s.withOptions(&answer), err)
 	}
-	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
-	switch method {
-	case acp.MethodSessionSetTitle:
+	if method == acp.MethodSessionSetTitle {
 		s.Rename(rawjson.MemberString(params, "title"), kept)
 		return
+	}
+	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
+	switch method {
 	case acp.MethodSessionSetMode:
 		c.id = rawjson.MemberString(params, "modeId")
 		c.value = rawjson.AppendQuoted(nil, c.id)
@@ -562,21 +479,11 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
 		return
 	}
-	c = s.setLocked(before, c, res.Result())
-	s.editedLocked(edit{undo: s.rec.choose(c), told: kept})
+	was := s.rec.choices
+	s.rec.choose(s.setLocked(before, c, res.Result()))
+	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
-}
-
-// currentValue returns the value of an option, nil if there is none.
-func currentValue(options json.RawMessage, id string) json.RawMessage {
-	for _, o := range rawjson.Elements(options) {
-		if rawjson.MemberString(o, "id") == id {
-			value, _ := rawjson.Member(o, "currentValue")
-			return value
-		}
-	}
-	return nil
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have
@@ -632,12 +539,9 @@ func (s *Session) noteSettingsLocked(m *acp.Message, follows bool) {
 		}
 	case "config_option_update":
 		if opts, ok := rawjson.Member(u, "configOptions"); ok {
-			s.rec.ConfigOptions = bytes.Clone(opts)
+			s.rec.noteOptions(opts, follows)
 			for _, o := range rawjson.Elements(opts) {
 				value, _ := rawjson.Member(o, "currentValue")
-				if follows && rawjson.MemberString(o, "category") == "mode" {
-					s.rec.followMode(value)
-				}
 				s.said.note(rawjson.MemberString(o, "id"), value)
 			}
 		}

@@ -1,0 +1,244 @@
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// choices are what was chosen of an agent's modes, models and options, by a client or by the agent itself since: one that is started anew is
+// told again. A mode is chosen by session/set_mode or by the option for it, a model likewise; the newest choice is the only one that is kept.
+//
+// A session's mode is what its permissionMode stands for, until somebody chooses another one. ModeOver says that a permissionMode was
+// asked for since, which counts then: see forgetMode.
+type choices struct {
+	ChosenMode  string                     `json:"chosenMode,omitempty"`
+	ModeOver    bool                       `json:"modeOver"`              // a permissionMode that the agent was not opened with yet was asked for since; see decode
+	OwnMode     string                     `json:"ownMode,omitempty"`     // in which the agent was before it got into that of a permissionMode
+	ChosenModel string                     `json:"chosenModel,omitempty"` // by session/set_model
+	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`      // by the option's id; it is replaced, and never changed in place
+}
+
+// choice is what somebody has set, or sets.
+type choice struct {
+	method string
+	id     string // of a mode or a model
+	option string // of an option, with its value
+	value  json.RawMessage
+}
+
+// field is the field of _meta of ours that asks for the same, or else the option's id.
+func (c *choice) field(rec *record) string {
+	for _, f := range configFields {
+		asked, id := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, f.field), rec.option(f.category)
+		if c.option != "" && (c.option == id || c.option == waits(f.category) || id == "" && asked == c.text()) { // there is none any more
+			return f.field
+		}
+	}
+	return cmp.Or(c.option, map[string]string{acp.MethodSessionSetMode: "mode", acp.MethodSessionSetModel: "model"}[c.method])
+}
+
+// text is what was chosen, for people.
+func (c *choice) text() string { return cmp.Or(c.id, textOf(c.value)) }
+
+// params are what an agent is asked for it with.
+func (c *choice) params(l *link) json.RawMessage {
+	of := rawjson.Object{}.String("sessionId", l.native)
+	switch c.method {
+	case acp.MethodSessionSetMode:
+		return of.String("modeId", c.id).End()
+	case acp.MethodSessionSetModel:
+		return of.String("modelId", c.id).End()
+	}
+	return of.String("configId", c.option).Raw("value", c.value).End()
+}
+
+// waits is in place of an option's id that is not known before the agent is started, since it belongs to a model that is chosen then. No
+// option has such an id: it has a space.
+func waits(category string) string { return "the " + category }
+
+// optionOf is the id of the option of a category, "" if there is none. The first counts, if there are more: what is behind it is for
+// something else, such as a model for plans.
+func optionOf(options json.RawMessage, category string) string {
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "category") == category {
+			return rawjson.MemberString(o, "id")
+		}
+	}
+	return ""
+}
+
+func (rec *record) option(category string) string { return optionOf(rec.ConfigOptions, category) }
+
+// currentValue returns the value of an option, nil if there is none.
+func currentValue(options json.RawMessage, id string) json.RawMessage {
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "id") == id {
+			value, _ := rawjson.Member(o, "currentValue")
+			return value
+		}
+	}
+	return nil
+}
+
+// choose remembers what somebody set.
+func (rec *record) choose(c choice) {
+	field := c.field(rec)
+	if c.text() == "" && len(c.value) == 0 || field == "" {
+		return
+	}
+	rec.forget(field)
+	switch c.method {
+	case acp.MethodSessionSetMode:
+		rec.ChosenMode = c.id
+	case acp.MethodSessionSetModel:
+		rec.ChosenModel = c.id
+	default:
+		rec.setChosen(c.option, c.value)
+	}
+	rec.ModeOver = rec.ModeOver && field != "mode"
+}
+
+// forget has nothing be chosen of what a field asks for.
+func (rec *record) forget(field string) {
+	for _, c := range rec.list() {
+		switch {
+		case c.field(rec) != field:
+		case c.method == acp.MethodSessionSetMode:
+			rec.ChosenMode = ""
+		case c.method == acp.MethodSessionSetModel:
+			rec.ChosenModel = ""
+		default:
+			rec.setChosen(c.option, nil)
+		}
+	}
+}
+
+// list has what was chosen in the order in which an agent is told: the model first, which decides what else there is, and the mode last.
+func (rec *record) list() (list []choice) {
+	if rec.ChosenModel != "" {
+		list = append(list, choice{method: acp.MethodSessionSetModel, id: rec.ChosenModel})
+	}
+	for _, id := range slices.Sorted(maps.Keys(rec.Chosen)) {
+		list = append(list, choice{method: acp.MethodSessionSetConfigOption, option: id, value: rec.Chosen[id]})
+	}
+	if rec.ChosenMode != "" {
+		list = append(list, choice{method: acp.MethodSessionSetMode, id: rec.ChosenMode, value: rawjson.AppendQuoted(nil, rec.ChosenMode)})
+	}
+	rank := func(c choice) int { return map[string]int{"model": -1, "mode": 1}[c.field(rec)] }
+	slices.SortStableFunc(list, func(a, b choice) int { return rank(a) - rank(b) })
+	return list
+}
+
+// chosenLocked is followed by save: who has chosen something since is told whether it is kept, and it is taken back if not.
+func (s *Session) chosenLocked(was choices, told func(err error)) {
+	s.editedLocked(edit{undo: func(rec *record) { rec.choices = was }, told: told})
+}
+
+// setChosen sets what was chosen of an option, with nil that nothing was.
+func (rec *record) setChosen(option string, value json.RawMessage) {
+	if bytes.Equal(rec.Chosen[option], value) {
+		return
+	}
+	chosen := maps.Clone(rec.Chosen)
+	if chosen == nil {
+		chosen = map[string]json.RawMessage{}
+	}
+	if chosen[option] = value; value == nil {
+		delete(chosen, option)
+	}
+	rec.Chosen = chosen
+}
+
+// chosenMode is the mode that was chosen and counts, "" for none.
+func (rec *record) chosenMode() string {
+	if rec.ModeOver {
+		return ""
+	}
+	return cmp.Or(textOf(rec.Chosen[rec.option("mode")]), rec.ChosenMode)
+}
+
+// forgetMode forgets the mode that was chosen before the permissionMode was asked for with which the agent, whose adapter takes it, has
+// opened the session by now. Where the adapter has refused that one, it is the mode that counts.
+func (rec *record) forgetMode(refused bool) {
+	if rec.ModeOver && !refused {
+		rec.forget("mode")
+	}
+	rec.ModeOver = false
+}
+
+// takeMode takes back what was chosen of the mode since the record was as it was before.
+func (rec *record) takeMode(was *record) {
+	rec.ChosenMode, rec.OwnMode, rec.ModeOver = was.ChosenMode, was.OwnMode, was.ModeOver
+	rec.setChosen(rec.option("mode"), was.Chosen[rec.option("mode")])
+}
+
+// follow has what was chosen be what the agent says of it: one that is started anew is not told of what is over, as when it has left the
+// mode for plans, or has gone over to another model, which has other options.
+func (rec *record) follow(options json.RawMessage) {
+	if model := optionOf(options, "model"); rec.ChosenModel != "" && model != "" {
+		if now := currentValue(options, model); !bytes.Equal(now, currentValue(rec.ConfigOptions, model)) {
+			rec.choose(choice{method: acp.MethodSessionSetConfigOption, option: model, value: bytes.Clone(now)})
+		}
+	}
+	mode := optionOf(options, "mode")
+	for id := range rec.Chosen {
+		if id != mode && id != rec.option("mode") {
+			rec.setChosen(id, bytes.Clone(currentValue(options, id)))
+		}
+	}
+	if mode != "" {
+		rec.followMode(currentValue(options, mode))
+	}
+}
+
+// followMode is follow for the mode. A session that must only read is not followed: what it is started with is what a client chose.
+func (rec *record) followMode(mode json.RawMessage) {
+	if rec.permissionMode() == "readonly" {
+		return
+	}
+	if rec.ChosenMode != "" {
+		rec.ChosenMode = textOf(mode)
+	}
+	if option := rec.option("mode"); rec.Chosen[option] != nil {
+		rec.setChosen(option, bytes.Clone(mode))
+	}
+}
+
+// noteOptions notes what the agent says of its options. follows says that it is by itself what it says: not while it opens the session, and
+// is set to what was chosen again.
+func (rec *record) noteOptions(options json.RawMessage, follows bool) {
+	if follows {
+		rec.follow(options)
+	}
+	rec.ConfigOptions = bytes.Clone(options)
+}
+
+// inModes are the modes in which the agent is, as far as is known: that of its modes, and that of its option for them. "" is for one that
+// there is not.
+func (rec *record) inModes() [2]string {
+	return [2]string{rawjson.MemberString(rec.Modes, "currentModeId"), textOf(currentValue(rec.ConfigOptions, rec.option("mode")))}
+}
+
+// noteMode notes that the agent was set to a mode by its option for it, if that is one of its modes: not every agent tells of it.
+func (rec *record) noteMode(mode string) {
+	available, _ := rawjson.Member(rec.Modes, "availableModes")
+	for _, m := range rawjson.Elements(available) {
+		if rawjson.MemberString(m, "id") == mode {
+			rec.Modes = rawjson.SetMember(rec.Modes, rawjson.AppendQuoted(nil, mode), "currentModeId")
+		}
+	}
+}
+
+// opens notes what the agent has said of the session's settings as it opened it, and which have no effect.
+func (l *link) opens(result json.RawMessage) {
+	var said record
+	said.read(result)
+	l.modes, l.options, l.at = said.Modes != nil, said.ConfigOptions != nil, said.inModes()
+	l.refused = UnsupportedIn(result)
+}
