@@ -4,8 +4,9 @@ import { afterAll, beforeAll, vi } from "vitest";
 import { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Unsent } from "../state/unsent.js";
-import { wordsOf, type Conversation, type Draft, type Kept } from "./conversation.js";
+import { wordsOf, type Conversation, type Draft } from "./conversation.js";
 import { Conversations } from "./conversations.js";
+import type { Kept } from "./facts.js";
 import type { Update } from "./updates.js";
 
 export const text = (words: string): ContentBlock[] => [{ type: "text", text: words }];
