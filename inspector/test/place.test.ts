@@ -150,13 +150,15 @@ test("what one reads stays when a session is followed for long; at its end the p
   await session.prompt("echo and then");
   await settled(page);
   await expect.poll(first).toEqual(read);
-  await page.keyboard.press("End");
-  await log(page).getByText("echo and then").waitFor();
-  // Where one searches, nothing goes either.
+  // Where one searches nothing goes either, also at the end.
   await page.keyboard.press("Control+f");
   await page.keyboard.type("many 21000");
   await page.getByRole("search").getByText("1 of 1").waitFor();
+  await page.getByRole("button", { name: "To the end" }).click();
+  await log(page).getByText("echo and then").first().waitFor();
   await session.prompt("echo meanwhile");
+  await log(page).getByText("echo meanwhile").first().waitFor();
+  await page.getByRole("searchbox", { name: "Find" }).press("Enter");
   await log(page).locator(".found").getByText("many 21000").waitFor();
   await page.keyboard.press("Escape");
   await log(page).focus();
