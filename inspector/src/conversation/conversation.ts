@@ -85,7 +85,6 @@ export class Conversation extends Store<ConversationState> {
   #nextWaiting = 1;
   #own: { readonly turn: Turn<2>; readonly sent: Kept; readonly at: number } | undefined;
   readonly #sent = new Set<Kept>(); // prompts of this page on their way, until the session tells of them; those of an earlier connection, too
-  readonly #asks = new Map<number, number>(); // what is asked now: the newest event when it was
   #asked = 0; // how often the gateway was asked how the session is
   #attaches = 0;
   #between = false; // the session is closed, to be opened again at once: what is sent waits
@@ -148,7 +147,6 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #open(client: Client, fresh?: Fresh): Promise<void> {
-    if (client !== this.#client) this.#asks.clear(); // each connection is asked anew
     this.#leave();
     const opening = (this.#opening = new Opening(client));
     this.#shown.raise = raiseFor(client, this.id);
@@ -376,7 +374,6 @@ export class Conversation extends Store<ConversationState> {
 
   /** The agent asks a person something. */
   asked(ask: Ask): void {
-    this.#asks.set(ask.id, this.#shown.seq);
     this.#inOrder(undefined, () => {
       showAsk(this.#transcript, askFrame(ask), ask.at);
       this.#show(this.#raise?.asked(ask.id) ?? []);
@@ -386,10 +383,8 @@ export class Conversation extends Store<ConversationState> {
   /** It was answered here; what was answered elsewhere stands in the log. */
   answered(ask: Ask, response: unknown): void {
     const frame = askFrame(ask);
-    const asked = this.#asks.get(ask.id);
-    this.#asks.delete(ask.id);
     const show = (result: unknown) => this.#inOrder(undefined, () => {
-      showAnswer(this.#transcript, frame, result, Date.now(), asked);
+      showAnswer(this.#transcript, frame, result, Date.now(), seqOf(ask.request));
       this.#show(this.#raise?.answered(ask.id) ?? []);
     });
     const client = this.#client;

@@ -1,5 +1,6 @@
 import { AcpRpcError, ConnectionLostError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
 import { expect, test, vi } from "vitest";
+import type { Client } from "../state/gateway.js";
 import type { Ask } from "../state/inbox.js";
 import { longestMs } from "../state/retry.js";
 import { answer, ended, framesAtOnce, long, said, settled, shown, text, waits, world } from "./fake-gateway.js";
@@ -318,21 +319,27 @@ test("an answer about a session that is older than another one, or than its open
   expect([conversation.get().phase, conversation.get().info?.state]).toEqual(["live", "idle"]);
 });
 
-test("an answer that is given while the past is read stands there once", async () => {
-  const { conversation, hold, log } = await long();
-  const request = { sessionId: "s", questions: [{ question: "Which?" }] };
-  const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request, answer: () => {} } as unknown as Ask;
-  log("agent", { jsonrpc: "2.0", id: "x", method: "_sandboxagent/session/request_question", params: request });
-  conversation.asked(asked);
-  const go = hold("request", "sessionEvents");
-  const read = conversation.readEarlier();
-  const result = { outcome: "answered", answers: [["This one"]] };
-  log("client", { jsonrpc: "2.0", id: "x", result });
-  conversation.answered(asked, result);
-  go();
-  await read;
-  await settled();
-  expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+test("an answer that is given while the past is read, or elsewhere while the page connects anew, stands there once", async () => {
+  for (const anew of [false, true]) {
+    const { client, conversation, hold, log, happen } = await long();
+    const request = { sessionId: "s", questions: [{ question: "Which?" }], _meta: { [META]: { seq: 5006 } } };
+    const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request, answer: () => {} } as unknown as Ask;
+    log("agent", { jsonrpc: "2.0", id: "x", method: "_sandboxagent/session/request_question", params: request });
+    conversation.asked(asked);
+    const go = hold("request", "sessionEvents");
+    const read = anew ? conversation.open({ ...client } as unknown as Client) : conversation.readEarlier();
+    const result = { outcome: "answered", answers: [["This one"]] };
+    log("client", { jsonrpc: "2.0", id: "x", result });
+    happen(answer("so be it"));
+    if (!anew) conversation.answered(asked, result);
+    go();
+    await read;
+    await settled();
+    if (anew) conversation.answered(asked, undefined); // not asked any more, as the gateway says
+    await settled();
+    expect(shown(conversation).slice(-2)).toEqual(["Which? This one", "so be it"]);
+    expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+  }
 });
 
 test("the past that is asked for while the session is about to be read goes before that, and nothing that comes meanwhile is lost", async () => {
