@@ -163,6 +163,11 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
           <Icon name="warning" /> <span><strong>The gateway cannot write this conversation.</strong> Nothing of it is shown until it can; the agent waits. {state.unwritable}</span>
         </p>
       )}
+      {state.phase === "live" && state.problem !== undefined && (
+        <p className="conversation-bar" role="status">
+          <Icon name="warning" /> <span><strong>This session cannot be followed now.</strong> It is tried again. {state.problem}</span>
+        </p>
+      )}
       {finding && <Find rows={rows} version={version} earlier={earlier("Look further back")} onFind={(next) => {
         setFinding(next);
         if (next.row !== undefined) control.current?.show(next.row, "center");

@@ -156,7 +156,9 @@ export class Conversation extends Store<ConversationState> {
       this.patch({ unsupported: fresh.unsupported });
     }
     await this.#insist(opening, () => this.#takeUp(opening, fresh), (error, passes) => {
-      if (!passes || this.get().phase === "loading") this.#failed(error);
+      const { phase } = this.get();
+      if (!passes || phase === "loading") this.#failed(error);
+      else if (phase === "live" && opening.hasFailed) this.patch({ problem: messageOf(error) }); // the next try may do
     });
   }
 
@@ -209,7 +211,7 @@ export class Conversation extends Store<ConversationState> {
 
   /** What there is can be read, and nothing said. */
   #over(): void {
-    this.patch({ phase: "reading", doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 });
+    this.patch({ phase: "reading", problem: undefined, doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 });
   }
 
   async #attach(opening: Opening): Promise<void> {

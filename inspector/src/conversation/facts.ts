@@ -20,7 +20,7 @@ export interface Waiting extends Kept {
 
 export interface ConversationState {
   readonly phase: "loading" | "live" | "reading" | "failed";
-  /** Why there is nothing to see. */
+  /** Why there is nothing to see; where it is live, why nothing new comes. */
   readonly problem: string | undefined;
   readonly info: SessionInfo | undefined;
   /** What the session does, as it says. */

@@ -298,6 +298,27 @@ test("a session that is closed again, before its opening is tried once more, sta
   expect([conversation.get().phase, resumes]).toEqual(["reading", 1]);
 });
 
+test("a session that is shown and cannot be taken up says why, as long as it is so, and an agent that hangs is not started again and again", async () => {
+  for (const type of ["insufficient_storage", "timeout"]) {
+    const { client, conversation } = await long();
+    const left = [1, 2, 3];
+    const refused = {
+      ...client,
+      resumeSession: async (params: { after: number }) => {
+        if (left.shift()) throw new AcpRpcError(-32603, "It is not so.", { type: `urn:sandbox-agent:error:${type}` });
+        return client.resumeSession(params);
+      },
+    };
+    const seen: unknown[] = [];
+    const off = conversation.subscribe(() => void seen.push([conversation.get().phase, conversation.get().problem].join()));
+    const opened = overAPause(() => conversation.open(refused as unknown as Client));
+    await opened;
+    off();
+    expect(new Set(seen)).toEqual(new Set(type === "timeout" ? ["live,", "failed,It is not so."] : ["live,", "live,It is not so."]));
+    expect([conversation.get().phase, conversation.get().problem, left.length]).toEqual(type === "timeout" ? ["failed", "It is not so.", 2] : ["live", undefined, 0]);
+  }
+});
+
 test("a session that is not there is not asked for again", async () => {
   const { conversation, failures } = await long();
   failures.set("session", new ProblemError({ type: "about:blank", title: "Not Found", status: 404 }));
