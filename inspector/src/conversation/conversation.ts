@@ -149,7 +149,9 @@ export class Conversation extends Store<ConversationState> {
   async #open(client: Client, fresh?: Fresh): Promise<void> {
     this.#leave();
     const opening = (this.#opening = new Opening(client));
-    this.#shown.raise = raiseFor(client, this.id);
+    const raise = raiseFor(client, this.id);
+    if (this.#raise) raise?.toldOnceAs(this.#raise);
+    this.#shown.raise = raise;
     this.#listen(client);
     if (fresh) {
       this.held.made(client, this.id, this);
@@ -235,9 +237,10 @@ export class Conversation extends Store<ConversationState> {
     const { turn, seq } = result._meta?.[META] ?? {};
     const at = seq ?? this.#newest;
     opening.behind(() => {
-      const { configOptions, modes } = this.#transcript.optionsAt <= behindOf(at) ? result : {}; // else the session has told of newer ones
+      const newer = this.#transcript.optionsAt > behindOf(at); // the session has told of newer options, but maybe not of modes
+      const { configOptions, modes } = !newer ? result : { modes: this.#raise?.hasMode ? undefined : result.modes };
       const running = turn === "running" || this.#own !== undefined;
-      this.#answeredBehind(at, this.#raise?.opened({ configOptions, modes, running, seq }) ?? (configOptions ? [{ update: { sessionUpdate: "config_option_update", configOptions } }] : []));
+      this.#answeredBehind(newer ? this.#newest : at, this.#raise?.opened({ configOptions, modes, running, seq }) ?? (configOptions ? [{ update: { sessionUpdate: "config_option_update", configOptions } }] : []));
       this.#settle();
       this.#changed();
       if (!this.get().running) this.#sendNext();
@@ -253,6 +256,7 @@ export class Conversation extends Store<ConversationState> {
     await opening.read(log, (read) => {
       const { unconfirmed } = this.#transcript;
       read.transcript.toldOnceAs(this.#transcript);
+      if (this.#raise) read.raise?.toldOnceAs(this.#raise);
       this.#shown = read;
       if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
       this.patch({ earlier: read.earlier });
