@@ -121,7 +121,7 @@ test("in version 1 the mode can be chosen, though newer options are told before 
   const gateway = world();
   const { client, happen, hold, open } = gateway;
   client.acpVersion = 1;
-  const options = (currentValue: string) => ({ sessionUpdate: "config_option_update", configOptions: [{ id: "model", name: "Model", currentValue }] }) as never;
+  const options = (currentValue: string) => ({ sessionUpdate: "config_option_update", configOptions: [{ id: "model", name: "Model", currentValue }] });
   const modes = { currentModeId: "ask", availableModes: [{ id: "ask", name: "Ask" }, { id: "edit", name: "Edit" }] };
   const { resumeSession } = client;
   client.resumeSession = async (params) => ({ ...(await resumeSession(params)), result: { modes, ...options("A"), _meta: { [META]: { seq: 1 } } } }) as never;
