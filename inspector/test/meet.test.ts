@@ -285,6 +285,23 @@ test("a connection that breaks while the page attaches to a session that waits, 
   await turn;
 });
 
+test("a session that the client cannot attach to again behind a broken connection is taken up by the page, and what it asks is shown", async () => {
+  const { page, network, id } = await talk(world);
+  network.cut();
+  await broken(page);
+  const refused = network.lose('"session/resume"', { code: -32603, message: "its agent did not start" });
+  network.mend();
+  await refused;
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url });
+  const session = await other.resumeSession({ sessionId: id });
+  const turn = session.prompt("question");
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  await session.cancel();
+  await turn;
+  await session.prompt("echo theirs");
+  await log(page).locator(".agent").getByText("theirs", { exact: true }).waitFor();
+});
+
 test("a form that is half filled in, and a page that connects anew", async () => {
   const { page, network } = await talk(world);
   const form = page.getByRole("region", { name: "The agent asks" });

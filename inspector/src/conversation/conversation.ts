@@ -330,6 +330,11 @@ export class Conversation extends Store<ConversationState> {
           else void this.refresh();
         });
       }),
+      client.onSessionLost(({ sessionId }) => {
+        if (sessionId !== this.id) return;
+        this.held.lost(client, sessionId);
+        void this.again();
+      }),
       // What the node before it says of that may not come any more: the hub follows the session to the other one.
       client.onSessionMoved((moved) => {
         if (!mine(moved)) return;

@@ -64,7 +64,7 @@ export function world() {
     },
     onUpdate: (listener: (params: unknown) => void) => (listeners.add(listener), () => void listeners.delete(listener)),
     onTurnEnded: (listener: (ended: unknown) => void) => (enders.add(listener), () => void enders.delete(listener)),
-    onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionMoved: listen,
+    onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionLost: listen, onSessionMoved: listen,
     resumeSession: ({ after }: { after: number }) => ask("resumeSession", () => {
       for (const event of events.slice(after)) for (const listener of listeners) listener(paramsOf(event));
       return { result: {}, continuity: "native", unsupported: [] };
