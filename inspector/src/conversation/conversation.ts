@@ -192,10 +192,12 @@ export class Conversation extends Store<ConversationState> {
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
     await this.#read(opening, () => {
-      const most = info.eventCount - this.#most; // what somebody looks at, or goes on, is not read without end
       const { from, length, transcript } = this.#shown;
-      const begin = length > 0 && this.looksBack() ? from : info.eventCount - Math.min(anewWindow, Math.max(firstWindow, length));
-      return { begin: Math.max(most, begin), since: Math.max(most, transcript.since) };
+      const since = Math.min(transcript.since, length > 0 && this.looksBack() ? from + 1 : Infinity);
+      return {
+        begin: info.eventCount - Math.min(anewWindow, Math.max(firstWindow, length)),
+        since: Math.max(since, info.eventCount - this.#most + 1), // not without end
+      };
     });
     if (opening !== this.#opening) return;
     if (shut(this.get().info ?? info)) this.#over();

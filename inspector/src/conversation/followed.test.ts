@@ -106,6 +106,12 @@ test("what somebody looks at, or has just asked for, is not let go", async () =>
   conversation.looksBack = () => false; // it is at its end
   await work(gateway, 1000, "at the end");
   const { earlier } = conversation.get();
+  const first = shown(conversation)[0];
+  conversation.looksBack = () => true;
+  await conversation.again(); // it begins where it began
+  await settled();
+  expect([shown(conversation)[0], conversation.get().earlier]).toEqual([first, earlier]);
+  conversation.looksBack = () => false;
   expect(earlier).toBeGreaterThan(30_000);
   const page = gateway.hold("answer", "sessionEvents");
   const read = conversation.readEarlier();
