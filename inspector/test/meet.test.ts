@@ -264,6 +264,20 @@ test("a session that is shown, and that cannot be taken up anew, stays to be rea
   await expect.poll(() => prompt(page).inputValue()).toBe("half a thought");
 });
 
+test("a session that is shown, and that cannot be taken up for a reason that passes, says why until it can", async () => {
+  const { page, network } = await talk(world);
+  const full = { code: -32603, message: "the disk is full", data: { type: "urn:sandbox-agent:error:insufficient_storage" } };
+  const bar = page.locator(".conversation-bar", { hasText: "This session cannot be followed now" });
+  const first = network.lose('"session/resume"', full);
+  await anew(page);
+  await first;
+  await network.lose('"session/resume"', full);
+  await bar.getByText("the disk is full").waitFor();
+  await bar.waitFor({ state: "detached" });
+  await chat(page, "echo and after");
+  await log(page).locator(".agent").getByText("and after", { exact: true }).waitFor();
+});
+
 test("a connection that breaks while the page attaches to a session that waits, of which nothing more is told", async () => {
   await using client = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
   const session = await client.newSession({ cwd: "/tmp" });
@@ -283,6 +297,23 @@ test("a connection that breaks while the page attaches to a session that waits, 
   await page.getByRole("region", { name: "The agent asks" }).waitFor();
   await session.cancel();
   await turn;
+});
+
+test("a session that the client cannot attach to again behind a broken connection is taken up by the page, and what it asks is shown", async () => {
+  const { page, network, id } = await talk(world);
+  network.cut();
+  await broken(page);
+  const refused = network.lose('"session/resume"', { code: -32603, message: "its agent did not start" });
+  network.mend();
+  await refused;
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url });
+  const session = await other.resumeSession({ sessionId: id });
+  const turn = session.prompt("question");
+  await page.getByRole("region", { name: "The agent asks" }).waitFor();
+  await session.cancel();
+  await turn;
+  await session.prompt("echo theirs");
+  await log(page).locator(".agent").getByText("theirs", { exact: true }).waitFor();
 });
 
 test("a form that is half filled in, and a page that connects anew", async () => {

@@ -19,7 +19,8 @@ import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { attach, nameOf as nameOfBlock } from "./attachments.js";
 import { Composer } from "./Composer.js";
-import { maxQueue, noDraft, type Conversation, type Waiting } from "./conversation.js";
+import { maxQueue, noDraft, type Conversation } from "./conversation.js";
+import type { Waiting } from "./facts.js";
 import { isCopy } from "./shown.js";
 import { useDraft } from "./draft.js";
 import { Find, type Finding } from "./Find.js";
@@ -95,6 +96,10 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   const last = rows.at(-1)?.item;
   const control = useRef<RowControl>(null);
   const [finding, setFinding] = useState<Finding>();
+  useEffect(() => {
+    conversation.looksBack = () => finding !== undefined || !(control.current?.atEnd() ?? child === undefined);
+    return () => void (conversation.looksBack = () => false);
+  }, [conversation, finding, child]);
   const toPrompt = (direction: 1 | -1) => {
     const from = control.current?.first() ?? 0;
     const at = direction < 0 ? rows.findLastIndex((r, i) => i < from && r.item.kind === "user") : rows.findIndex((r, i) => i > from && r.item.kind === "user");
@@ -156,6 +161,11 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
       {state.unwritable !== undefined && (
         <p className="conversation-bar" role="status">
           <Icon name="warning" /> <span><strong>The gateway cannot write this conversation.</strong> Nothing of it is shown until it can; the agent waits. {state.unwritable}</span>
+        </p>
+      )}
+      {state.phase === "live" && state.problem !== undefined && (
+        <p className="conversation-bar" role="status">
+          <Icon name="warning" /> <span><strong>This session cannot be followed now.</strong> It is tried again. {state.problem}</span>
         </p>
       )}
       {finding && <Find rows={rows} version={version} earlier={earlier("Look further back")} onFind={(next) => {

@@ -19,6 +19,8 @@ export interface RowControl {
   focus(): void;
   /** The first row that is in sight, or the one that was asked for and comes into sight. */
   first(): number;
+  /** Whether it follows what is said, at its end. */
+  atEnd(): boolean;
 }
 
 const placeOf = ({ scrollTop: top, clientHeight: height, scrollHeight: whole }: HTMLElement) => ({ top, height, whole });
@@ -106,6 +108,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
       setAway(true);
     },
     focus: () => scroller.current?.focus(),
+    atEnd: () => stuck.current,
     first: () => {
       const aimed = aim.current === undefined ? -1 : rows.findIndex((row) => row.key === aim.current);
       if (aimed >= 0) return aimed;

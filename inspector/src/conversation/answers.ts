@@ -38,7 +38,7 @@ export function showAsk(transcript: Transcript, ask: AskFrame, at: number): void
   if (call !== undefined) transcript.asked(call, at);
 }
 
-/** Shows what was answered; undefined when nobody knows. It may be shown already as an event behind the one when it was asked. */
+/** Shows what was answered; undefined when nobody knows. It may be shown already as an event behind the one that asks. */
 export function showAnswer(transcript: Transcript, ask: AskFrame, result: unknown, at: number, asked = Infinity): void {
   const note = (words: string) => {
     if (!transcript.hasAnswer(words, asked)) transcript.note("answer", words, undefined, at);

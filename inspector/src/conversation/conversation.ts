@@ -7,77 +7,22 @@ import { mayPass } from "../state/retry.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
+import { empty, type ConversationState, type Kept, type Prompt, type Waiting } from "./facts.js";
 import { nextFrame } from "./frame.js";
 import { noteEnd } from "./history.js";
-import type { BackgroundItem, Row, Stop } from "./items.js";
+import type { Row, Stop } from "./items.js";
 import { Opening } from "./opening.js";
 import { optionsOf, type ConfigOption } from "./options.js";
 import { modeOption, type Ending, type Raise, type Told } from "./raise.js";
 import type { Remark } from "./remarks.js";
 import { isCopy, raiseFor, readLog, seqOf, Shown, shut } from "./shown.js";
-import { Transcript, type Command, type Doing, type Usage } from "./transcript.js";
+import { Transcript } from "./transcript.js";
 import { lasting, type Update } from "./updates.js";
-
-/** What is sent in one go. */
-export type Prompt = readonly ContentBlock[];
-
-/** A prompt that is not sent, or of which nobody knows whether it has arrived. */
-export interface Kept {
-  readonly blocks: Prompt;
-  /** The newest event when it was sent: if it has arrived, the session tells of it behind that. Undefined where it was not sent. */
-  readonly behind?: number | undefined;
-}
-
-/** A prompt that waits for the running turn to end, or for a person. */
-export interface Waiting extends Kept {
-  readonly id: number;
-}
-
-export interface ConversationState {
-  readonly phase: "loading" | "live" | "reading" | "failed";
-  /** Why there is nothing to see. */
-  readonly problem: string | undefined;
-  readonly info: SessionInfo | undefined;
-  /** What the session does, as it says. */
-  readonly doing: Doing;
-  /** Whether a turn runs, of whomever: prompts wait for its end. */
-  readonly running: boolean;
-  /** Whether this page has asked to stop and the turn has not ended. */
-  readonly stopping: boolean;
-  /** Grows with each prompt that a person sends here. */
-  readonly sent: number;
-  readonly queue: readonly Waiting[];
-  /** The queue waits for a person, because a turn was stopped or failed. */
-  readonly held: boolean;
-  readonly options: readonly ConfigOption[];
-  readonly commands: readonly Command[];
-  readonly usage: Usage | undefined;
-  /** What the agent does though no turn waits for it. */
-  readonly background: readonly BackgroundItem[];
-  readonly title: string | undefined;
-  /** What was asked for when it was made and had no effect. */
-  readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
-  readonly continuity: string | undefined;
-  /** Why the gateway cannot write the session: nothing of it is shown meanwhile. */
-  readonly unwritable: string | undefined;
-  /** What the session has besides what was said; undefined before the gateway was asked. */
-  readonly given: Given | undefined;
-  /** Events before the first one that is shown. */
-  readonly earlier: number;
-  readonly loadingEarlier: boolean;
-}
 
 /** What a session that was just made has answered. */
 export interface Fresh {
   readonly unsupported: ConversationState["unsupported"];
   readonly result: unknown;
-}
-
-/** What a session was given, and how its MCP servers are. */
-export interface Given {
-  readonly servers: readonly SessionMcpServer[];
-  readonly instructions: NonNullable<SessionInfo["instructions"]>;
-  readonly skills: readonly string[];
 }
 
 /** The rows, as one value that is another one whenever they changed. */
@@ -90,8 +35,10 @@ export interface RowsVersion {
 const firstWindow = 3000;
 /** The most events of what was shown that are read when it is taken up anew. */
 const anewWindow = 2 * firstWindow;
-/** The most events that are shown of what is followed, beside those that somebody has asked for: then the older ones are let go. */
+/** The most events that are shown of what is followed, beside those that somebody has asked for: then the older ones are let go, but not while somebody looks at them. */
 const maxFollowed = 4 * anewWindow;
+/** The most in any case. */
+const maxHeld = 10 * maxFollowed;
 /** The newest events in which the answer of another client is looked for, and how many may have come since. */
 const answerWindow = 200;
 const maxAnswers = 1000;
@@ -114,11 +61,6 @@ export const wordsOf = (blocks: readonly ContentBlock[]) => blocks.flatMap((b) =
 /** A prompt as one string, however its texts are cut. */
 const allOf = (blocks: Prompt) => JSON.stringify([blocks.map((b) => (b.type === "text" ? b.text : "")).join(""), blocks.filter((b) => b.type !== "text")]);
 
-const empty: ConversationState = {
-  phase: "loading", problem: undefined, info: undefined, doing: "idle", running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
-  usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, given: undefined, earlier: 0, loadingEarlier: false,
-};
-
 class Rows extends Store<RowsVersion> {
   show(rows: readonly Row[]): void {
     this.set({ rows, version: this.get().version + 1 });
@@ -132,6 +74,8 @@ class Rows extends Store<RowsVersion> {
  */
 export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
+  /** Whether somebody looks back, and not at the end of what is shown, as who shows it says. */
+  looksBack = () => false;
   /** Whether it was just made here: then writing goes on in it. */
   begun = false;
   #shown: Shown;
@@ -141,7 +85,6 @@ export class Conversation extends Store<ConversationState> {
   #nextWaiting = 1;
   #own: { readonly turn: Turn<2>; readonly sent: Kept; readonly at: number } | undefined;
   readonly #sent = new Set<Kept>(); // prompts of this page on their way, until the session tells of them; those of an earlier connection, too
-  readonly #asks = new Map<number, number>(); // what is asked now: the newest event when it was
   #asked = 0; // how often the gateway was asked how the session is
   #attaches = 0;
   #between = false; // the session is closed, to be opened again at once: what is sent waits
@@ -204,17 +147,20 @@ export class Conversation extends Store<ConversationState> {
   }
 
   async #open(client: Client, fresh?: Fresh): Promise<void> {
-    if (client !== this.#client) this.#asks.clear(); // each connection is asked anew
     this.#leave();
     const opening = (this.#opening = new Opening(client));
-    this.#shown.raise = raiseFor(client, this.id);
+    const raise = raiseFor(client, this.id);
+    if (this.#raise) raise?.toldOnceAs(this.#raise);
+    this.#shown.raise = raise;
     this.#listen(client);
     if (fresh) {
       this.held.made(client, this.id, this);
       this.patch({ unsupported: fresh.unsupported });
     }
     await this.#insist(opening, () => this.#takeUp(opening, fresh), (error, passes) => {
-      if (!passes || this.get().phase === "loading") this.#failed(error);
+      const { phase } = this.get();
+      if (!passes || phase === "loading") this.#failed(error);
+      else if (phase === "live" && opening.hasFailed) this.patch({ problem: messageOf(error) }); // the next try may do
     });
   }
 
@@ -245,7 +191,14 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
-    await this.#read(opening, () => ({ begin: info.eventCount - Math.min(anewWindow, Math.max(firstWindow, this.#shown.length)) }));
+    await this.#read(opening, () => {
+      const { from, length, transcript } = this.#shown;
+      const since = Math.min(transcript.since, length > 0 && this.looksBack() ? from + 1 : Infinity);
+      return {
+        begin: info.eventCount - Math.min(anewWindow, Math.max(firstWindow, length)),
+        since: Math.max(since, info.eventCount - this.#most + 1), // not without end
+      };
+    });
     if (opening !== this.#opening) return;
     if (shut(this.get().info ?? info)) this.#over();
     else await this.#attach(opening);
@@ -262,7 +215,7 @@ export class Conversation extends Store<ConversationState> {
 
   /** What there is can be read, and nothing said. */
   #over(): void {
-    this.patch({ phase: "reading", doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 });
+    this.patch({ phase: "reading", problem: undefined, doing: "idle", running: false, stopping: false, held: this.get().queue.length > 0 });
   }
 
   async #attach(opening: Opening): Promise<void> {
@@ -286,9 +239,10 @@ export class Conversation extends Store<ConversationState> {
     const { turn, seq } = result._meta?.[META] ?? {};
     const at = seq ?? this.#newest;
     opening.behind(() => {
-      const { configOptions, modes } = this.#transcript.optionsAt <= behindOf(at) ? result : {}; // else the session has told of newer ones
+      const newer = this.#transcript.optionsAt > behindOf(at); // the session has told of newer options, but maybe not of modes
+      const { configOptions, modes } = !newer ? result : { modes: this.#raise?.hasMode ? undefined : result.modes };
       const running = turn === "running" || this.#own !== undefined;
-      this.#answeredBehind(at, this.#raise?.opened({ configOptions, modes, running, seq }) ?? (configOptions ? [{ update: { sessionUpdate: "config_option_update", configOptions } }] : []));
+      this.#answeredBehind(newer ? this.#newest : at, this.#raise?.opened({ configOptions, modes, running, seq }) ?? (configOptions ? [{ update: { sessionUpdate: "config_option_update", configOptions } }] : []));
       this.#settle();
       this.#changed();
       if (!this.get().running) this.#sendNext();
@@ -296,14 +250,15 @@ export class Conversation extends Store<ConversationState> {
   }
 
   /** Reads the events behind one, which is asked for when its turn has come. What is shown then is what the session tells, and a prompt of this page of which it does not tell yet. */
-  async #read(opening: Opening, what: () => { readonly begin: number; readonly followed?: Shown | undefined }): Promise<void> {
+  async #read(opening: Opening, what: () => { readonly begin: number; readonly followed?: Shown | undefined; readonly since?: number }): Promise<void> {
     const log = () => {
-      const { begin, followed } = what();
-      return readLog(opening.client, this.id, this.get().info, begin, followed);
+      const { begin, followed, since } = what();
+      return readLog(opening.client, this.id, this.get().info, begin, followed, since);
     };
     await opening.read(log, (read) => {
       const { unconfirmed } = this.#transcript;
-      read.transcript.optionsGoOnAs(this.#transcript);
+      read.transcript.toldOnceAs(this.#transcript);
+      if (this.#raise) read.raise?.toldOnceAs(this.#raise);
       this.#shown = read;
       if (this.#own && unconfirmed && !this.#told(this.#own.sent)) this.#showOwn(this.#own);
       this.patch({ earlier: read.earlier });
@@ -332,17 +287,13 @@ export class Conversation extends Store<ConversationState> {
 
   #most = maxFollowed;
 
-  /** Lets go of the oldest events of a session that is followed for long: they are there with what was before. */
-  async #shorten(): Promise<void> {
-    const opening = this.#opening;
-    if (!opening || opening.busy || opening.reading || this.get().phase !== "live" || this.#shown.length <= this.#most) return;
-    this.#most = Infinity; // until that is done
-    try {
-      await this.#read(opening, () => ({ begin: this.#shown.seq - anewWindow, followed: this.#shown }));
-      this.#most = maxFollowed;
-    } catch {
-      this.#most = this.#shown.length + anewWindow; // what is shown stays until then
-    }
+  /** Lets go of the oldest events of a session that is followed for long. */
+  #shorten(): void {
+    const { length } = this.#shown;
+    if (length <= this.#most || this.#opening?.reading || (length <= maxHeld && this.looksBack())) return;
+    this.#shown.shorten(anewWindow);
+    this.#most = Math.max(maxFollowed, this.#shown.length + anewWindow); // where one row is as long as that
+    this.patch({ earlier: this.#shown.earlier });
   }
 
   #saidMoved = false; // by the node that the session has left
@@ -380,6 +331,11 @@ export class Conversation extends Store<ConversationState> {
           if (ended.data.reason === "deleted") this.#deleted();
           else void this.refresh();
         });
+      }),
+      client.onSessionLost(({ sessionId }) => {
+        if (sessionId !== this.id) return;
+        this.held.lost(client, sessionId);
+        void this.again();
       }),
       // What the node before it says of that may not come any more: the hub follows the session to the other one.
       client.onSessionMoved((moved) => {
@@ -431,7 +387,6 @@ export class Conversation extends Store<ConversationState> {
 
   /** The agent asks a person something. */
   asked(ask: Ask): void {
-    this.#asks.set(ask.id, this.#shown.seq);
     this.#inOrder(undefined, () => {
       showAsk(this.#transcript, askFrame(ask), ask.at);
       this.#show(this.#raise?.asked(ask.id) ?? []);
@@ -441,10 +396,8 @@ export class Conversation extends Store<ConversationState> {
   /** It was answered here; what was answered elsewhere stands in the log. */
   answered(ask: Ask, response: unknown): void {
     const frame = askFrame(ask);
-    const asked = this.#asks.get(ask.id);
-    this.#asks.delete(ask.id);
     const show = (result: unknown) => this.#inOrder(undefined, () => {
-      showAnswer(this.#transcript, frame, result, Date.now(), asked);
+      showAnswer(this.#transcript, frame, result, Date.now(), seqOf(ask.request));
       this.#show(this.#raise?.answered(ask.id) ?? []);
     });
     const client = this.#client;
@@ -461,13 +414,15 @@ export class Conversation extends Store<ConversationState> {
       this.#arrived();
       const t = this.#transcript;
       const { usage, background, commands, title } = this.get();
-      if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
+      // What is not told again is as before, whatever was read anew since.
+      const now = { usage: t.usage ?? usage, background: t.background, commands: t.commands ?? commands, title: t.title ?? title };
+      if (now.usage !== usage || background !== now.background || now.commands !== commands || now.title !== title) this.patch(now);
       if (t.configOptions !== this.#seenOptions) {
         this.#seenOptions = t.configOptions;
         if (t.configOptions && this.get().phase === "live") this.#showOptions(); // where nothing was told they are as before
       }
+      this.#shorten();
       this.rows.show(t.rows);
-      void this.#shorten();
     });
   }
   #seenOptions: readonly unknown[] | undefined;

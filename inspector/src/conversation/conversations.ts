@@ -3,7 +3,8 @@ import type { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Unsent } from "../state/unsent.js";
-import { Conversation, type Draft, type Kept } from "./conversation.js";
+import { Conversation, type Draft } from "./conversation.js";
+import type { Kept } from "./facts.js";
 
 /** Conversations that are followed at once; the one that was looked at longest ago is let go. */
 const maxFollowed = 6;

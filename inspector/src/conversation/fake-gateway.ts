@@ -4,8 +4,9 @@ import { afterAll, beforeAll, vi } from "vitest";
 import { Attached } from "../state/attached.js";
 import type { Client } from "../state/gateway.js";
 import { Unsent } from "../state/unsent.js";
-import { wordsOf, type Conversation, type Draft, type Kept } from "./conversation.js";
+import { wordsOf, type Conversation, type Draft } from "./conversation.js";
 import { Conversations } from "./conversations.js";
+import type { Kept } from "./facts.js";
 import type { Update } from "./updates.js";
 
 export const text = (words: string): ContentBlock[] => [{ type: "text", text: words }];
@@ -63,7 +64,7 @@ export function world() {
     },
     onUpdate: (listener: (params: unknown) => void) => (listeners.add(listener), () => void listeners.delete(listener)),
     onTurnEnded: (listener: (ended: unknown) => void) => (enders.add(listener), () => void enders.delete(listener)),
-    onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionMoved: listen,
+    onMcpServers: listen, onEventsLost: listen, onSessionStorage: listen, onSessionEnded: listen, onSessionLost: listen, onSessionMoved: listen,
     resumeSession: ({ after }: { after: number }) => ask("resumeSession", () => {
       for (const event of events.slice(after)) for (const listener of listeners) listener(paramsOf(event));
       return { result: {}, continuity: "native", unsupported: [] };

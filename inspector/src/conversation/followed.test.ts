@@ -1,5 +1,4 @@
 // A session that is followed for days: how much of it is read, and kept.
-import { ProblemError } from "sandbox-agent";
 import { expect, test } from "vitest";
 import { answer, ended, framesAtOnce, said, settled, shown, text, work, world } from "./fake-gateway.js";
 
@@ -42,25 +41,89 @@ test("of a session that is followed for long the oldest events are let go, and c
   expect([shown(conversation)[0], ...shown(conversation).slice(-2), pages]).toEqual(["0 0", "last", "the end", []]); // what a person has asked for stays
 });
 
-test("events are let go while a turn goes on, of which nothing is lost, also where that fails at first", async () => {
+test("events are let go while a turn goes on, of which nothing is lost, nor what goes on besides", async () => {
   const gateway = world();
-  const { happen, hold, failures, pages } = gateway;
+  const { happen, pages } = gateway;
   const { conversation } = await gateway.open();
-  await work(gateway, 24_000);
-  failures.set("sessionEvents", new ProblemError({ type: "about:blank", title: "Bad Gateway", status: 502 }));
-  happen(said("goes on"));
+  const call = (title: string | undefined, status: string, toolCallId = "build") => happen({ sessionUpdate: "tool_call_update", toolCallId, status, ...(title === undefined ? {} : { title }) });
+  const goesOn = () => {
+    const { commands, usage, background } = conversation.get();
+    return [commands.map(({ name }) => name), usage?.used, background.map(({ title, stop }) => [title, stop?.kind])];
+  };
+  happen({ sessionUpdate: "available_commands_update", availableCommands: [{ name: "plan" }] });
+  happen({ sessionUpdate: "usage_update", used: 10, size: 100 });
+  happen(said("serve"));
+  happen({ sessionUpdate: "terminal_update", terminalId: "t", command: "npm run dev", capabilities: { cancel: {} } });
+  happen({ sessionUpdate: "subagent_update", sessionId: "child", title: "Look around", capabilities: { cancel: {} } });
+  call("Stopped with its turn", "in_progress", "left");
+  happen({ sessionUpdate: "state_update", state: "idle", stopReason: "end_turn", background: [{ type: "terminal", terminalId: "t" }, { type: "subagent", sessionId: "child" }] });
+  happen(said("long"));
+  happen({ sessionUpdate: "plan_update", plan: { type: "items", planId: "p", entries: [{ content: "First", status: "pending" }] } });
+  call("Build", "in_progress");
+  happen({ sessionUpdate: "state_update", state: "running", background: [{ type: "terminal", terminalId: "t" }, { type: "subagent", sessionId: "child" }] });
   await settled();
-  expect([failures.size, sum(pages), conversation.get().earlier, shown(conversation)[0]]).toEqual([0, 0, 0, "w 0"]);
-  for (let i = 0; i < 6000; i++) happen({ sessionUpdate: "agent_thought_chunk", messageId: "t", content: text("…")[0] as never });
-  const page = hold("answer", "sessionEvents");
+  const before = goesOn();
+  expect(before).toEqual([["plan"], 10, [["npm run dev", "terminal"], ["Look around", "subagent"]]]);
+  const busy = async (events: number, words: string) => {
+    for (let i = 0; i < events; i++) {
+      if (i % 100 === 0) call(`Step ${i}`, "completed", `${words} ${i}`);
+      else happen({ sessionUpdate: "agent_thought_chunk", messageId: `${words} ${i - (i % 100)}`, content: text("…")[0] as never });
+      if (i % 1000 === 0) await settled();
+    }
+    call(undefined, "in_progress");
+    await settled();
+  };
+  const build = () => conversation.rows.get().rows.flatMap(({ item }) => (item.kind === "tool" && item.id === "build" ? [[item.title, item.status]] : []));
+  await busy(8000, "first");
+  await conversation.again();
   await settled();
+  expect([goesOn(), build(), conversation.get().earlier]).toEqual([before, [["Build", "in_progress"]], 4]);
+  pages.length = 0;
+  await busy(24_000, "then");
   happen(answer("one "));
-  page();
   await settled();
   happen(answer("two"));
   await settled();
-  expect([sum(pages) > 0, conversation.get().earlier > 20_000, conversation.get().running, shown(conversation).at(-1)]).toEqual([true, true, true, "one two"]);
+  const { earlier, running } = conversation.get();
+  expect([pages, earlier > 15_000, running, goesOn(), shown(conversation).slice(0, 4), shown(conversation).at(-1), build()]).toEqual([[], true, true, before, ["tool", "long", "plan", "tool"], "one two", [["Build", "in_progress"]]]);
+  call(undefined, "completed");
   happen(ended);
   await settled();
-  expect([conversation.get().running, shown(conversation).at(-1)]).toEqual([false, "end"]);
+  expect([conversation.get().running, shown(conversation).at(-1), build()]).toEqual([false, "end", [["Build", "completed"]]]);
+});
+
+test("what somebody looks at, or has just asked for, is not let go", async () => {
+  const gateway = world();
+  const { conversation } = await gateway.open();
+  await work(gateway, 20_000);
+  conversation.looksBack = () => true;
+  await work(gateway, 10_000, "more");
+  await conversation.again();
+  await settled();
+  expect([shown(conversation)[0], conversation.get().earlier]).toEqual(["w 6000", 6000]); // not without end
+  await work(gateway, 10_000, "more");
+  expect(conversation.get().earlier).toBe(6000);
+  conversation.looksBack = () => false; // it is at its end
+  await work(gateway, 1000, "at the end");
+  const { earlier } = conversation.get();
+  const first = shown(conversation)[0];
+  conversation.looksBack = () => true;
+  await conversation.again(); // it begins where it began
+  await settled();
+  expect([shown(conversation)[0], conversation.get().earlier]).toEqual([first, earlier]);
+  conversation.looksBack = () => false;
+  expect(earlier).toBeGreaterThan(30_000);
+  const page = gateway.hold("answer", "sessionEvents");
+  const read = conversation.readEarlier();
+  await work(gateway, 1000, "meanwhile");
+  page();
+  await read;
+  await work(gateway, 1000, "behind it");
+  const asked = conversation.get().earlier;
+  expect(asked).toBeLessThan(earlier - 5000);
+  await work(gateway, 3000, "and so on");
+  expect(conversation.get().earlier).toBe(asked);
+  conversation.looksBack = () => true;
+  await work(gateway, 230_000);
+  expect(conversation.get().earlier).toBeGreaterThan(asked); // the most in any case
 });

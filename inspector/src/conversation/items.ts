@@ -152,4 +152,6 @@ export interface Row {
   readonly item: Item;
   /** Which segment of the text; -1 for what is no segment. */
   readonly segment: number;
+  /** The event with which the item begins; undefined where no event has told of it. */
+  readonly place?: number | undefined;
 }

@@ -25,6 +25,11 @@ export class Opening {
     return this.#steps > 0;
   }
 
+  /** Whether it has failed before. */
+  get hasFailed(): boolean {
+    return this.#failed > 0;
+  }
+
   /** Does something that reads or opens the session. */
   async step<T>(run: () => Promise<T>): Promise<T> {
     this.#steps++;

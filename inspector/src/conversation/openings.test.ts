@@ -1,5 +1,6 @@
 import { AcpRpcError, ConnectionLostError, META, NotConnectedError, ProblemError, type SessionInfo } from "sandbox-agent";
 import { expect, test, vi } from "vitest";
+import type { Client } from "../state/gateway.js";
 import type { Ask } from "../state/inbox.js";
 import { longestMs } from "../state/retry.js";
 import { answer, ended, framesAtOnce, long, said, settled, shown, text, waits, world } from "./fake-gateway.js";
@@ -297,6 +298,27 @@ test("a session that is closed again, before its opening is tried once more, sta
   expect([conversation.get().phase, resumes]).toEqual(["reading", 1]);
 });
 
+test("a session that is shown and cannot be taken up says why, as long as it is so, and an agent that hangs is not started again and again", async () => {
+  for (const type of ["insufficient_storage", "timeout"]) {
+    const { client, conversation } = await long();
+    const left = [1, 2, 3];
+    const refused = {
+      ...client,
+      resumeSession: async (params: { after: number }) => {
+        if (left.shift()) throw new AcpRpcError(-32603, "It is not so.", { type: `urn:sandbox-agent:error:${type}` });
+        return client.resumeSession(params);
+      },
+    };
+    const seen: unknown[] = [];
+    const off = conversation.subscribe(() => void seen.push([conversation.get().phase, conversation.get().problem].join()));
+    const opened = overAPause(() => conversation.open(refused as unknown as Client));
+    await opened;
+    off();
+    expect(new Set(seen)).toEqual(new Set(type === "timeout" ? ["live,", "failed,It is not so."] : ["live,", "live,It is not so."]));
+    expect([conversation.get().phase, conversation.get().problem, left.length]).toEqual(type === "timeout" ? ["failed", "It is not so.", 2] : ["live", undefined, 0]);
+  }
+});
+
 test("a session that is not there is not asked for again", async () => {
   const { conversation, failures } = await long();
   failures.set("session", new ProblemError({ type: "about:blank", title: "Not Found", status: 404 }));
@@ -318,21 +340,27 @@ test("an answer about a session that is older than another one, or than its open
   expect([conversation.get().phase, conversation.get().info?.state]).toEqual(["live", "idle"]);
 });
 
-test("an answer that is given while the past is read stands there once", async () => {
-  const { conversation, hold, log } = await long();
-  const request = { sessionId: "s", questions: [{ question: "Which?" }] };
-  const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request, answer: () => {} } as unknown as Ask;
-  log("agent", { jsonrpc: "2.0", id: "x", method: "_sandboxagent/session/request_question", params: request });
-  conversation.asked(asked);
-  const go = hold("request", "sessionEvents");
-  const read = conversation.readEarlier();
-  const result = { outcome: "answered", answers: [["This one"]] };
-  log("client", { jsonrpc: "2.0", id: "x", result });
-  conversation.answered(asked, result);
-  go();
-  await read;
-  await settled();
-  expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+test("an answer that is given while the past is read, or elsewhere while the page connects anew, stands there once", async () => {
+  for (const anew of [false, true]) {
+    const { client, conversation, hold, log, happen } = await long();
+    const request = { sessionId: "s", questions: [{ question: "Which?" }], _meta: { [META]: { seq: 5006 } } };
+    const asked = { kind: "question", id: 7, at: 0, sessionId: "s", toolCallId: undefined, request, answer: () => {} } as unknown as Ask;
+    log("agent", { jsonrpc: "2.0", id: "x", method: "_sandboxagent/session/request_question", params: request });
+    conversation.asked(asked);
+    const go = hold("request", "sessionEvents");
+    const read = anew ? conversation.open({ ...client } as unknown as Client) : conversation.readEarlier();
+    const result = { outcome: "answered", answers: [["This one"]] };
+    log("client", { jsonrpc: "2.0", id: "x", result });
+    happen(answer("so be it"));
+    if (!anew) conversation.answered(asked, result);
+    go();
+    await read;
+    await settled();
+    if (anew) conversation.answered(asked, undefined); // not asked any more, as the gateway says
+    await settled();
+    expect(shown(conversation).slice(-2)).toEqual(["Which? This one", "so be it"]);
+    expect(shown(conversation).filter((words) => words === "Which? This one")).toHaveLength(1);
+  }
 });
 
 test("the past that is asked for while the session is about to be read goes before that, and nothing that comes meanwhile is lost", async () => {

@@ -116,3 +116,38 @@ test("in version 1 a mode that was set stays, beside options that are set, where
   await settled();
   expect(current(conversation)).toEqual(["edit", "B"]);
 });
+
+test("in version 1 the mode can be chosen, though newer options are told before the session is attached, and while it is taken up anew", async () => {
+  const gateway = world();
+  const { client, happen, hold, open } = gateway;
+  client.acpVersion = 1;
+  const options = (currentValue: string) => ({ sessionUpdate: "config_option_update", configOptions: [{ id: "model", name: "Model", currentValue }] });
+  const modes = { currentModeId: "ask", availableModes: [{ id: "ask", name: "Ask" }, { id: "edit", name: "Edit" }] };
+  const { resumeSession } = client;
+  client.resumeSession = async (params) => ({ ...(await resumeSession(params)), result: { modes, ...options("A"), _meta: { [META]: { seq: 1 } } } }) as never;
+  const set: string[] = [];
+  Object.assign(client, { setSessionMode: async (_: string, mode: string) => void set.push(mode) });
+  happen({ sessionUpdate: "agent_message_chunk", content: text("hello")[0] as never });
+  const attaching = hold("answer", "resumeSession");
+  const { conversation } = await open();
+  happen(options("B"));
+  attaching();
+  await settled();
+  expect(current(conversation)).toEqual(["ask", "B"]);
+  happen(options("C"));
+  await settled();
+  expect(current(conversation)).toEqual(["ask", "C"]);
+  for (const kind of ["session", "sessionEvents", "resumeSession"] as const) {
+    const go = hold("answer", kind);
+    const again = conversation.again();
+    await settled();
+    const mode = conversation.get().options[0]!;
+    await conversation.setOption(mode, mode.current === "ask" ? "edit" : "ask");
+    happen(options(kind));
+    go();
+    await again;
+    await settled();
+    expect(current(conversation)).toEqual([set.at(-1), kind]);
+  }
+  expect(set).toEqual(["edit", "ask", "edit"]);
+});

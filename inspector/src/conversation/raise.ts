@@ -101,6 +101,12 @@ export class Raise {
     for (const id of before.#asks) this.#asks.add(id);
   }
 
+  /** Takes options and modes from another one, where none were told here. */
+  toldOnceAs(before: Raise): void {
+    this.#options ??= before.#options;
+    this.#modes ??= before.#modes;
+  }
+
   /** Takes an event of the session's log. */
   event({ seq, direction, message }: Pick<SessionEvent, "seq" | "direction" | "message">): readonly Told[] {
     const { id, method, params, result, error } = message as unknown as { id?: unknown; method?: string; params?: Record<string, unknown>; result?: Ending["result"]; error?: Failure };

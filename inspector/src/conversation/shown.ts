@@ -23,6 +23,12 @@ export class Shown {
     return this.seq - this.from;
   }
 
+  /** Lets go of the oldest events, but for so many and for what goes on. They are there with what was before. */
+  shorten(length: number): void {
+    const place = this.transcript.letGo(this.seq - length);
+    if (place !== undefined) this.from = this.earlier = place - 1;
+  }
+
   /**
    * Whether something that has come is not shown already. An event can have
    * several frames; those of before may come again when somebody attaches anew. A lasting one
@@ -47,8 +53,8 @@ export class Shown {
   }
 }
 
-/** Reads the events behind one, and all that come until there are no more. What was shown of them before says what the session did then, where it was followed up to now. */
-export async function readLog(client: Client, id: string, info: SessionInfo | undefined, begin: number, followed?: Shown): Promise<Shown> {
+/** Reads the events behind one, and all that come until there are no more: from the next prompt on, or from `since` where something goes on since then. What was shown of them before says what the session did then, where it was followed up to now. */
+export async function readLog(client: Client, id: string, info: SessionInfo | undefined, begin: number, followed?: Shown, since = Infinity): Promise<Shown> {
   const copied = isCopy(info);
   const transcript = new Transcript(id);
   for (const child of info?.children ?? []) transcript.knows(child.sessionId, child.parentSessionId, child.toolCallId);
@@ -61,7 +67,7 @@ export async function readLog(client: Client, id: string, info: SessionInfo | un
     if (followed.raise) shown.raise?.goesOnAs(followed.raise);
     followed = undefined;
   };
-  let after = Math.max(0, begin);
+  let after = Math.max(0, Math.min(begin, since - 1));
   let gone = 0; // events up to here the gateway does not keep
   shown.from = after;
   for (let first = true; ; first = false) {
@@ -73,7 +79,7 @@ export async function readLog(client: Client, id: string, info: SessionInfo | un
     });
     let events = page.events;
     if (first && after > 0) {
-      const skip = firstPrompt(events);
+      const skip = since <= begin ? 0 : firstPrompt(events);
       shown.from = (events[skip]?.seq ?? after + 1) - 1;
       events = events.slice(skip);
       if (skip === 0 && events.length > 0 && !isPrompt(events[0]!)) transcript.beginsLate();

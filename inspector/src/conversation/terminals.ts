@@ -7,7 +7,7 @@ interface Terminal {
   readonly calls: Set<string>; // that show it
   decoder: TextDecoder;
   exitCode: number | undefined;
-  cancellable: boolean;
+  cancellable: boolean | undefined; // undefined before that was told
 }
 
 /** Terminals that are known; the newest. Of older ones what they have shown stays. */
@@ -17,7 +17,7 @@ const maxText = 256 << 10;
 
 /** The commands of a session and its subagents, and what they write. Names are those of `nameIn`. */
 export class Terminals {
-  readonly #all = new Map<string, Terminal>();
+  #all = new Map<string, Terminal>();
   readonly #shownBy = new Map<string, Set<string>>(); // calls that show what nobody has told of yet, by terminal
 
   command(terminalId: string): string | undefined {
@@ -27,6 +27,16 @@ export class Terminals {
   /** Whether it can be ended by itself. */
   cancellable(name: string): boolean {
     return this.#all.get(name)?.cancellable ?? false;
+  }
+
+  /** Takes what others knew of terminals that nobody has told of here. */
+  toldOnceAs(before: Terminals): void {
+    for (const [name, terminal] of this.#all) {
+      terminal.command ??= before.#all.get(name)?.command;
+      terminal.cancellable ??= before.#all.get(name)?.cancellable;
+    }
+    this.#all = new Map([...before.#all, ...this.#all]);
+    bound(this.#all);
   }
 
   /** The calls that show it. */
@@ -51,7 +61,7 @@ export class Terminals {
   take(name: string, update: Update): Iterable<string> {
     let terminal = this.#all.get(name);
     if (!terminal) {
-      terminal = { command: undefined, text: "", calls: this.#shownBy.get(name) ?? new Set(), decoder: new TextDecoder(), exitCode: undefined, cancellable: false };
+      terminal = { command: undefined, text: "", calls: this.#shownBy.get(name) ?? new Set(), decoder: new TextDecoder(), exitCode: undefined, cancellable: undefined };
       this.#shownBy.delete(name);
       this.#all.set(name, terminal);
       bound(this.#all);

@@ -22,6 +22,8 @@ export type Doing = "running" | "requires_action" | "idle" | (string & {});
 
 /** Subagents that are known; the newest. What others do is shown with the session's own. */
 const maxChildren = 4096;
+/** How many events behind the place where rows are let go a prompt may be with which the others begin. */
+const promptWithin = 1000;
 
 /**
  * A conversation as rows to show. It takes updates of version 2 of ACP, one after the
@@ -38,7 +40,7 @@ export class Transcript {
   /** Why the newest turn has ended. */
   ending: string | undefined;
   usage: Usage | undefined;
-  commands: readonly Command[] = [];
+  commands: readonly Command[] | undefined;
   configOptions: readonly unknown[] | undefined;
   /** Where in the session's log they were told. */
   optionsAt = 0;
@@ -109,11 +111,60 @@ export class Transcript {
     this.#showBackground();
   }
 
-  /** Takes options of what was shown before that are newer: an answer tells of them, and maybe no event. */
-  optionsGoOnAs({ configOptions, optionsAt }: Transcript): void {
-    if (configOptions === undefined || optionsAt < this.optionsAt) return;
-    this.configOptions = configOptions;
-    this.optionsAt = optionsAt;
+  /**
+   * Takes from what was shown before what is told only once, and maybe before what was read: what can be ended by itself, and what it is called.
+   * Options that are newer, too: an answer tells of them, and maybe no event.
+   */
+  toldOnceAs(before: Transcript): void {
+    for (const [session, call] of before.#children) if (!this.#children.has(session)) this.#child(session, call);
+    for (const session of before.#stoppable) this.#stoppable.add(session);
+    this.#terminals.toldOnceAs(before.#terminals);
+    this.#showBackground();
+    if (before.configOptions === undefined || before.optionsAt < this.optionsAt) return;
+    this.configOptions = before.configOptions;
+    this.optionsAt = before.optionsAt;
+  }
+
+  /** The place of the oldest row of what goes on; Infinity where there is none. */
+  get since(): number {
+    const keys = this.#goesOn();
+    return this.rows.reduce((since, { item, place }) => (keys.has(item.key) ? Math.min(since, place ?? since) : since), Infinity);
+  }
+
+  /** The items in whose rows something goes on, of which more will be told: the prompt and the plans of the open turn, calls, compactions. */
+  #goesOn(): ReadonlySet<string> {
+    const background = new Set(this.background.map(({ key }) => key));
+    const begin = this.#turn ? this.rows.findLastIndex(({ item }) => item.kind === "turn") : Infinity; // of a turn that is over nobody tells what became of its calls
+    const prompt = this.#turn && this.rows.findLast(({ item }) => item.kind === "user");
+    const keys = new Set([...(prompt ? [prompt.item.key] : []), ...[...this.#plans.values(), ...this.#compactions.values()].map(({ item }) => item.key)]);
+    for (const { item, row } of this.#tools.values()) if (background.has(item.id) || (item.endedAt === undefined && row > begin)) keys.add(this.rows[row]!.item.key);
+    return keys;
+  }
+
+  /**
+   * Lets go of the rows that begin before a place: up to the next prompt, where one follows soon. What goes on keeps its
+   * row, however old it is. Returns where the first one of the others begins; undefined where there is nothing to let go.
+   */
+  letGo(before: number): number | undefined {
+    const begins = ({ segment, place }: Row) => segment <= 0 && place !== undefined;
+    const late = (row: Row) => begins(row) && row.place! > before;
+    const first = [
+      this.rows.findIndex((row) => row.item.kind === "user" && late(row) && row.place! <= before + promptWithin),
+      this.rows.findIndex(late),
+      this.rows.findLastIndex(begins),
+    ].find((i) => i >= 0) ?? 0;
+    const keys = this.#goesOn();
+    const stays = (row: number) => row >= first || keys.has(this.rows[row]!.item.key);
+    const kept = this.rows.slice(0, first).filter((_, i) => stays(i));
+    if (kept.length === first) return undefined;
+    for (const [id, { row }] of this.#tools) if (!stays(row) && this.#tools.delete(id)) this.#made.delete(id);
+    for (const [call, { since }] of this.#asked) if (since === undefined && !this.#tools.has(call)) this.#asked.delete(call);
+    this.rows.splice(0, first, ...kept);
+    this.#said.clear();
+    for (const { item } of this.rows) if ("messageId" in item && item.messageId !== undefined) this.#said.add(`${item.kind} ${item.messageId}`);
+    if (this.#anew && !this.#said.has(`${this.#anew.kind} ${this.#anew.id}`)) this.#anew = undefined;
+    this.#findRows(0);
+    return this.rows[kept.length]!.place;
   }
 
   apply(update: Update, at: number, sessionId = this.session): void {
@@ -284,7 +335,7 @@ export class Transcript {
     this.#settleLast();
     this.#last = item;
     this.#lastRow = this.rows.length;
-    this.rows.push({ key: item.key, item, segment: item.kind === "text" ? 0 : -1 });
+    this.rows.push({ key: item.key, item, segment: item.kind === "text" ? 0 : -1, place: this.place });
   }
 
   /** Nothing is added to the last item's text any more. */
@@ -299,8 +350,8 @@ export class Transcript {
   }
 
   /** Puts an item in the place of its former self, of which it has the key. */
-  #replace(row: number, item: Item): void {
-    this.rows[row] = { ...this.rows[row]!, item };
+  #replace(row: number, item: Item, place = this.rows[row]!.place): void {
+    this.rows[row] = { ...this.rows[row]!, item, place };
     if (this.#last?.key === item.key) this.#last = item;
   }
 
@@ -317,7 +368,7 @@ export class Transcript {
       if (whole) this.#own = undefined;
       this.#turn ??= { began: at };
       const item: UserItem = { ...before, messageId: id, place: before.place ?? this.place };
-      if (row === this.rows.length - 1) return this.#replace(row, item);
+      if (row === this.rows.length - 1) return this.#replace(row, item, item.place);
       this.#settleLast();
       this.rows.splice(row, 1); // what came meanwhile was said before it
       this.#findRows(row);
@@ -361,12 +412,13 @@ export class Transcript {
     const is = (row: Row) => row.item.kind === kind && (row.item as TextItem).messageId === id;
     const first = this.rows.findIndex(is);
     if (first < 0) return;
+    const { place } = this.rows[first]!;
     const before = this.rows[first]!.item as TextItem;
     let item: TextItem = { ...before, segments: new Segments(), blocks: [], version: before.version + 1 };
     for (const block of blocks) item = grow(item, block).item;
     if (item.done) item.segments.close();
     const segments = kind === "thought" ? [-1] : Array.from({ length: Math.max(1, item.segments.all.length) }, (_, i) => i);
-    const written = segments.map((segment): Row => ({ key: segment <= 0 ? item.key : `${item.key}.${segment}`, item, segment }));
+    const written = segments.map((segment): Row => ({ key: segment <= 0 ? item.key : `${item.key}.${segment}`, item, segment, place }));
     const rest = this.rows.slice(first).filter((row) => !is(row));
     this.rows.length = first;
     for (const row of [...written, ...rest]) this.rows.push(row);
@@ -414,11 +466,12 @@ export class Transcript {
   /** Gives the segments from one on rows of their own. */
   #spread(item: TextItem, from: number): void {
     if (item.kind === "thought") {
-      this.rows[this.#lastRow] = { key: item.key, item, segment: -1 };
+      this.rows[this.#lastRow] = { ...this.rows[this.#lastRow]!, item };
       return;
     }
+    const { place } = this.rows[this.#lastRow]!;
     for (let i = from; i < Math.max(1, item.segments.all.length); i++) {
-      this.rows[this.#lastRow + i] = { key: i === 0 ? item.key : `${item.key}.${i}`, item, segment: i };
+      this.rows[this.#lastRow + i] = { key: i === 0 ? item.key : `${item.key}.${i}`, item, segment: i, place };
     }
   }
 

@@ -76,6 +76,18 @@ export class Attached {
     if (held?.owners.delete(owner)) await this.#settle(client, id, held);
   }
 
+  /** The client has let go of it: nobody has it, but who opens it just now. */
+  lost(client: Client, id: string): void {
+    const held = this.#of(client).get(id);
+    if (!held?.attached) return;
+    held.attached = false;
+    for (const [owner, share] of held.owners) {
+      share.has = false;
+      if (share.opening === 0) held.owners.delete(owner);
+    }
+    void this.#settle(client, id, held);
+  }
+
   /** Lets go of a session that nobody needs. */
   async #settle(client: Client, id: string, held: Held): Promise<void> {
     if (held.owners.size > 0 || held.openings.size > 0) return;

@@ -11,6 +11,7 @@ afterEach(() => void vi.useRealTimers());
 function clientWith(open: () => Record<string, number[] | Error | undefined>) {
   let ask: ((params: unknown, context: { signal: AbortSignal }) => Promise<unknown>) | undefined;
   let state: ((state: string) => void) | undefined;
+  let lost: ((lost: { sessionId: string }) => void) | undefined;
   const resumes: string[] = [];
   const refusals: (Error | undefined)[] = []; // of the next ones that attach
   const controllers: AbortController[] = []; // of what is asked
@@ -22,6 +23,8 @@ function clientWith(open: () => Record<string, number[] | Error | undefined>) {
       if (refusal) throw refusal;
     },
     detachSession: async () => {},
+    api: { session: async (id: string) => waiting(id, (open()[id] as number[]).length) },
+    onSessionLost: (listener: typeof lost) => ((lost = listener), () => {}),
     onPermission: (handler: typeof ask) => ((ask = handler), () => {}),
     onQuestion: () => () => {},
     onState: (listener: typeof state) => ((state = listener), () => {}),
@@ -43,6 +46,12 @@ function clientWith(open: () => Record<string, number[] | Error | undefined>) {
     part: () => {
       client.state = "idle";
       for (const controller of controllers) controller.abort();
+    },
+    /** The client cannot attach again to what it was attached to. */
+    lose: async (sessionId: string) => {
+      lost!({ sessionId });
+      for (const controller of controllers) controller.abort();
+      await settled();
     },
     back: async () => {
       state!("open");
@@ -181,4 +190,33 @@ test("an answer that was given and went with its connection is given once more w
   expect(titlesOf(inbox.get())).toEqual(["A 6", "A undefined"]);
   void next.asks("A", 5); // on the same connection it is asked by somebody who has that answer
   expect(titlesOf(inbox.get())).toEqual(["A 6", "A undefined", "A 5"]);
+});
+
+test("of a session that the client has let go of, what is asked stays until the gateway says what became of it", async () => {
+  let open: Record<string, number[]> = { A: [1] };
+  const held = new Attached();
+  const inbox = new Inbox(held);
+  const { client, asks, lose, resumes, refusals } = clientWith(() => open);
+  const told: [string, boolean | unknown][] = [];
+  inbox.onAsk = (ask, again) => void told.push([titleOf(ask), again]);
+  inbox.onAnswer = (ask, response) => void told.push([titleOf(ask), response]);
+  inbox.use(client);
+  inbox.watch([waiting("A")]);
+  await settled();
+  void asks("A", 1);
+  await lose("A");
+  expect([resumes, held.has(client, "A"), told]).toEqual([["A", "A"], true, [["A 1", false]]]);
+  void asks("A", 1); // as the gateway does for who attaches
+  expect([titlesOf(inbox.get()), told.length]).toEqual([["A 1"], 2]);
+  open = { A: [] };
+  await lose("A");
+  expect([titlesOf(inbox.get()), held.has(client, "A"), told.at(-1)]).toEqual([[], false, ["A 1", undefined]]);
+  open = { A: [2] };
+  refusals.push(new AcpRpcError(-32603, "It cannot be opened."));
+  inbox.watch([waiting("A")]);
+  await settled();
+  expect([resumes.length, held.has(client, "A")]).toEqual([3, false]);
+  inbox.watch([waiting("A")]); // it waits once more
+  await settled();
+  expect([resumes.length, held.has(client, "A")]).toEqual([4, true]);
 });

@@ -64,6 +64,7 @@ export class Inbox extends Store<readonly Ask[]> {
   readonly #answered = new Map<string, Answered>(); // here
   readonly #parted = new Map<string, Ask>(); // asked on a connection that is no more: it may be asked again on the next one
   readonly #unsure = new Set<string>(); // sessions of which the gateway could not say what is open
+  readonly #lost = new Set<string>(); // sessions that the client has let go of, of which the gateway has not said how they are
 
   /** Is told of what is asked, `again` where it is answered already, and of what was answered here; undefined when it was answered elsewhere, or never. */
   onAsk: ((ask: Ask, again: boolean) => void) | undefined;
@@ -85,6 +86,7 @@ export class Inbox extends Store<readonly Ask[]> {
     this.#away.clear();
     this.#wanted.clear();
     this.#unsure.clear();
+    this.#lost.clear();
     this.#notLater();
     this.#change([]);
     this.#off = [
@@ -93,6 +95,11 @@ export class Inbox extends Store<readonly Ask[]> {
         return this.#ask<PermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: this.home(request.sessionId), toolCallId: askedCall(request, this.home(request.sessionId)), answer }));
       }),
       client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: this.home(request.sessionId), toolCallId: request.toolCallId, answer }))),
+      client.onSessionLost(({ sessionId }) => {
+        this.held.lost(client, sessionId);
+        this.#lost.add(sessionId);
+        void this.#lookAt(client, sessionId);
+      }),
       client.onState((state) => {
         if (state !== "open") return;
         void this.#review(client);
@@ -139,6 +146,16 @@ export class Inbox extends Store<readonly Ask[]> {
         if (this.#parted.get(sameAs(ask.request)) === ask) this.#over(ask);
       }
     }
+  }
+
+  /** Sees how a session is that the client has let go of, now or later: it may wait for somebody. */
+  async #lookAt(client: Client, id: string): Promise<void> {
+    const info = await client.api.session(id).catch(mayPass);
+    if (client !== this.#client) return;
+    if (info === true) return this.#tryLater(client);
+    this.#lost.delete(id);
+    if (info !== false) this.watch([info]);
+    void this.#review(client, (one) => one === id);
   }
 
   /** What was asked on a connection that is no more is not asked any more. */
@@ -195,6 +212,7 @@ export class Inbox extends Store<readonly Ask[]> {
   #again(client: Client): void {
     this.#notLater();
     if (this.#unsure.size > 0) void this.#review(client, (id) => this.#unsure.has(id));
+    for (const id of this.#lost) void this.#lookAt(client, id);
     for (const info of this.#wanted.values()) if (!this.held.has(client, info.sessionId)) void this.#attach(client, info);
   }
 
@@ -223,7 +241,7 @@ export class Inbox extends Store<readonly Ask[]> {
         resolve(response);
         if (response !== undefined) remember(this.#answered, key, { ask, response, client });
         // With its connection it has ended here, and not at the gateway: that says what became of it.
-        else if (seqOf(ask.request) !== undefined && (client !== this.#client || client?.state === "idle")) {
+        else if (seqOf(ask.request) !== undefined && (client !== this.#client || client?.state === "idle" || (ask.sessionId !== undefined && this.#lost.has(ask.sessionId)))) {
           const [oldest] = this.#parted.size < maxParted ? [] : this.#parted.values();
           if (oldest) this.#over(oldest);
           return void this.#parted.set(key, ask);

@@ -8,7 +8,7 @@ import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { asError, forNode, isNotThere, mapped, mayComeBack, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
-import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
+import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionLost, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
 import { kept, metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import type { Processes } from "./processes.js";
 import { notFound, Prompts, type TurnEnded } from "./prompts.js";
@@ -82,6 +82,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     [UNPARSED]: new Listeners<Unparsed>(),
     [PROGRESS]: new Listeners<InstallProgress>(),
   };
+  readonly #lostSessions = new Listeners<SessionLost>();
   readonly #states = new Listeners<ConnectionState>();
   readonly #settings = new Settings();
   #state: ConnectionState = "idle";
@@ -291,15 +292,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       if (this.#live !== connection || connection.stream.state === "closed") return; // as above
       const why = mapped(error);
       this.#prompts.failOf(sessionId, why);
-      this.#gone(sessionId, !info && isNotThere(error) ? { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" } : undefined);
+      if (!info && isNotThere(error)) return this.#gone(sessionId, { at: new Date().toISOString(), reason: "deleted", terminatedBy: "" });
+      this.#attached.note(sessionId, undefined);
+      this.#lostSessions.emit({ sessionId, error: why }); // before its asks end: they are still open at the gateway
+      this.#asks.end(this.#asks.asked(sessionId));
     }
   }
 
-  /** A session has ended while there was no connection, or cannot be followed any more. */
-  #gone(sessionId: string, data: SessionEnded["data"] | undefined): void {
+  /** A session has ended while there was no connection. */
+  #gone(sessionId: string, data: SessionEnded["data"]): void {
     const told = this.#attached.get(sessionId)?.over;
     this.#left(sessionId);
-    if (data && !told) this.#notices[ENDED].emit({ sessionId, data });
+    if (!told) this.#notices[ENDED].emit({ sessionId, data });
   }
 
   /** What the gateway says of a session; undefined when it does not, of which what follows tells why. Rejects with what goes away by itself. */
@@ -692,6 +696,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   onSessionEnded(listener: (ended: SessionEnded) => void): () => void {
     return this.#notices[ENDED].add(listener);
+  }
+
+  /** Tells of a session that the client could not attach to again on a new connection. */
+  onSessionLost(listener: (lost: SessionLost) => void): () => void {
+    return this.#lostSessions.add(listener);
   }
 
   /** Tells when a session goes on at another node of a hub. */

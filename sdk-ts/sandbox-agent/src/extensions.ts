@@ -32,6 +32,12 @@ export interface SessionEnded {
   readonly data: components["schemas"]["End"];
 }
 
+/** A session that the client could not attach to again on a new connection, and why. It goes on; the client gets no more of it until it opens it again. */
+export interface SessionLost {
+  readonly sessionId: string;
+  readonly error: Error;
+}
+
 /** At a hub: a session goes on at another node. Requests go there by themselves. */
 export interface SessionMoved {
   readonly sessionId: string;

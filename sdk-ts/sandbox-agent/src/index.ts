@@ -15,7 +15,7 @@ export { Processes, type HostProcess, type ProcessOutput, type ProcessResult } f
 export { Terminal, type TerminalExit } from "./terminal.js";
 export * from "./errors.js";
 export { passes } from "./passing.js";
-export type { EventsLost, InstallProgress, Model, ModelList, PermissionHandler, Question, QuestionHandler, QuestionRequest, QuestionResponse, SessionEnded, SessionMcpServer, SessionMcpServers, SessionMoved, SessionStorage, Unparsed } from "./extensions.js";
+export type { EventsLost, InstallProgress, Model, ModelList, PermissionHandler, Question, QuestionHandler, QuestionRequest, QuestionResponse, SessionEnded, SessionLost, SessionMcpServer, SessionMcpServers, SessionMoved, SessionStorage, Unparsed } from "./extensions.js";
 export { META, type NewSessionParams, type OpenSessionParams, type SessionMetadata } from "./meta.js";
 export type { ConnectionState, Envelope, RetryOptions, WebSocketConstructor } from "acp-http-client";
 export type { components, paths } from "./api.gen.js";

@@ -666,3 +666,37 @@ test.each(overWebSocket)("a question stays open while the gateway cannot be aske
   answer.resolve("allow_once");
   expect((await turn).text).toContain("allow");
 });
+
+test.each(overWebSocket)("a session that cannot be attached to again is told of before what it asks ends, and can be opened: version $acpVersion, $agent", async (options) => {
+  const shown = later<AbortSignal>();
+  let refuses = false;
+  let cut = () => {};
+  await using c = new SandboxAgentClient({
+    baseUrl: gateway.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 },
+    WebSocket: watched(({ id, method }, socket) => {
+      cut = () => socket.terminate();
+      if (!refuses || method !== "session/resume") return true;
+      refuses = false;
+      queueMicrotask(() => socket.emit("message", Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, error: { code: -32603, message: "its agent did not start" } })), false));
+      return false;
+    }),
+  });
+  let answers = false;
+  c.onPermission((_request, { signal }) => {
+    shown.resolve(signal);
+    return answers ? "allow_once" : new Promise(() => {});
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const failed = expect(session.prompt("permission")).rejects.toThrow("its agent did not start");
+  const asked = await shown.promise;
+  const lost = new Promise((resolve) => c.onSessionLost(({ sessionId, error }) => resolve([sessionId, error.message, asked.aborted])));
+  refuses = true;
+  cut();
+  expect(await lost).toEqual([session.id, "its agent did not start", false]);
+  await failed;
+  expect(asked.aborted).toBe(true);
+  answers = true;
+  const again = await c.resumeSession({ sessionId: session.id });
+  while ((await c.api.session(session.id)).state !== "idle") await wait(5);
+  expect((await again.prompt("echo there")).text).toBe("there");
+});
