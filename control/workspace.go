@@ -85,6 +85,9 @@ func (s *Server) openWorkspace(ctx context.Context, cwd string, o fs.TakeOptions
 	}
 	if err != nil {
 		taking.Close()
+		if gone, ok := errors.AsType[*problem.Error](err); ok {
+			return nil, gone
+		}
 		return nil, problem.Wrap(problem.Internal, err, "keep the name of the workspace's place")
 	}
 	return &leaving{taking, at.Name}, nil

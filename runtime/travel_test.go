@@ -363,3 +363,21 @@ func TestExport_MeetsAClose(t *testing.T) {
 }
 
 var errLeft = errors.New("whoever exports has left")
+
+// A session may be deleted while something is kept beside it, as by an export: that is told as what it is.
+func TestSession_KeepsNothingWhenItIsDeleted(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
+	tc := connect(t, r, "")
+	s := r.sessions.Find(tc.session())
+	if err := s.KeepText("text", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, s.ID())); err != nil {
+		t.Fatal(err)
+	}
+	err := s.KeepText("text", []byte("kept"))
+	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
+		t.Errorf("it says %v", err)
+	}
+}

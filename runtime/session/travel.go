@@ -186,7 +186,11 @@ func (s *Session) KeepText(name string, text []byte) error {
 		s.kept[name] = text
 		return nil
 	}
-	return s.set.store.keep(s.id, name, text)
+	err := s.set.store.keep(s.id, name, text)
+	if errors.Is(err, fs.ErrNotExist) { // its folder is
+		return problem.New(problem.SessionNotFound, "session %s was deleted", s.id)
+	}
+	return err
 }
 
 // Arriving reports whether the session has come from another gateway and was not opened
