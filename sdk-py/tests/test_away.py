@@ -96,6 +96,31 @@ async def test_a_prompt_that_is_taken_back_before_it_was_sent_is_over_at_once_an
 
 @SPOKEN
 @asynchronous
+async def test_what_is_before_a_prompt_that_is_taken_back_goes_on(gateway: Gateway, sent: list[str], version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=HASTE) as client:
+        session = await client.new_session(cwd="/tmp")
+        running = session.prompt("stream 50 20")
+        async for _ in running:
+            break
+        proxy.refusing = True
+        proxy.cut()
+        await until(client, "reconnecting")
+        before, turn, behind = (session.prompt(f"echo {words}") for words in ("before", "turn", "behind"))
+        await turn.cancel()
+        assert [(await one).stop_reason for one in (turn, behind)] == ["cancelled"] * 2
+        proxy.refusing = False
+        assert (await running).stop_reason == "end_turn"
+        assert ((await before).stop_reason, (await before).text) == ("end_turn", "before")
+        running = session.prompt("stream 20 20")
+        async for _ in running:
+            break
+        await session.prompt("echo never").cancel()
+        assert (await running).stop_reason == "end_turn"
+        assert "session/cancel" not in sent
+
+
+@SPOKEN
+@asynchronous
 async def test_behind_a_connection_that_was_given_up_the_next_one_goes_on_with_the_sessions_and_nothing_is_missing(gateway: Gateway, version: Any, agent: str) -> None:
     impatient = Retry(first=0.001, longest=0.02, give_up=0.1)
     async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=impatient) as client, SandboxAgent(gateway.url, agent="mock") as other:

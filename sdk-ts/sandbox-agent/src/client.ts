@@ -543,7 +543,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const set = this.#settings.behind(sessionId); // it begins with what was set before
-    const turn = this.#prompts.add(sessionId, () => this.#cancel(sessionId, true), {
+    const turn = this.#prompts.add(sessionId, this.#cancels(sessionId), {
       oneByOne: this.#options.transport === "inline",
       after: () => this.#attached.get(sessionId)?.position.after,
       newest: () => this.#attached.get(sessionId)?.newest ?? 0,
@@ -584,17 +584,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   cancel(sessionId: string): Promise<void> {
-    return this.#cancel(sessionId);
+    return this.#prompts.cancel(sessionId, this.#cancels(sessionId));
   }
 
-  #cancel(sessionId: string, own = false): Promise<void> {
-    return this.#prompts.cancel(sessionId, async () => {
+  /** What sends a cancel. */
+  #cancels(sessionId: string) {
+    return async () => {
       const connection = await this.#connected(sessionId);
-      return (again) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+      return (again: boolean) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });
-    }, own);
+    };
   }
 
   /** Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`. */
