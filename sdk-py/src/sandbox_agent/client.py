@@ -481,12 +481,12 @@ class SandboxAgent:
                     attached.position = self._position(told["seq"])
                 self._attached_to(session_id, told)  # behind the prompts that came again
             return Session(self, session_id, result)
-        except BaseException:
+        except BaseException as e:
             if self._attached.get(session_id) is attached:
-                if known is None:
-                    self._left(session_id)
-                else:
+                if known is not None:
                     self._attached[session_id] = replace(known, position=attached.position)
+                elif not isinstance(e, asyncio.CancelledError) or attached.position.after <= (after or 0):
+                    self._left(session_id)  # else what was cancelled has begun, and goes on
             raise
         finally:
             self._prompts.reopened(session_id)  # also where it failed, the gateway may have done it

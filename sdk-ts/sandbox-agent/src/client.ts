@@ -441,8 +441,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         this.#prompts.again(sessionId, upTo);
       };
     };
+    let result: SessionResult<V> | undefined; // with it the gateway has attached the client, who may have aborted since
     try {
-      const result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options, written);
+      result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options, written);
       const { seq, replayedSeq } = metaOf(result);
       // In version 2 the state is told, unless a hub in between has told what is newer.
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
@@ -453,15 +454,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
         if (!two && attached.position.again) await heed(abortable(this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)), AbortSignal.timeout(replayBegins)).catch(() => {}));
       }
-      if (current()) {
-        if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
-        this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
-      }
+      if (current() && !two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
       return new Session<V>(this, sessionId, result);
     } catch (error) {
-      if (current()) known ? this.#attached.note(sessionId, { ...known, position: attached.position }) : this.#left(sessionId);
+      if (current() && !result) {
+        if (known) this.#attached.note(sessionId, { ...known, position: attached.position });
+        else if (!options?.signal?.aborted || attached.position.after <= (after ?? 0)) this.#left(sessionId); // else what was aborted has begun, and goes on
+      }
       throw error;
     } finally {
+      if (current() && result) this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
       this.#prompts.reopened(sessionId);
     }
   }
