@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import pathlib
 import signal
@@ -201,6 +202,14 @@ async def test_a_gateway_that_is_silent_is_noticed_as_soon_as_was_asked_for_or_n
     finally:
         own.kill()
         own.stop()
+
+
+@pytest.mark.parametrize("silence", [math.inf, 1e12, 1e6, -1])
+@asynchronous
+async def test_a_silence_that_is_very_long_breaks_nothing(gateway: Gateway, silence: float) -> None:
+    async with SandboxAgent(gateway.url, agent="mock", silence=silence) as client:
+        assert (await client.api.health())["status"] == "ok"
+        assert (await (await client.new_session(cwd="/tmp")).prompt("echo on")).text == "on"
 
 
 @asynchronous
