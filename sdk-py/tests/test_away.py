@@ -149,6 +149,46 @@ async def test_behind_a_connection_that_was_given_up_the_next_one_goes_on_with_t
         assert await ended == (deleted.id, "deleted")
 
 
+@SPOKEN
+@asynchronous
+async def test_what_was_answered_before_the_connection_was_given_up_is_not_asked_again(gateway: Gateway, version: Any, agent: str) -> None:
+    impatient = Retry(first=0.001, longest=0.02, give_up=0.1)
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=impatient) as client:
+        session = await client.new_session(cwd="/tmp")
+        goes_on = asyncio.Event()
+        session.on_update(lambda update: goes_on.set() if update["sessionUpdate"] == "agent_message_chunk" else None)
+        asked: list[Ask] = []
+
+        def ask(one: Ask) -> str:
+            asked.append(one)
+            proxy.refusing = True
+            proxy.cut()
+            return one.options[0]["optionId"]
+
+        client.on_permission(ask)
+        with pytest.raises(ConnectionLostError):
+            await session.prompt("permission")
+        await until(client, "idle")
+        proxy.refusing = False
+        await client.connect()
+        await goes_on.wait()
+        assert len(asked) == 1
+
+
+@asynchronous
+async def test_behind_disconnect_the_next_use_opens_a_connection_also_where_one_was_given_up(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=Retry(first=0.001, longest=0.02, give_up=0.1)) as client:
+        await client.connect()
+        proxy.refusing = True
+        proxy.cut()
+        await until(client, "idle")
+        proxy.refusing = False
+        with pytest.raises(NotConnectedError, match="connect()"):
+            await client.new_session(cwd="/tmp")
+        await client.disconnect()
+        assert (await (await client.new_session(cwd="/tmp")).prompt("echo on")).text == "on"
+
+
 @pytest.mark.parametrize("status", [400, 404, 405, 429, 500])
 @asynchronous
 async def test_what_a_proxy_says_while_the_gateway_is_away_ends_no_client(gateway: Gateway, status: int) -> None:

@@ -113,7 +113,7 @@ class SandboxAgent:
         """Ends the connection, and leaves the sessions, which live on. The next use opens another."""
         connection, live = self._connection, self._live
         self._disconnects += 1
-        self._connection = self._live = self._replacing = None
+        self._connection = self._live = self._replacing = self._given_up = None
         self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
@@ -186,7 +186,7 @@ class SandboxAgent:
         self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(error)
-        self._asks.leave(lambda _: True)
+        self._asks.leave(lambda _: True, answered=False)
 
     async def _open(self, sessions: Iterable[str]) -> Wire:
         """A new connection, which is being attached to the sessions right where the one before ended."""

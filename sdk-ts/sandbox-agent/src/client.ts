@@ -245,7 +245,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#lastError = error;
     this.#setState("idle");
     this.#prompts.failAll(error ?? new NotConnectedError());
-    this.#asks.end(this.#asks.asked());
+    this.#asks.end(this.#asks.asked().filter((one) => !error || !one.kept)); // behind a connection that was given up the next one goes on
   }
 
   /** Takes a connection that is being made, and notes when it cannot be. */

@@ -139,6 +139,27 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(await ended).toEqual([deleted.id, "deleted"]);
   });
 
+  test("what was answered before the connection was given up is not asked again", async () => {
+    const { client, proxy } = await away({ ...haste, giveUpAfterMs: 100 });
+    const session = await client.newSession({ cwd: "/tmp" });
+    const said: string[] = [];
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && said.push((u.content as { text: string }).text)));
+    let asked = 0;
+    client.onPermission(({ options: [option] }) => {
+      asked++;
+      proxy.refusing = true;
+      proxy.cut();
+      return option!.optionId;
+    });
+    await expect(session.prompt("permission")).rejects.toThrow();
+    await until(client, "idle");
+    proxy.refusing = false;
+    await client.connect();
+    await expect.poll(() => said).not.toEqual([]);
+    await expect.poll(async () => (await client.api.session(session.id)).state).toBe("idle");
+    expect(asked).toBe(1);
+  });
+
   test.each(["404", "400", "405", "429", "500"])("a proxy that says %s while the gateway is away ends no client", async (status) => {
     const { client, proxy } = await away();
     const session = await client.newSession({ cwd: "/tmp" });
