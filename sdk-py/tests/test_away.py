@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import pathlib
 import signal
@@ -96,6 +97,31 @@ async def test_a_prompt_that_is_taken_back_before_it_was_sent_is_over_at_once_an
 
 @SPOKEN
 @asynchronous
+async def test_what_is_before_a_prompt_that_is_taken_back_goes_on(gateway: Gateway, sent: list[str], version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=HASTE) as client:
+        session = await client.new_session(cwd="/tmp")
+        running = session.prompt("stream 50 20")
+        async for _ in running:
+            break
+        proxy.refusing = True
+        proxy.cut()
+        await until(client, "reconnecting")
+        before, turn, behind = (session.prompt(f"echo {words}") for words in ("before", "turn", "behind"))
+        await turn.cancel()
+        assert [(await one).stop_reason for one in (turn, behind)] == ["cancelled"] * 2
+        proxy.refusing = False
+        assert (await running).stop_reason == "end_turn"
+        assert ((await before).stop_reason, (await before).text) == ("end_turn", "before")
+        running = session.prompt("stream 20 20")
+        async for _ in running:
+            break
+        await session.prompt("echo never").cancel()
+        assert (await running).stop_reason == "end_turn"
+        assert "session/cancel" not in sent
+
+
+@SPOKEN
+@asynchronous
 async def test_behind_a_connection_that_was_given_up_the_next_one_goes_on_with_the_sessions_and_nothing_is_missing(gateway: Gateway, version: Any, agent: str) -> None:
     impatient = Retry(first=0.001, longest=0.02, give_up=0.1)
     async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=impatient) as client, SandboxAgent(gateway.url, agent="mock") as other:
@@ -121,6 +147,46 @@ async def test_behind_a_connection_that_was_given_up_the_next_one_goes_on_with_t
         assert (await session.prompt("echo four")).text == "four"
         assert said == ["one", "two", "three", "four"]
         assert await ended == (deleted.id, "deleted")
+
+
+@SPOKEN
+@asynchronous
+async def test_what_was_answered_before_the_connection_was_given_up_is_not_asked_again(gateway: Gateway, version: Any, agent: str) -> None:
+    impatient = Retry(first=0.001, longest=0.02, give_up=0.1)
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=impatient) as client:
+        session = await client.new_session(cwd="/tmp")
+        goes_on = asyncio.Event()
+        session.on_update(lambda update: goes_on.set() if update["sessionUpdate"] == "agent_message_chunk" else None)
+        asked: list[Ask] = []
+
+        def ask(one: Ask) -> str:
+            asked.append(one)
+            proxy.refusing = True
+            proxy.cut()
+            return one.options[0]["optionId"]
+
+        client.on_permission(ask)
+        with pytest.raises(ConnectionLostError):
+            await session.prompt("permission")
+        await until(client, "idle")
+        proxy.refusing = False
+        await client.connect()
+        await goes_on.wait()
+        assert len(asked) == 1
+
+
+@asynchronous
+async def test_behind_disconnect_the_next_use_opens_a_connection_also_where_one_was_given_up(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=Retry(first=0.001, longest=0.02, give_up=0.1)) as client:
+        await client.connect()
+        proxy.refusing = True
+        proxy.cut()
+        await until(client, "idle")
+        proxy.refusing = False
+        with pytest.raises(NotConnectedError, match="connect()"):
+            await client.new_session(cwd="/tmp")
+        await client.disconnect()
+        assert (await (await client.new_session(cwd="/tmp")).prompt("echo on")).text == "on"
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 429, 500])
@@ -176,6 +242,14 @@ async def test_a_gateway_that_is_silent_is_noticed_as_soon_as_was_asked_for_or_n
     finally:
         own.kill()
         own.stop()
+
+
+@pytest.mark.parametrize("silence", [math.inf, 1e12, 1e6, -1])
+@asynchronous
+async def test_a_silence_that_is_very_long_breaks_nothing(gateway: Gateway, silence: float) -> None:
+    async with SandboxAgent(gateway.url, agent="mock", silence=silence) as client:
+        assert (await client.api.health())["status"] == "ok"
+        assert (await (await client.new_session(cwd="/tmp")).prompt("echo on")).text == "on"
 
 
 @asynchronous

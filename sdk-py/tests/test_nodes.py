@@ -96,6 +96,53 @@ async def test_a_client_that_connects_for_the_first_time_is_told_at_once() -> No
             await client.close_session("s")
 
 
+class Replays(Hub):
+    """A hub that answers the first request to load a session not before it ends."""
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method != "session/load":
+            return {"result": {"state": "idle"}} if method == "_sandboxagent/session/get" else await super().answer(method, params)
+        self.asked.put_nowait(method)
+        if self.heard.count(method) == 1:
+            await asyncio.Event().wait()
+        self.opens.set()
+        await self.may.wait()
+        return {"result": {"_meta": {"sandboxagent.dev": {"seq": 5, "replayedSeq": 5}}}}
+
+    async def tell(self, session_id: str, seq: int) -> None:
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(seq)}}
+        params = {"sessionId": session_id, "update": update, "_meta": {"sandboxagent.dev": {"seq": seq}}}
+        for socket in self.sockets:
+            await socket.send(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+
+
+@asynchronous
+async def test_a_session_whose_load_was_cancelled_is_followed_and_comes_whole_when_it_is_loaded_again() -> None:
+    hub = Replays("")
+    async with hub.client() as client:
+        said: list[str] = []
+        client.on_update(lambda _, update: said.append(update["content"]["text"]))
+        loading = asyncio.ensure_future(client.load_session("other", cwd="/"))
+        await hub.asked.get()
+        for seq in (1, 2):
+            await hub.tell("other", seq)
+        await client.request("session/list", {})  # behind them
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        hub.may.clear()
+        again = asyncio.ensure_future(client.load_session("other", cwd="/"))
+        await hub.opens.wait()
+        for seq in (3, 1, 2, 3, 4, 5):  # the first was on its way
+            await hub.tell("other", seq)
+        hub.may.set()
+        await again
+        assert "".join(said) == "12312345"
+        await hub.cut(client)
+        await client.request("_sandboxagent/session/pending", {"sessionId": "other"})
+        assert "session/resume" in hub.heard
+
+
 @asynchronous
 async def test_what_is_asked_while_the_sessions_are_attached_again_waits_for_the_node() -> None:
     hub = Hub("session/close")

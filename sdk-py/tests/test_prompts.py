@@ -86,7 +86,7 @@ async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancell
     g = Gateway(1)
     g.prompts.update("s", BEGINS)
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": False})
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     await g.sent()
     g.said("theirs")
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
@@ -99,12 +99,12 @@ async def test_anothers_turn_goes_on_when_a_prompt_that_waited_for_it_is_cancell
 async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the_turn_before_it() -> None:
     g = Gateway(1)
     g.prompts.update("s", BEGINS)
-    waits = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    waits = g.prompts.add("s", [])
     await g.sent()
     g.said("theirs")
     await g.answer({"stopReason": "cancelled", "_meta": {"sandboxagent.dev": {"began": False}}})
     assert (await waits).text == ""
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     await g.sent()
     g.said("theirs, too")
     g.prompts.ended({"sessionId": "s", "result": {"stopReason": "cancelled"}, "began": True})
@@ -118,7 +118,7 @@ async def test_an_own_prompt_that_is_cancelled_while_it_waits_has_nothing_of_the
 async def test_a_prompt_that_an_earlier_connection_brings_while_the_gateway_is_asked_for_it_was_not_interrupted(version: AcpVersion) -> None:
     g = Gateway(version)
     g.states = ["idle"]  # then the prompt came, which is among the events
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     _, asked = await g.asked.get()
     asked.set_exception(ConnectionLostError("it was lost"))
     while g.states:
@@ -138,7 +138,7 @@ async def test_a_prompt_that_an_earlier_connection_brings_while_the_gateway_is_a
 async def test_a_turn_whose_beginning_is_no_longer_kept_is_over_when_another_one_or_an_end_is_behind_it(version: AcpVersion, behind: dict[str, Any]) -> None:
     g = Gateway(version)
     g.kept = behind
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     await g.sent()
     if version == 1:
         g.said("mine")
@@ -156,7 +156,7 @@ async def test_a_turn_whose_beginning_is_no_longer_kept_is_over_when_another_one
 @asynchronous
 async def test_a_session_that_is_detached_or_deleted_leaves_no_prompt_waiting(version: AcpVersion, what: str) -> None:
     g = Gateway(version)
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     if version == 2:
         await g.answer({"messageId": "sa.1"})
     else:
@@ -183,7 +183,7 @@ async def test_a_prompt_that_failed_while_the_client_was_away_is_not_sent_when_i
         return g
 
     monkeypatch.setattr(g, "_connected", connected)
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     g.prompts.fail_of("s", ConnectionLostError("the session is gone"))
     with pytest.raises(ConnectionLostError):
         await turn
@@ -197,7 +197,7 @@ async def test_a_prompt_that_failed_while_the_client_was_away_is_not_sent_when_i
 async def test_the_end_of_a_turn_is_that_of_each_that_has_begun() -> None:
     """That of the one before may be lost with its gateway."""
     g = Gateway(2)
-    turns = [g.prompts.add("s", [], lambda: asyncio.sleep(0)) for _ in range(2)]
+    turns = [g.prompts.add("s", []) for _ in range(2)]
     for number in (1, 2):
         await g.answer({"messageId": f"sa.{number}"})
     g.prompts.update("s", {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"})
@@ -234,7 +234,7 @@ async def test_a_prompt_that_was_found_is_looked_for_anew_when_that_is_needed_ag
 
     monkeypatch.setattr(g, "_backoff", lambda: Backoff(Retry(give_up=40)))  # of each try 45 s count
     monkeypatch.setattr(g, "request", refuses)
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     _, future = await g.asked.get()
     future.set_exception(ConnectionLostError("lost"))
     await looked.wait()
@@ -269,7 +269,7 @@ async def test_a_cancel_whose_connection_is_lost_while_it_is_sent_is_repeated_un
 
     monkeypatch.setattr(g, "notify", notify, raising=False)
     monkeypatch.setattr(g, "left", fails, raising=False)
-    g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    g.prompts.add("s", [])
     _, future = await g.asked.get()
     cancel = asyncio.ensure_future(g.prompts.cancel("s"))
     while not sends:
@@ -314,7 +314,7 @@ async def test_a_cancel_of_what_no_prompt_of_this_client_asked_for_is_not_sent_a
 @asynchronous
 async def test_a_cancel_is_not_sent_again_when_the_turns_that_it_was_to_end_are_over() -> None:
     g = Breaking()
-    turn = g.prompts.add("s", [], lambda: asyncio.sleep(0))
+    turn = g.prompts.add("s", [])
     await g.sent()
 
     async def ends() -> None:

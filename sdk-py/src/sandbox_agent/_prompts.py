@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -141,12 +141,12 @@ class Prompts:
         self._names, self._count = str(uuid.uuid4()), 0
         self._cancelled = _End("cancelled", {"stopReason": "cancelled"} if version == 1 else {}, None)  # of a prompt that never began
 
-    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]], set_before: Callable[[], asyncio.Event | None] = lambda: None) -> Turn:
+    def add(self, session_id: str, blocks: list[Any], set_before: Callable[[], asyncio.Event | None] = lambda: None) -> Turn:
         """Sends a prompt, when what was set in the session before is sent."""
         self._count += 1
         name = f"{self._names}-{self._count}"
         params = {"sessionId": session_id, "prompt": blocks, "_meta": {META: {"promptId": name}}}
-        prompt = Prompt(name, session_id, Turn(self._version, session_id, cancel), params)
+        prompt = Prompt(name, session_id, Turn(self._version, session_id, lambda: self.cancel(session_id, prompt)), params)
         self._open[name] = prompt
         self._order.setdefault(session_id, []).append(prompt)
         self._host._spawn(self._run(prompt, set_before))
@@ -195,18 +195,20 @@ class Prompts:
                 self._finish(prompt, error)
         self._see(session_id, "deleted")
 
-    async def cancel(self, session_id: str, own: bool = False) -> None:
+    async def cancel(self, session_id: str, first: Prompt | None = None) -> None:
         """Ends the session's prompts that were never sent, and sends a cancel behind the others: one that comes before its prompt cancels nothing.
 
-        With `own` that is for these alone: without any, nothing is sent that would end another client's turn.
+        With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
         """
-        for prompt in list(self._order.get(session_id, [])):
+        queue = list(self._order.get(session_id, []))
+        if first is not None and first not in queue:
+            return  # its end is here, if not yet handed on
+        for prompt in queue[queue.index(first) if first else 0 :]:
             if not prompt.gone:
                 self._finish(prompt, self._cancelled)
                 prompt.sent.set()
-        asked = self._order.get(session_id, [])
-        if asked or not own:
-            await self._send(self._cancel(session_id, asked))
+        if first is None or first.gone:
+            await self._send(self._cancel(session_id, self._order.get(session_id, [])))
 
     def behind(self, session_id: str) -> Callable[..., asyncio.Event | None]:
         """Says what is waited for before something is sent that belongs behind the session's prompts of now."""

@@ -27,6 +27,8 @@ T = TypeVar("T")
 CONNECT_TIMEOUT = 20.0  # seconds
 SILENCE = 45.0  # seconds after which a gateway that says nothing, also where it answers at once, is taken for gone
 STREAM_SILENCE = 20.0  # seconds, the least on a stream of events, where a comment comes every 15 s if there is no event
+NEVER = 2.0**31 / 1000  # seconds, 24 days: who waits longer waits for ever
+LONGEST = 32767  # seconds that Linux takes for the time between its own questions
 LARGE = 1 << 20  # bytes; beside content of more nothing may get through on a slow network, which is no silence
 
 
@@ -55,8 +57,8 @@ class Api:
         self.base_url: str = address(base_url)
         self._token = token
         self._headers = dict(headers or {})
-        self._silence = silence or None
-        self._stream_silence = max(silence, STREAM_SILENCE) if silence else None
+        self._silence = silence if 0 < silence < NEVER else None
+        self._stream_silence = max(silence, STREAM_SILENCE) if self._silence else None
         self._http = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None))
 
     async def health(self) -> Status:
@@ -286,7 +288,7 @@ class Api:
         if event != "connection.connect_tcp.complete" or not self._silence:
             return
         connection = info["return_value"].get_extra_info("socket")
-        idle, between = max(round(self._silence / 2), 1), max(round(self._silence / 6), 1)
+        idle, between = (min(max(round(self._silence / part), 1), LONGEST) for part in (2, 6))
         wishes = {"TCP_KEEPIDLE": idle, "TCP_KEEPALIVE": idle, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": 3}
         with suppress(OSError, AttributeError):  # it has ended already, or there is no such thing
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -223,10 +223,10 @@ class Asks:
             if ask.open and ask._wire is wire and isinstance(seq, str):
                 self._end(ask)
 
-    def leave(self, of: Callable[[str], bool]) -> None:
-        """Ends the requests of sessions that the client is told nothing more of. Who opens one again is asked again."""
+    def leave(self, of: Callable[[str], bool], answered: bool = True) -> None:
+        """Ends the requests of sessions that the client is told nothing more of. Who opens one again is asked again, unless what was `answered` is kept."""
         for key, ask in list(self._known.items()):
-            if of(key[0]):
+            if of(key[0]) and (answered or ask.open):
                 del self._known[key]
                 if ask.open:
                     self._end(ask)

@@ -113,7 +113,7 @@ class SandboxAgent:
         """Ends the connection, and leaves the sessions, which live on. The next use opens another."""
         connection, live = self._connection, self._live
         self._disconnects += 1
-        self._connection = self._live = self._replacing = None
+        self._connection = self._live = self._replacing = self._given_up = None
         self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(NotConnectedError("the client was disconnected"))
@@ -186,7 +186,7 @@ class SandboxAgent:
         self._all_attached()
         self._set_state("idle")
         self._prompts.fail_all(error)
-        self._asks.leave(lambda _: True)
+        self._asks.leave(lambda _: True, answered=False)
 
     async def _open(self, sessions: Iterable[str]) -> Wire:
         """A new connection, which is being attached to the sessions right where the one before ended."""
@@ -481,12 +481,12 @@ class SandboxAgent:
                     attached.position = self._position(told["seq"])
                 self._attached_to(session_id, told)  # behind the prompts that came again
             return Session(self, session_id, result)
-        except BaseException:
+        except BaseException as e:
             if self._attached.get(session_id) is attached:
-                if known is None:
-                    self._left(session_id)
-                else:
+                if known is not None:
                     self._attached[session_id] = replace(known, position=attached.position)
+                elif not isinstance(e, asyncio.CancelledError) or attached.position.after <= (after or 0):
+                    self._left(session_id)  # else what was cancelled has begun, and goes on
             raise
         finally:
             self._prompts.reopened(session_id)  # also where it failed, the gateway may have done it
@@ -633,7 +633,7 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        return self._prompts.add(session_id, blocks, lambda: self._prompts.cancel(session_id, own=True), self._settings.behind(session_id))
+        return self._prompts.add(session_id, blocks, self._settings.behind(session_id))
 
     async def cancel(self, session_id: str) -> None:
         """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""

@@ -86,6 +86,9 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   });
 }
 
+/** The longest time of a timer, some 24 days: a longer one ends at once. */
+const longestMs = 2 ** 31 - 1;
+
 /** Resolves after the time; false when the signal came first. */
 export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
@@ -95,7 +98,7 @@ export function sleep(ms: number, signal: AbortSignal): Promise<boolean> {
       leave();
       resolve(ok);
     };
-    const timer = setTimeout(() => end(true), ms);
+    const timer = setTimeout(() => end(true), Math.min(ms, longestMs));
     const leave = follow(signal, () => end(false));
   });
 }
@@ -187,7 +190,7 @@ export class Watchdog {
 
   heard(): void {
     clearTimeout(this.#timer);
-    if (this.ms > 0) this.#timer = setTimeout(this.onSilence, this.ms);
+    if (this.ms > 0 && this.ms <= longestMs) this.#timer = setTimeout(this.onSilence, this.ms);
   }
 
   stop(): void {

@@ -11,6 +11,8 @@ const calmBoundMs = 1000;
 
 export interface FeedContext {
   readonly url: string;
+  /** The newest event that came on an earlier stream, which the server may take for open still. */
+  readonly after: string | undefined;
   readonly fetch: typeof globalThis.fetch;
   readonly headers: (refused: boolean) => Promise<Record<string, string>>;
   readonly options: AcpStreamOptions;
@@ -32,13 +34,15 @@ export class EventFeed {
   broken = false;
 
   #last = 0; // id of the newest event
-  #lastText = "0";
+  /** The id of the newest event as the server says it. */
+  newest: string;
   #lastAt = 0;
   #stopped = new AbortController();
   #resolveReady!: () => void;
   #wake: (() => void)[] = []; // of who waits for an event
 
   constructor(private readonly ctx: FeedContext) {
+    this.newest = ctx.after ?? "0";
     this.ready = new Promise((resolve) => (this.#resolveReady = resolve));
     void this.#run();
   }
@@ -81,7 +85,7 @@ export class EventFeed {
       let since = Infinity; // when it was opened
       try {
         const headers: Record<string, string> = { ...(await ctx.headers(refused)), Accept: "text/event-stream" };
-        if (again) headers["Last-Event-ID"] = this.#lastText;
+        if (again) headers["Last-Event-ID"] = this.newest;
         const response = await ctx.fetch(ctx.url, { method: "GET", headers, signal: attempt.signal, cache: "no-store", redirect: "manual" });
         if (!response.ok) throw await ProblemError.from(response);
         if (response.body === null || isPage(response)) throw new TypeError("the answer is no event stream");
@@ -159,7 +163,7 @@ export class EventFeed {
           if (n <= this.#last) continue; // it came before the stream broke
           this.#last = n;
         }
-        if (event.id !== "") this.#lastText = event.id;
+        if (event.id !== "") this.newest = event.id;
         this.#lastAt = ticks();
         const message = parseMessage(event.data);
         if (message !== undefined) this.ctx.onMessage(message, event.id);

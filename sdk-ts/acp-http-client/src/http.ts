@@ -15,11 +15,15 @@ interface Lane {
 /** Messages under way at the same time; the writer waits for the oldest then. */
 const maxUnderWay = 256;
 
+/** Streams that were given up of which is known what came; those of before may tell it again. */
+const maxCame = 1024;
+
 /** ACP over HTTP, in both dialects. */
 export class HttpLink extends Link {
   readonly #inline: boolean;
   readonly #fetch: typeof globalThis.fetch;
   readonly #feeds = new Map<string, EventFeed>(); // by session; "" is the connection's
+  readonly #came = new Map<string, string>(); // the newest event of streams that were given up, by session
   readonly #shared = { open: false };
   readonly #lanes = new Map<string, Lane>(); // the newest message of each session
   readonly #underWay = new Set<Promise<void>>();
@@ -96,6 +100,7 @@ export class HttpLink extends Link {
     if (feed === undefined) {
       feed = new EventFeed({
         url: this.url,
+        after: this.#came.get(key),
         fetch: this.#fetch,
         headers: async (refused) => ({
           ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)),
@@ -104,10 +109,7 @@ export class HttpLink extends Link {
         }),
         options: this.options,
         shared: this.#shared,
-        onMessage: (message, id) => {
-          this.receive(message, "events", id);
-          if (!this.#inline && "result" in message) this.#opened(message.result);
-        },
+        onMessage: (message, id) => this.receive(message, "events", id),
         room: () => this.room(),
         onState: () => this.#restate(),
         onLost: (reason, text, cause) => this.lose(reason, text, cause),
@@ -120,16 +122,12 @@ export class HttpLink extends Link {
 
   /** Gives up the stream of a session that was ended; it is opened again when somebody asks for it. */
   #drop(session: string): void {
-    this.#feeds.get(session)?.stop();
+    const feed = this.#feeds.get(session);
+    feed?.stop();
+    if (feed) this.#came.set(session, feed.newest);
+    for (const old of this.#came.keys()) if (this.#came.size > maxCame) this.#came.delete(old);
     this.#feeds.delete(session);
     this.#restate();
-  }
-
-  /** A session that a response names has a stream of its own. */
-  #opened(result: unknown): void {
-    if (typeof result === "object" && result !== null && "sessionId" in result && typeof result.sessionId === "string") {
-      void this.#feed(result.sessionId);
-    }
   }
 
   #restate(): void {
@@ -163,14 +161,13 @@ export class HttpLink extends Link {
     if (this.#keyed) headers["Idempotency-Key"] = key;
     try {
       if (!this.#keyed) await before?.done;
+      const streams = this.#inline || (session !== undefined && this.#feeds.has(session));
       if (session !== undefined && !this.#inline && "method" in message && "id" in message && message.id !== null) {
-        if (openings.has(message.method)) {
-          this.#over.delete(session);
-          for (const before of this.#asked.values()) if (before.session === session) before.ends = false;
-        }
-        this.#asked.set(message.id, { session, ends: endings.has(message.method) });
+        const opens = openings.has(message.method);
+        if (opens) this.#opens(session);
+        this.#asked.set(message.id, { session, ends: endings.has(message.method), alone: !streams && !opens });
       }
-      if (session !== undefined || this.#inline) await this.#feed(session ?? "");
+      if (streams || (session !== undefined && "id" in message)) await this.#feed(session ?? "");
       // An inline prompt's POST ends with its turn: a cancel must not wait for that, not even where the prompt has to be sent again.
       if (!this.ended.signal.aborted) await this.#deliver(message, text, headers, mine, this.#inline ? undefined : before);
     } finally {
@@ -178,7 +175,7 @@ export class HttpLink extends Link {
     }
   }
 
-  readonly #asked = new Map<string | number, { session: string; ends: boolean }>(); // requests about a session without an answer, by id
+  readonly #asked = new Map<string | number, { session: string; ends: boolean; alone: boolean }>(); // requests about a session without an answer, by id; the stream is there for that of one that is alone
   readonly #over = new Set<string>(); // sessions that have nothing more to say but the answers to those
   readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
 
@@ -194,8 +191,18 @@ export class HttpLink extends Link {
     if ("method" in message || message.id === null) return;
     const asked = this.#asked.get(message.id);
     this.#asked.delete(message.id);
-    if (asked === undefined) return;
-    this.#ends(asked.session, this.#over.has(asked.session) || ("result" in message ? asked.ends : isUnknown(message.error, asked.session)));
+    const named = "result" in message ? stringAt(message.result, "sessionId") : undefined;
+    if (named !== undefined && named !== asked?.session) { // a new session has a stream of its own
+      this.#opens(named);
+      void this.#feed(named);
+    }
+    if (asked) this.#ends(asked.session, asked.alone || this.#over.has(asked.session) || ("result" in message ? asked.ends : isUnknown(message.error, asked.session)));
+  }
+
+  /** Notes that a session may have something to say, also behind the answers that are waited for. */
+  #opens(session: string): void {
+    this.#over.delete(session);
+    for (const before of this.#asked.values()) if (before.session === session) before.ends = before.alone = false;
   }
 
   /** Notes that a session has nothing more to say, if it is so. Its stream is given up when nothing is waited for any more that may come there. */

@@ -56,7 +56,7 @@ const maxReason = 64 << 10;
  */
 export function keepAlive(socket: WebSocket, silenceMs = usualSilenceMs, onSilence: (text: string) => void, paused = () => false): () => void {
   const node = socket as NodeSocket;
-  if (node.ping === undefined || node.on === undefined || silenceMs === 0) return () => {};
+  if (node.ping === undefined || node.on === undefined || !(silenceMs > 0)) return () => {};
   const every = Math.min(pingMs, silenceMs / 3);
   let quiet = 0; // looks since something was heard, and not the time: this machine may have been suspended
   const note = () => void (quiet = 0);

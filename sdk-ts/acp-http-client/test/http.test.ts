@@ -438,6 +438,36 @@ test.each(["detach", "terminate"])("the stream of a session is given up behind %
   await c.stream.close();
 });
 
+test("what is asked of sessions that are not followed leaves no stream behind, and a session that is opened keeps its own", async () => {
+  const c = await counted();
+  const other = await connect(gateway.rpc);
+  const ended = await Promise.all(Array.from({ length: 20 }, () => c.newSession()));
+  const others = await Promise.all(Array.from({ length: 20 }, () => other.newSession()));
+  const ask = (method: string, sessionId: string, more: object = {}) => c.connection.agent.request(method, { sessionId, ...more });
+  for (const s of ended) {
+    for (let i = 0; i < 3; i++) expect(await c.prompt(s, `echo ${i}`)).toBe("end_turn");
+    await ask("_sandboxagent/session/terminate", s);
+    await ask("_sandboxagent/session/events", s);
+    expect(c.texts(s)).toEqual(["0", "1", "2"]); // nothing comes twice
+  }
+  const [first = "", second = "", third = ""] = others;
+  await Promise.all(others.flatMap((s) => [ask("_sandboxagent/session/get", s), ask("_sandboxagent/session/events", s)]));
+  await expect(ask("no/such_method", first)).rejects.toMatchObject({ code: -32601 });
+  await c.connection.agent.notify(methods.agent.session.cancel, { sessionId: first });
+  await ask("_sandboxagent/session/get", first);
+  expect(c.open()).toBe(1);
+  const load = { cwd: "/tmp", mcpServers: [] };
+  await Promise.all([ask("_sandboxagent/session/get", second), ask("session/load", second, load), ask("_sandboxagent/session/get", second)]);
+  await Promise.all([ask("session/load", third, load), ask("_sandboxagent/session/get", third)]);
+  expect(c.open()).toBe(3);
+  expect(await c.prompt(second, "echo there")).toBe("end_turn");
+  const { sessionId: fork } = (await ask("session/fork", first, load)) as { sessionId: string };
+  expect(await c.prompt(fork, "echo forked")).toBe("end_turn");
+  expect([c.texts(second), c.texts(fork), c.open()]).toEqual([["there"], ["forked"], 4]);
+  await c.stream.close();
+  await other.stream.close();
+});
+
 test("the stream of a session that another client deleted, or that is not there, is given up when all is answered", async () => {
   const c = await counted({ _meta: { "sandboxagent.dev": { notices: true } } });
   const sessionId = await c.newSession();

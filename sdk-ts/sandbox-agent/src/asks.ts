@@ -14,6 +14,7 @@ interface Asked {
   readonly seq: unknown;
   readonly answer: Promise<unknown>;
   readonly controller: AbortController;
+  kept?: boolean; // its answer is, which may not have arrived
 }
 
 /**
@@ -104,7 +105,10 @@ export class Asks<V extends AcpVersion> {
         const own: Asked = (mine = { key, sessionId, seq, answer: run(controller.signal), controller });
         this.#running.set(key, own);
         // An answer is kept: if the connection breaks before it arrives, it is asked for again.
-        own.answer.then((answer) => (answer === undefined || seq === undefined ? this.#drop(own) : this.#forgetOld()), () => this.#drop(own));
+        own.answer.then((answer) => {
+          if ((own.kept = answer !== undefined && seq !== undefined)) this.#forgetOld();
+          else this.#drop(own);
+        }, () => this.#drop(own));
       }
       const over = mine.controller.signal;
       const answer = (await Promise.race([mine.answer, aborted]).catch((error: unknown) => {

@@ -246,7 +246,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     this.#lastError = error;
     this.#setState("idle");
     this.#prompts.failAll(error ?? new NotConnectedError());
-    this.#asks.end(this.#asks.asked());
+    this.#asks.end(this.#asks.asked().filter((one) => !error || !one.kept)); // behind a connection that was given up the next one goes on
   }
 
   /** Takes a connection that is being made, and notes when it cannot be. */
@@ -445,8 +445,9 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         this.#prompts.again(sessionId, upTo);
       };
     };
+    let result: SessionResult<V> | undefined; // with it the gateway has attached the client, who may have aborted since
     try {
-      const result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options, written);
+      result = await this.#request<SessionResult<V>>(load && two ? "session/resume" : method, request, "node", options, written);
       const { seq, replayedSeq } = metaOf(result);
       // In version 2 the state is told, unless a hub in between has told what is newer.
       const until = two ? (from === undefined ? Infinity : seq) : replayedSeq;
@@ -457,15 +458,16 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
         // Over HTTP the answer may be here before the replay begins, behind events of now that are newer than its last one.
         if (!two && attached.position.again) await heed(abortable(this.#until(() => !current() || !attached.position.again).then(() => this.#until(come)), AbortSignal.timeout(replayBegins)).catch(() => {}));
       }
-      if (current()) {
-        if (!two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
-        this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
-      }
+      if (current() && !two && from === undefined && attached.position.after < (seq as number) && !attached.position.again) attached.position = this.#attached.position(seq as number);
       return new Session<V>(this, sessionId, result);
     } catch (error) {
-      if (current()) known ? this.#attached.note(sessionId, { ...known, position: attached.position }) : this.#left(sessionId);
+      if (current() && !result) {
+        if (known) this.#attached.note(sessionId, { ...known, position: attached.position });
+        else if (!options?.signal?.aborted || attached.position.after <= (after ?? 0)) this.#left(sessionId); // else what was aborted has begun, and goes on
+      }
       throw error;
     } finally {
+      if (current() && result) this.#attachedTo(sessionId, metaOf(result)); // behind the prompts that came again
       this.#prompts.reopened(sessionId);
     }
   }
@@ -547,7 +549,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const { sessionId } = rest;
     const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const set = this.#settings.behind(sessionId); // it begins with what was set before
-    const turn = this.#prompts.add(sessionId, () => this.#cancel(sessionId, true), {
+    const turn = this.#prompts.add(sessionId, this.#cancels(sessionId), {
       oneByOne: this.#options.transport === "inline",
       after: () => this.#attached.get(sessionId)?.position.after,
       newest: () => this.#attached.get(sessionId)?.newest ?? 0,
@@ -588,17 +590,18 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   cancel(sessionId: string): Promise<void> {
-    return this.#cancel(sessionId);
+    return this.#prompts.cancel(sessionId, this.#cancels(sessionId));
   }
 
-  #cancel(sessionId: string, own = false): Promise<void> {
-    return this.#prompts.cancel(sessionId, async () => {
+  /** What sends a cancel. */
+  #cancels(sessionId: string) {
+    return async () => {
       const connection = await this.#connected(sessionId);
-      return (again) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+      return (again: boolean) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });
-    }, own);
+    };
   }
 
   /** Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`. */

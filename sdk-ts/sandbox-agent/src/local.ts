@@ -327,7 +327,7 @@ function listening(child: ChildProcess, log: () => string, ms: number): Promise<
     };
     const failed = (error: Error) => finish(() => reject(new StartError(`sandbox-agent cannot be started: ${error.message}`, log(), { cause: error })));
     const exited = (code: number | null, signal: string | null) => finish(() => reject(new StartError(`sandbox-agent ended with ${signal ?? `exit code ${code}`} before it was ready`, log())));
-    const timer = setTimeout(() => finish(() => reject(new StartError(`sandbox-agent was not ready within ${ms} ms`, log()))), ms);
+    const timer = setTimeout(() => finish(() => reject(new StartError(`sandbox-agent was not ready within ${ms} ms`, log()))), Math.min(ms, 2 ** 31 - 1)); // a longer timer ends at once
     child.stderr?.on("data", look);
     child.on("error", failed);
     child.on("exit", exited);

@@ -130,11 +130,11 @@ export class Prompts {
   readonly #prefix = crypto.randomUUID();
   #count = 0;
 
-  add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn<AcpVersion> {
+  add(sessionId: string, connected: Connected, wire: Wire): Turn<AcpVersion> {
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
-      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
+      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
       from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
@@ -299,16 +299,18 @@ export class Prompts {
 
   /**
    * Ends the session's prompts that were never sent, and sends a cancel behind the others, where it does not come before one of them.
-   * With `own` that is for these alone: without any, nothing is sent that would end another client's turn.
+   * With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
    */
-  async cancel(sessionId: string, connected: Connected, own = false): Promise<void> {
-    for (const prompt of this.#queue(sessionId)) {
+  async cancel(sessionId: string, connected: Connected, first?: Prompt): Promise<void> {
+    const queue = this.#queue(sessionId);
+    const from = first ? queue.indexOf(first) : 0;
+    if (from < 0) return; // its end is here, if not yet handed on
+    for (const prompt of queue.slice(from)) {
       if (prompt.gone) continue;
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
-    const asked = [...this.#queue(sessionId)];
-    if (asked.length > 0 || !own) await this.#cancelBehind(sessionId, asked, connected);
+    if (!first || first.gone) await this.#cancelBehind(sessionId, [...this.#queue(sessionId)], connected);
   }
 
   async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected): Promise<void> {

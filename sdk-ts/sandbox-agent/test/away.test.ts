@@ -88,6 +88,34 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect(sent.filter((method) => method === "session/cancel")).toHaveLength(how === "session.cancel" ? 1 : 0);
   });
 
+  test.each([true, false])("what is before a prompt that is taken back goes on: connection lost %s", async (forget) => {
+    const { client, sent, lose } = await away();
+    const session = await client.newSession({ cwd: "/tmp" });
+    const running = session.prompt("stream 50 20");
+    await running[Symbol.asyncIterator]().next();
+    const back = await lose(forget);
+    const before = session.prompt("echo before");
+    const turns = ["turn.cancel", "behind"].map((words) => session.prompt(`echo ${words}`));
+    await turns[0]!.cancel();
+    for (const turn of turns) expect(await turn).toMatchObject({ stopReason: "cancelled", text: "" });
+    expect((await session.prompt("echo never", { signal: AbortSignal.abort() })).stopReason).toBe("cancelled");
+    back();
+    expect((await running).stopReason).toBe("end_turn");
+    expect(await before).toMatchObject({ stopReason: "end_turn", text: "before" });
+    expect(sent).not.toContain("session/cancel");
+  });
+
+  test("a prompt with a signal that has aborted ends no turn that runs", async () => {
+    const { client, sent } = await away();
+    const session = await client.newSession({ cwd: "/tmp" });
+    const running = session.prompt("stream 20 20");
+    await running[Symbol.asyncIterator]().next();
+    expect((await session.prompt("echo never", { signal: AbortSignal.abort() })).stopReason).toBe("cancelled");
+    expect((await running).stopReason).toBe("end_turn");
+    expect(sent.filter((method) => method === "session/prompt")).toHaveLength(1);
+    expect(sent).not.toContain("session/cancel");
+  });
+
   test("behind a connection that was given up the next one goes on with the sessions, and nothing is missing", async () => {
     const { client, other, proxy } = await away({ ...haste, giveUpAfterMs: 100 });
     const session = await client.newSession({ cwd: "/tmp" });
@@ -109,6 +137,27 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
     expect((await session.prompt("echo four")).text).toBe("four");
     expect(said).toEqual(["one", "two", "three", "four"]);
     expect(await ended).toEqual([deleted.id, "deleted"]);
+  });
+
+  test("what was answered before the connection was given up is not asked again", async () => {
+    const { client, proxy } = await away({ ...haste, giveUpAfterMs: 100 });
+    const session = await client.newSession({ cwd: "/tmp" });
+    const said: string[] = [];
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && said.push((u.content as { text: string }).text)));
+    let asked = 0;
+    client.onPermission(({ options: [option] }) => {
+      asked++;
+      proxy.refusing = true;
+      proxy.cut();
+      return option!.optionId;
+    });
+    await expect(session.prompt("permission")).rejects.toThrow();
+    await until(client, "idle");
+    proxy.refusing = false;
+    await client.connect();
+    await expect.poll(() => said).not.toEqual([]);
+    await expect.poll(async () => (await client.api.session(session.id)).state).toBe("idle");
+    expect(asked).toBe(1);
   });
 
   test.each(["404", "400", "405", "429", "500"])("a proxy that says %s while the gateway is away ends no client", async (status) => {

@@ -86,6 +86,17 @@ test("what takes long is waited for while the gateway answers others", async () 
   expect(asked).toBe(2);
 });
 
+test.each([Infinity, 2 ** 31, 1e12])("a silence of %d ms is none, and not over at once", async (silenceMs) => {
+  const baseUrl = await serves(createHttpServer((request, response) => {
+    const streams = request.url?.includes("changes");
+    response.writeHead(200, { "Content-Type": streams ? "text/event-stream" : "application/json" }).flushHeaders();
+    setTimeout(() => response.end(streams ? 'data: {"seq":1}\n\n' : "{}"), 50);
+  }));
+  await using client = new SandboxAgentClient({ baseUrl, ...options, silenceMs });
+  expect(await client.health()).toEqual({});
+  expect((await client.api.followSessions().next()).value).toEqual({ seq: 1 });
+});
+
 test("a request is given up whose server takes no connections any more", async () => {
   const held: IncomingMessage[] = [];
   const server = createHttpServer((request) => {

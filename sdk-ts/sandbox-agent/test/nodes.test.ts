@@ -21,7 +21,7 @@ async function hub(method: string, done?: "unknown" | "cut", says: Record<string
     const other = says[`${method} ${params?.sessionId}`] ?? says[method];
     if (other) {
       nodes.push(params?._meta?.["sandboxagent.dev"]?.node);
-      return { id, ...(other.length > 1 ? other.shift() : other[0]) };
+      return { id, ...(await (other.length > 1 ? other.shift() : other[0])) };
     }
     if (method === "session/resume" && params?.sessionId === "s") {
       opened.was();
@@ -65,7 +65,12 @@ async function hub(method: string, done?: "unknown" | "cut", says: Record<string
     await again;
     return go;
   };
-  return { client, asked, nodes, attaching, cut };
+  /** Tells of an event of a session. */
+  const tell = (sessionId: string, seq: number) => {
+    const params = { sessionId, update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: String(seq) } }, _meta: { "sandboxagent.dev": { seq } } };
+    for (const socket of sockets.clients) socket.send(JSON.stringify({ jsonrpc: "2.0", method: "session/update", params }));
+  };
+  return { client, asked, nodes, attaching, cut, tell };
 }
 
 const away = { data: { type: "urn:sandbox-agent:error:node_offline" } };
@@ -130,6 +135,30 @@ test("a replay is not waited for when its signal aborts", async () => {
   await client.listSessions(); // behind the answer
   controller.abort(new Error("enough"));
   await expect(loading).rejects.toThrow("enough");
+});
+
+test.each(["before", "behind"])("a session whose load was aborted %s its answer is followed, and comes whole when it is loaded again", async (when) => {
+  const result = { result: { _meta: { "sandboxagent.dev": { seq: 5, replayedSeq: 5 } } } };
+  const never = new Promise<object>(() => {});
+  const { client, asked, tell, cut } = await hub("", undefined, { "session/load": [when === "before" ? never : result, result], "_sandboxagent/session/get other": [idle] });
+  const said: string[] = [];
+  client.onUpdate(({ update }) => void (update.sessionUpdate === "agent_message_chunk" && update.content.type === "text" && said.push(update.content.text)));
+  const controller = new AbortController();
+  const params = { sessionId: "other", cwd: "/" };
+  const loading = client.loadSession(params, { signal: controller.signal });
+  await expect.poll(() => asked).toEqual(["session/load"]);
+  for (const seq of [1, 2]) tell("other", seq);
+  await client.listSessions(); // behind them, and an answer
+  controller.abort(new Error("enough"));
+  await expect(loading).rejects.toThrow("enough");
+  const again = client.loadSession(params);
+  await expect.poll(() => asked.filter((method) => method === "session/load")).toHaveLength(2);
+  for (const seq of [3, 1, 2, 3, 4, 5]) tell("other", seq); // the first was on its way
+  await again;
+  expect(said.join("")).toBe("12312345");
+  await cut();
+  await client.pendingRequests("other");
+  expect(asked).toContain("session/resume");
 });
 
 test.each([

@@ -13,7 +13,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
   let id = "";
   const lost = new Promise<void>((resolve) => (lose = resolve));
   const sent: string[] = [];
-  const send = (): Turn<1 | 2> => prompts.add("s", async () => {}, {
+  const send = (): Turn<1 | 2> => prompts.add("s", async () => async () => {}, {
     oneByOne, newest: () => 0, after: () => 0, reached: () => new Promise(() => {}), broken: () => undefined, connected: async () => {}, lost: () => new Promise(() => {}),
     patience: () => new Backoff({ giveUpAfterMs: Infinity, firstDelayMs: 1, maxDelayMs: 20 }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
