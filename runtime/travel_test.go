@@ -373,7 +373,7 @@ func TestSession_KeepsNothingWhenItIsDeleted(t *testing.T) {
 	if err := s.KeepText("text", []byte("kept")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, s.ID())); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, "sessions", s.ID())); err != nil {
 		t.Fatal(err)
 	}
 	err := s.KeepText("text", []byte("kept"))
