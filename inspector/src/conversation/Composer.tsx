@@ -195,7 +195,7 @@ export function Composer({ conversation, attach }: { conversation: Conversation;
         <span className="grow" />
         <Meter usage={state.usage} />
         {state.running && <Button small icon="stop" tone="danger" busy={state.stopping} onClick={() => void stop()}>{state.stopping ? "Stopping" : "Stop"}</Button>}
-        <Button type="submit" tone="primary" small icon="send" disabled={!canSend}>{state.running || state.queue.length > 0 ? "Queue" : "Send"}</Button>
+        <Button type="submit" tone="primary" small icon="send" disabled={!canSend}>{state.running || state.queue.length > 0 || state.problem !== undefined ? "Queue" : "Send"}</Button>
       </div>
     </form>
   );

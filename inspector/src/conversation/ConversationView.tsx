@@ -435,12 +435,13 @@ function Announcer({ rows, running, asks }: { rows: readonly Row[]; running: boo
 }
 
 function Queue({ conversation, onEdit }: { conversation: Conversation; onEdit: (waiting: Waiting) => void }) {
-  const { queue, held, phase } = useStore(conversation);
+  const { queue, held, phase, problem } = useStore(conversation);
+  const until = problem === undefined ? "for the turn to end" : "until the session can be followed";
   if (queue.length === 0) return null;
   return (
     <section className="queue" aria-label="Prompts that wait">
       <header className="row">
-        <span className="soft small">{plural(queue.length, "prompt")} {held ? "held back" : queue.length === 1 ? "waits for the turn to end" : "wait for the turn to end"}</span>
+        <span className="soft small">{plural(queue.length, "prompt")} {held ? "held back" : `${queue.length === 1 ? "waits" : "wait"} ${until}`}</span>
         {held && phase === "live" && <Button small onClick={() => conversation.release()}>Send {queue.length === 1 ? "it" : "them"} now</Button>}
       </header>
       <ol>

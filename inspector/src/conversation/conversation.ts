@@ -191,15 +191,19 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
     this.#has(info, this.#servers);
     if (fresh && this.#shown.seq === 0 && info.eventCount === 0) return this.#attached(opening, fresh.result, undefined); // it is attached, and nothing was said
-    await this.#read(opening, () => {
+    // What has come since it was read is told to who attaches, unless it is more than would be read anew.
+    const { copied, seq } = this.#shown;
+    const again = !opening.hasRead || copied !== isCopy(info) || info.eventCount - seq > anewWindow;
+    if (again) await this.#read(opening, () => {
       const { from, length, transcript } = this.#shown;
       const since = Math.min(transcript.since, length > 0 && this.looksBack() ? from + 1 : Infinity);
       return {
         begin: info.eventCount - Math.min(anewWindow, Math.max(firstWindow, length)),
-        since: Math.max(since, info.eventCount - this.#most + 1), // not without end
+        since: Math.max(since, info.eventCount - (this.looksBack() ? maxHeld : this.#most) + 1), // not without end
       };
     });
     if (opening !== this.#opening) return;
+    opening.hasRead = true;
     if (shut(this.get().info ?? info)) this.#over();
     else await this.#attach(opening);
   }
@@ -275,10 +279,11 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ loadingEarlier: true });
     try {
       await this.#read(opening, () => {
-        const { seq, length } = this.#shown;
+        const { seq, length, transcript } = this.#shown;
         const wanted = Math.max(length, firstWindow) * 4;
-        this.#most = Math.max(maxFollowed, wanted + anewWindow);
-        return { begin: seq - wanted, followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
+        const since = Math.max(transcript.since, seq - maxHeld + 1);
+        this.#most = Math.max(maxFollowed, wanted + anewWindow, seq - since + anewWindow);
+        return { begin: seq - wanted, since, followed: this.get().phase === "live" && !opening.busy ? this.#shown : undefined };
       });
     } finally {
       this.patch({ loadingEarlier: false });
@@ -498,10 +503,16 @@ export class Conversation extends Store<ConversationState> {
     if (over) this.#over();
   }
 
+  /** Whether a prompt can be sent now. What refuses to take the session up refuses it, too: until that has passed it waits. */
+  get #takesPrompts(): boolean {
+    const { phase, problem } = this.get();
+    return phase === "live" && problem === undefined && !this.#between;
+  }
+
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
   send(blocks: readonly ContentBlock[]): boolean {
-    const { running, queue, phase } = this.get();
-    if (running || this.#own || queue.length > 0 || phase !== "live" || this.#between) {
+    const { running, queue } = this.get();
+    if (running || this.#own || queue.length > 0 || !this.#takesPrompts) {
       if (queue.length >= maxQueue) return false;
       this.patch({ queue: [...queue, { id: this.#nextWaiting++, blocks }] });
       return true;
@@ -575,7 +586,7 @@ export class Conversation extends Store<ConversationState> {
 
   #sendNext(): void {
     const [next, ...queue] = this.get().queue;
-    if (!next || this.get().held || this.#own || this.get().phase !== "live" || this.#between) return;
+    if (!next || this.get().held || this.#own || !this.#takesPrompts) return;
     this.patch({ queue });
     this.#prompt(next.blocks);
   }

@@ -1,5 +1,6 @@
 // A session that is followed for days: how much of it is read, and kept.
 import { expect, test } from "vitest";
+import type { Conversation } from "./conversation.js";
 import { answer, ended, framesAtOnce, said, settled, shown, text, work, world } from "./fake-gateway.js";
 
 framesAtOnce();
@@ -100,9 +101,9 @@ test("what somebody looks at, or has just asked for, is not let go", async () =>
   await work(gateway, 10_000, "more");
   await conversation.again();
   await settled();
-  expect([shown(conversation)[0], conversation.get().earlier]).toEqual(["w 6000", 6000]); // not without end
+  expect([shown(conversation)[0], conversation.get().earlier]).toEqual(["w 0", 0]);
   await work(gateway, 10_000, "more");
-  expect(conversation.get().earlier).toBe(6000);
+  expect(conversation.get().earlier).toBe(0);
   conversation.looksBack = () => false; // it is at its end
   await work(gateway, 1000, "at the end");
   const { earlier } = conversation.get();
@@ -126,4 +127,44 @@ test("what somebody looks at, or has just asked for, is not let go", async () =>
   conversation.looksBack = () => true;
   await work(gateway, 230_000);
   expect(conversation.get().earlier).toBeGreaterThan(asked); // the most in any case
+});
+
+/** A call, told of by its id. */
+const call = (toolCallId: string, status: string, title?: string) => ({ sessionUpdate: "tool_call_update", toolCallId, status, ...(title === undefined ? {} : { title }) });
+const calls = (conversation: Conversation) => conversation.rows.get().rows.flatMap(({ item }) => (item.kind === "tool" ? [[item.title, item.status]] : []));
+
+test("what goes on keeps its row where it was begun in the midst of what is read, before the next prompt there", async () => {
+  const gateway = world();
+  const { happen, log } = gateway;
+  const { conversation } = await gateway.open();
+  await work(gateway, 14_000);
+  happen(call("build", "in_progress", "Build"));
+  happen({ sessionUpdate: "state_update", state: "idle", background: [{ type: "tool_call", toolCallId: "build" }] });
+  log("client", { jsonrpc: "2.0", id: 1, method: "session/prompt", params: { prompt: text("next") } });
+  await work(gateway, 5000, "then");
+  happen({ sessionUpdate: "state_update", state: "idle", background: [{ type: "tool_call", toolCallId: "build" }] });
+  await settled();
+  await conversation.again();
+  happen(call("build", "completed"));
+  await settled();
+  expect(calls(conversation)).toEqual([["Build", "completed"]]);
+});
+
+test("who asks for what was before keeps the rows of what goes on, however old they are", async () => {
+  const gateway = world();
+  const { happen } = gateway;
+  const { conversation } = await gateway.open();
+  happen(said("long"));
+  happen(call("build", "in_progress", "Build"));
+  for (let i = 0; i < 45_000; i++) {
+    happen({ sessionUpdate: "agent_thought_chunk", messageId: `${i - (i % 100)}`, content: text("…")[0] as never });
+    if (i % 1000 === 0) await settled();
+  }
+  expect(conversation.get().earlier).toBeGreaterThan(35_000);
+  await conversation.readEarlier();
+  for (const status of ["in_progress", "completed"]) {
+    happen(call("build", status));
+    await settled();
+    expect([conversation.get().earlier, shown(conversation)[0], calls(conversation)]).toEqual([0, "long", [["Build", status]]]);
+  }
 });

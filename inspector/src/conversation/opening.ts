@@ -12,6 +12,8 @@ export class Opening {
   #failed = 0;
   #wake = () => {};
   #over = false;
+  /** Whether what is shown was read by it. */
+  hasRead = false;
 
   constructor(readonly client: Client) {}
 

@@ -319,6 +319,41 @@ test("a session that is shown and cannot be taken up says why, as long as it is 
   }
 });
 
+test("a session that cannot be taken up is read once, however often that is tried, and what is sent meanwhile waits for it", async () => {
+  const { client, conversation, happen, pages, turns } = await long();
+  happen(ended);
+  await settled();
+  const full = () => new AcpRpcError(-32603, "The disk is full.", { type: "urn:sandbox-agent:error:insufficient_storage" });
+  const left = [1, 2, 3];
+  const refused = {
+    ...client,
+    resumeSession: async (params: { after: number }) => {
+      if (left.shift()) throw full();
+      return client.resumeSession(params);
+    },
+    prompt: () => (left.length > 0 ? Promise.reject(full()) : client.prompt()),
+  };
+  pages.length = 0;
+  let read = 0;
+  await overAPause(async () => {
+    const opened = conversation.open(refused as unknown as Client);
+    await vi.advanceTimersByTimeAsync(600);
+    expect([conversation.get().problem, left.length]).toEqual(["The disk is full.", 1]);
+    read = pages.length;
+    conversation.send(text("keep me"));
+    client.state = "closed"; // nobody tells of this
+    happen(said("meanwhile"));
+    happen(answer("it was done"));
+    happen(ended);
+    client.state = "open";
+    expect(waits(conversation)).toEqual(["keep me"]);
+    return opened;
+  });
+  await settled();
+  expect([read > 0, pages.length, conversation.get().phase, conversation.get().problem]).toEqual([true, read, "live", undefined]);
+  expect([shown(conversation).slice(-4), waits(conversation), turns.length]).toEqual([["meanwhile", "it was done", "end", "keep me"], [], 1]);
+});
+
 test("a session that is not there is not asked for again", async () => {
   const { conversation, failures } = await long();
   failures.set("session", new ProblemError({ type: "about:blank", title: "Not Found", status: 404 }));

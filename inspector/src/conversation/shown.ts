@@ -53,7 +53,7 @@ export class Shown {
   }
 }
 
-/** Reads the events behind one, and all that come until there are no more: from the next prompt on, or from `since` where something goes on since then. What was shown of them before says what the session did then, where it was followed up to now. */
+/** Reads the events behind one, and all that come until there are no more: from the next prompt on, but no later than from `since`, where something goes on since then. What was shown of them before says what the session did then, where it was followed up to now. */
 export async function readLog(client: Client, id: string, info: SessionInfo | undefined, begin: number, followed?: Shown, since = Infinity): Promise<Shown> {
   const copied = isCopy(info);
   const transcript = new Transcript(id);
@@ -79,10 +79,11 @@ export async function readLog(client: Client, id: string, info: SessionInfo | un
     });
     let events = page.events;
     if (first && after > 0) {
-      const skip = since <= begin ? 0 : firstPrompt(events);
+      const asked = events.findIndex((event) => event.seq >= since);
+      const skip = Math.min(firstPrompt(events), asked < 0 ? Infinity : asked);
       shown.from = (events[skip]?.seq ?? after + 1) - 1;
       events = events.slice(skip);
-      if (skip === 0 && events.length > 0 && !isPrompt(events[0]!)) transcript.beginsLate();
+      if (events.length > 0 && !isPrompt(events[0]!)) transcript.beginsLate();
     }
     for (const event of events) {
       if (event.seq > (followed?.seq ?? Infinity)) goesOn();
