@@ -28,9 +28,9 @@ func offeringOptions(options ...string) string {
 }
 
 // optioned is a gateway in a folder with an agent of such options, and its session n.
-func optioned(t *testing.T, dir, more string, options ...string) (*fakeAgent, *testClient) {
+func optioned(t *testing.T, dir string, info adapters.Info, more string, options ...string) (*fakeAgent, *testClient) {
 	t.Helper()
-	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	a := &fakeAgent{id: "fake", info: info, caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}
 	a.byHand()
 	tc := connect(t, newRuntime(t, dir, a), "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+more+`}`)
@@ -98,7 +98,7 @@ func TestChoose_TrueOrFalse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, tc := optioned(t, t.TempDir(), "", tt.options...)
+			a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", tt.options...)
 			now := slices.Clone(tt.options)
 			for _, s := range tt.sets {
 				tc.sets(a, s[0], s[1], now...)
@@ -115,7 +115,7 @@ func TestChoose_TrueOrFalse(t *testing.T) {
 // What was chosen of an option that the agent does not offer by now is still what its field asks for.
 func TestChoose_OptionThatThereIsNot(t *testing.T) {
 	t.Parallel()
-	a, tc := optioned(t, t.TempDir(), "", optionModel, optionEffort)
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel, optionEffort)
 	tc.sets(a, "effort", `"high"`, optionModel, optionEffort)
 	tc.ends(a)
 	busy := func(m sent) { a.refuse(m, "not now") }
@@ -178,7 +178,7 @@ func TestImport_WhatWasChosen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, tc := optioned(t, t.TempDir(), "", optionModel, optionWeb)
+			a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel, optionWeb)
 			there, in := tc.travels(t, a, tt.trusted, func(record []byte) []byte {
 				for member, v := range map[string]string{"setup": `{"cwd":"/tmp","mcpServers":[]` + own(tt.setup) + `}`, "chosen": tt.chosen, "configOptions": tt.options} {
 					record = rawjson.SetMember(record, []byte(v), member)
@@ -198,7 +198,7 @@ func TestImport_WhatWasChosen(t *testing.T) {
 // Who does not trust what comes from elsewhere has it read only, in what is a mode for that here.
 func TestImport_ReadOnly(t *testing.T) {
 	t.Parallel()
-	a, tc := optioned(t, t.TempDir(), "", optionModel)
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel)
 	id := tc.request("session/prompt", prompt("n", "x"))
 	m := a.nextOf(t, "session/prompt")
 	a.conn().chunk("n", "an answer")
@@ -215,4 +215,132 @@ func TestImport_ReadOnly(t *testing.T) {
 	}
 }
 
-var _, _, _ = slices.Contains[[]string], adapters.Info{}, killed.Folder
+// What the agent does not take for a moment it is told again when it is started next. What it says that there is not is chosen no more.
+func TestChoose_RefusedForAMoment(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		code    int64
+		options []string
+		want    string
+	}{
+		"it cannot now":          {acp.CodeInternal, []string{optionModel, optionWeb}, `"model"="small" "web"=true`},
+		"there is no such value": {acp.CodeInvalidParams, []string{optionModel, optionWeb}, ``},
+		"it has no options yet":  {0, nil, `"model"="small" "web"=true`},
+		"it has only another":    {0, []string{optionEffort}, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := []string{optionModel, optionWeb}
+			a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", all...)
+			now := slices.Clone(all)
+			tc.sets(a, "model", `"small"`, now...)
+			tc.sets(a, "web", `true`, now...)
+			tc.ends(a)
+			tc.startsWith(a, func(m sent) { refuseAs(m.to, m.m, tt.code, "no") }, tt.options...)
+			tc.tells(a, all...)
+			tc.ends(a)
+			if set := tc.startsWith(a, takesAll, all...); strings.Join(set, " ") != tt.want {
+				t.Errorf("the agent is set to %q, want %q", set, tt.want)
+			}
+		})
+	}
+}
+
+// tells has the agent say which options it has.
+func (tc *testClient) tells(a *fakeAgent, options ...string) {
+	tc.t.Helper()
+	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"n","update":{"sessionUpdate":"config_option_update","configOptions":[` + strings.Join(options, ",") + `]}}}`)
+	for m := tc.next(); string(m.UpdateKind()) != "config_option_update"; m = tc.next() {
+	}
+}
+
+// What the agent says as it is opened is no choice, also where the gateway is killed before the agent is set to what was chosen.
+func TestChoose_KilledAsTheAgentIsOpened(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, tc := optioned(t, dir, adapters.Info{}, "", optionModel)
+	tc.sets(a, "model", `"small"`, optionModel)
+	tc.ends(a)
+	tc.begins(t, a, "n")
+	tc.tells(a, optionModel)
+	next := connect(t, newRuntime(t, killed.Folder(t, dir), a), "")
+	if set := next.startsWith(a, takesAll, optionModel); strings.Join(set, " ") != `"model"="small"` {
+		t.Errorf("the agent is set to %q", set)
+	}
+}
+
+// A fork has an id of its own, and is not told of that of the session.
+func TestFork_OfASessionWithAnId(t *testing.T) {
+	t.Parallel()
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, own(`"requestedSessionId":"n"`), optionModel)
+	for native, more := range map[string]string{"f": "", "g": own(`"requestedSessionId":"mine"`)} {
+		id := tc.request("session/fork", `{"sessionId":"n"`+more+`}`)
+		a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"`+native+`",`+offeringOptions(optionModel)[1:])
+		if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+			t.Errorf("%s", res.Frame())
+		}
+	}
+}
+
+// A fork whose process ends before it is set to what was chosen is there, and is set to it when it is started next.
+func TestFork_ProcessEndsAsItIsSet(t *testing.T) {
+	t.Parallel()
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel)
+	tc.sets(a, "model", `"small"`, optionModel)
+	id := tc.request("session/fork", `{"sessionId":"n"}`)
+	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"f",`+offeringOptions(optionModel)[1:])
+	a.nextOf(t, "session/set_config_option").to.crash(errCrash)
+	if _, res := tc.until(id); res.Err() != nil {
+		t.Fatalf("%s", res.Frame())
+	}
+	_, opened := tc.begins(t, a, "f")
+	a.answer(opened, offeringOptions(optionModel))
+	if set := a.nextOf(t, "session/set_config_option"); given(set, "value") != `"small"` {
+		t.Errorf("it is asked for %s", set.m.Frame())
+	}
+}
+
+// A load that says once more with which permissionMode the session was opened, and in which mode it is, opens nothing.
+func TestLoad_ModeBesideThePermissionModeThatItHas(t *testing.T) {
+	t.Parallel()
+	a, tc, id := offering(t, takesPermission, own(`"permissionMode":"write","mode":"plan"`))
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	tc.until(acp.ID(id))
+	load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"write","mode":"plan"`)))
+	if m := a.nextOf(t, "session/set_mode"); given(m, "modeId") != `"plan"` {
+		t.Errorf("it is asked for %s", m.m.Frame())
+	} else {
+		a.answer(m, `{}`)
+	}
+	if _, res := tc.until(load); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+		t.Errorf("%s", res.Frame())
+	}
+}
+
+// Only null has nothing be chosen.
+func TestLoad_OfAnEmptyText(t *testing.T) {
+	t.Parallel()
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel)
+	tc.sets(a, "model", `"small"`, optionModel)
+	for _, f := range []string{"model", "variant", "mode"} {
+		if res := tc.call("session/load", loadOf("n", "/tmp", own(`"`+f+`":""`))); !strings.Contains(member(res, "unsupported"), f) {
+			t.Errorf("%s: %s", f, res)
+		}
+	}
+	tc.ends(a)
+	if set := tc.startsWith(a, takesAll, optionModel); strings.Join(set, " ") != `"model"="small"` {
+		t.Errorf("the agent is set to %q", set)
+	}
+}
+
+// A field that the adapter here does not take is told of as often as it is asked for, also where the record has it.
+func TestLoad_RepeatsWhatTheAdapterDoesNotTake(t *testing.T) {
+	t.Parallel()
+	_, tc := optioned(t, t.TempDir(), takesPermission, own(`"instructions":"be brief"`), optionModel)
+	there, _ := tc.travels(t, &fakeAgent{id: "fake"}, true, func(record []byte) []byte { return record })
+	for range 2 {
+		if res := there.call("session/load", loadOf("n", "/tmp", own(`"instructions":"be brief"`))); !strings.Contains(member(res, "unsupported"), "does not take it") {
+			t.Error(res)
+		}
+	}
+}

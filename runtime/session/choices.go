@@ -195,8 +195,9 @@ func (rec *record) follow(options json.RawMessage) {
 	}
 	mode := optionOf(options, "mode")
 	for id := range rec.Chosen {
-		if id != mode && id != rec.option("mode") {
-			rec.setChosen(id, bytes.Clone(currentValue(options, id)))
+		was, now := currentValue(rec.ConfigOptions, id), currentValue(options, id)
+		if id != mode && id != rec.option("mode") && !bytes.Equal(was, now) && was != nil { // else it goes over to nothing
+			rec.setChosen(id, bytes.Clone(now))
 		}
 	}
 	if mode != "" {

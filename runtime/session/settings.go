@@ -301,7 +301,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		}
 	}
 	missing, err := s.carry(ctx, l, list)
-	_ = s.save()
+	s.change(func(rec *record) { rec.Opening = rec.Opening && err != nil })
 	if err == nil {
 		s.tellUnsupported(missing)
 	}
@@ -327,7 +327,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 		switch {
 		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
 		case c.option != "" && now == nil:
-			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
+			err = acp.Errorf(map[bool]int64{true: acp.CodeInternal, false: acp.CodeInvalidParams}[len(rawjson.Elements(rec.ConfigOptions)) == 0], "it offers no option for it")
 		case c.option != "" && l.options && bytes.Equal(now, c.value):
 		default:
 			err = s.setAt(ctx, l, c)
@@ -351,7 +351,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 			field = permissionMode // what the mode came from
 		}
 		missing = append(missing, Unsupported{field, reason})
-		if refusedBy(err) != nil && !reads {
+		if said := refusedBy(err); said != nil && said.Code == acp.CodeInvalidParams && !reads { // else it is tried again with the next start
 			s.mu.Lock()
 			s.rec.forget(c.field(&s.rec))
 			s.mu.Unlock()
