@@ -134,7 +134,7 @@ func (a *tuned) does(c *fakeConn, m acp.Message) {
 		models := id == "" && a.byModel || id == "zmodel" && a.byOption
 		switch {
 		case a.refused[value], models && !slices.Contains(modelsHad, value), !models && (id != "effort" || !slices.Contains(effortsOf[t.model], value)):
-			refuseAs(c, m, acp.CodeInternal, value+" is not possible now")
+			refuseAs(c, m, acp.CodeInvalidParams, value+" is not possible now")
 			return
 		case models:
 			t.tune(value)

@@ -333,13 +333,14 @@ func (rec *record) arrive(in Arrival) (leftOut []string) {
 			rec.Setup = rawjson.DeleteMember(rec.Setup, "_meta", acp.MetaKey, name)
 		}
 	}
-	rec.OwnMode = ""
 	for _, c := range rec.list() {
-		if field := c.field(rec); field != "model" {
-			rec.forget(field)
+		if c.method != acp.MethodSessionSetModel && c.option != "model" { // by its id: what the record says of its options may be wrong
 			leftOut = append(leftOut, map[bool]string{true: "mode", false: "the option " + c.option}[c.option == ""])
 		}
 	}
+	model := rec.Chosen["model"]
+	rec.choices, rec.Modes, rec.ConfigOptions = choices{ChosenModel: rec.ChosenModel}, nil, nil // the agent here tells of its own
+	rec.setChosen("model", model)
 	slices.Sort(leftOut)
 	return slices.Compact(leftOut)
 }

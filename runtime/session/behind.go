@@ -127,10 +127,10 @@ func (s *Session) noteAgainLocked(e journal.Entry, inMiddle, costs bool) {
 		}
 	case "session_info_update":
 		if own, left := s.untitledLocked(&m); left {
-			s.noteSettingsLocked(own, true)
+			s.noteSettingsLocked(own, !s.rec.Opening)
 		}
 	case "current_mode_update", "config_option_update":
-		s.noteSettingsLocked(&m, true)
+		s.noteSettingsLocked(&m, !s.rec.Opening)
 	}
 }
 

@@ -36,6 +36,7 @@ type Change struct {
 	credentials *adapters.Credentials
 	sets        map[string]json.RawMessage // permissionMode, mode, model, variant and title, whatever the session has
 	goesOn      bool                       // it comes from who goes on behind an event, and may only repeat what it asked for before
+	repeats     []string                   // of setupFields, which have no effect if the adapter does not take them
 	missing     []Unsupported              // what has no effect
 }
 
@@ -94,7 +95,7 @@ func (c *Change) in(setup json.RawMessage) json.RawMessage {
 
 // None reports whether nothing is asked for.
 func (c *Change) None() bool {
-	return len(c.edits) == 0 && c.credentials == nil && len(c.sets) == 0 && len(c.missing) == 0
+	return len(c.edits) == 0 && c.credentials == nil && len(c.sets) == 0 && len(c.repeats) == 0 && len(c.missing) == 0
 }
 
 // Asked reads what the params of a session/load or session/resume ask for. What they
@@ -189,6 +190,8 @@ func (s *Session) Asked(params json.RawMessage, again bool) (Change, error) {
 			c.fields = append(c.fields, name)
 		case at >= 0:
 			c.missing = append(c.missing, refused[at])
+		case slices.Contains(setupFields, name):
+			c.repeats = append(c.repeats, name)
 		}
 	}
 	return c, nil
@@ -236,6 +239,12 @@ func CheckFolder(cwd string) *acp.Error {
 // with what is left the agent is opened, or set to it. l serves the session, nil if nobody does.
 func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 	takes, has := taken(info), rec.permissionMode()
+	byMode := !slices.Contains(takes, permissionMode)
+	for _, f := range configFields {
+		if string(c.sets[f.field]) == `""` {
+			c.no(f.field, "it is empty: null has nothing be chosen")
+		}
+	}
 	counts := "" // the permissionMode beside which a mode may be asked for
 	if v, asked := c.sets[permissionMode]; asked {
 		wish := permits(v)
@@ -252,14 +261,13 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 		case wish != has:
 		case wish != "" && l != nil && l.refusal(permissionMode) != "":
 			c.no(permissionMode, l.refusal(permissionMode))
-		case wish == "" || stray == "" || c.goesOn && wish != "readonly":
+		case wish == "" || stray == "" || wish != "readonly" && (c.goesOn || !byMode && textOf(c.sets["mode"]) != ""): // a mode is set behind it
 			c.drop(permissionMode)
 		case c.goesOn:
 			c.no(permissionMode, "the session is in mode "+stray+" since: load it without after to have it read only")
 		}
 	}
 	_, changes := c.sets[permissionMode]
-	byMode := !slices.Contains(takes, permissionMode)
 	if _, asked := c.sets["mode"]; asked {
 		switch {
 		case c.goesOn && has == "readonly":
@@ -282,7 +290,7 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 		c.missing = append(c.missing, untimed(info, setup)...)
 	}
 	own := members(setup, "_meta", acp.MetaKey)
-	for _, f := range slices.Clone(c.fields) {
+	for _, f := range slices.Concat(c.fields, c.repeats) {
 		if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !slices.Contains(takes, f) {
 			c.no(f, notTaken(info.ID))
 		}

@@ -22,6 +22,7 @@ type choices struct {
 	OwnMode     string                     `json:"ownMode,omitempty"`     // in which the agent was before it got into that of a permissionMode
 	ChosenModel string                     `json:"chosenModel,omitempty"` // by session/set_model
 	Chosen      map[string]json.RawMessage `json:"chosen,omitempty"`      // by the option's id; it is replaced, and never changed in place
+	ChosenBy    map[string]string          `json:"chosenBy,omitempty"`    // by the field of ours that asks for the same, the option's id; likewise
 }
 
 // choice is what somebody has set, or sets.
@@ -35,8 +36,8 @@ type choice struct {
 // field is the field of _meta of ours that asks for the same, or else the option's id.
 func (c *choice) field(rec *record) string {
 	for _, f := range configFields {
-		asked, id := rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, f.field), rec.option(f.category)
-		if c.option != "" && (c.option == id || c.option == waits(f.category) || id == "" && asked == c.text()) { // there is none any more
+		had := c.option == rec.ChosenBy[f.field] && currentValue(rec.ConfigOptions, c.option) == nil // there is none any more
+		if c.option != "" && (c.option == rec.option(f.category) || c.option == waits(f.category) || had) {
 			return f.field
 		}
 	}
@@ -99,7 +100,13 @@ func (rec *record) choose(c choice) {
 	case acp.MethodSessionSetModel:
 		rec.ChosenModel = c.id
 	default:
-		rec.setChosen(c.option, c.value)
+		if rec.setChosen(c.option, c.value); field != c.option {
+			by := maps.Clone(rec.ChosenBy)
+			if by == nil {
+				by = map[string]string{}
+			}
+			by[field], rec.ChosenBy = c.option, by
+		}
 	}
 	rec.ModeOver = rec.ModeOver && field != "mode"
 }
@@ -188,8 +195,9 @@ func (rec *record) follow(options json.RawMessage) {
 	}
 	mode := optionOf(options, "mode")
 	for id := range rec.Chosen {
-		if id != mode && id != rec.option("mode") {
-			rec.setChosen(id, bytes.Clone(currentValue(options, id)))
+		was, now := currentValue(rec.ConfigOptions, id), currentValue(options, id)
+		if id != mode && id != rec.option("mode") && !bytes.Equal(was, now) && was != nil { // else it goes over to nothing
+			rec.setChosen(id, bytes.Clone(now))
 		}
 	}
 	if mode != "" {

@@ -108,7 +108,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		s.unset(m.Field)
 	}
 	more, err := s.carry(ctx, l, chosen)
-	if err != nil {
+	if err != nil && p.Alive() {
 		return nil, err
 	}
 	missing := append(c.missing, more...)
@@ -208,6 +208,7 @@ func (s *Session) ForkFrom(params json.RawMessage) New {
 			now.forget("mode")
 		}
 		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "title") // it is called as the session is by now
+		n.Setup = rawjson.DeleteMember(n.Setup, "_meta", acp.MetaKey, "requestedSessionId")
 		for _, f := range configFields {
 			if _, given := rawjson.Member(asked, "_meta", acp.MetaKey, f.field); given {
 				now.forget(f.field)

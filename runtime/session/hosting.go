@@ -62,7 +62,7 @@ func (s *Session) startLocked(e effect) {
 // the agent has one.
 func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*link, error) {
 	s.caughtUp()
-	_ = s.save() // what cannot be kept is taken back: the agent is not opened with it
+	s.change(func(rec *record) { rec.Opening = true }) // what cannot be kept is taken back: the agent is not opened with it
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()

@@ -108,7 +108,11 @@ func (rec *record) strays(l *link, info adapters.Info, wish string) (mode string
 // session has, unless another one was chosen since. It returns why it could not.
 func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {
 	mode, reason := s.modeFor(info, wish)
-	if reason != "" {
+	s.mu.Lock()
+	if unknown := s.rec.Imported && len(s.rec.modes()) == 0; unknown && wish == "readonly" && l == nil {
+		reason = "" // it tells of them as it is started: see chooseAgain
+	}
+	if s.mu.Unlock(); reason != "" || mode == "" && wish != "" {
 		return reason
 	}
 	s.mu.Lock()

@@ -66,6 +66,8 @@ type record struct {
 	LogEnd *logEnd `json:"logEnd,omitempty"`
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Opening says that an agent was being started and not set yet to what was chosen: what it said then of its settings changes nothing of that.
+	Opening bool `json:"opening,omitempty"`
 
 	// Edits changes with each change of the record that a client asks for: what a hub has of it may be older when it
 	// knows another number.

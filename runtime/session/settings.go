@@ -301,7 +301,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 		}
 	}
 	missing, err := s.carry(ctx, l, list)
-	_ = s.save()
+	s.change(func(rec *record) { rec.Opening = rec.Opening && err != nil })
 	if err == nil {
 		s.tellUnsupported(missing)
 	}
@@ -309,7 +309,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 }
 
 // carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
-// is in missing: it is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain.
+// is in missing: what is invalid is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain.
 func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []Unsupported, err error) {
 	if l == nil {
 		return nil, nil
@@ -326,6 +326,8 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 		now, err := currentValue(rec.ConfigOptions, c.option), error(nil)
 		switch {
 		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
+		case c.option != "" && len(rawjson.Elements(rec.ConfigOptions)) == 0: // it may have them later
+			err = acp.Errorf(acp.CodeInternal, "it offers no options now")
 		case c.option != "" && now == nil:
 			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
 		case c.option != "" && l.options && bytes.Equal(now, c.value):
@@ -351,7 +353,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 			field = permissionMode // what the mode came from
 		}
 		missing = append(missing, Unsupported{field, reason})
-		if refusedBy(err) != nil && !reads {
+		if said := refusedBy(err); said != nil && said.Code == acp.CodeInvalidParams && !reads { // else it is tried again with the next start
 			s.mu.Lock()
 			s.rec.forget(c.field(&s.rec))
 			s.mu.Unlock()
