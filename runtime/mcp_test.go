@@ -10,7 +10,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const serversMethod = "_sandboxagent/session/mcp_servers"
@@ -49,8 +48,7 @@ func TestMCPServers(t *testing.T) {
 	const secret = "value-of-a-secret"
 	given := `{"name":"files","command":"files-mcp","args":[],"env":[{"name":"KEY","value":"` + secret + `"}]},` +
 		`{"type":"http","name":"far","url":"http://127.0.0.1:1/mcp?key=in-the-query","headers":[{"name":"Authorization","value":"Bearer of-the-header"}]}`
-	takes := adapters.Info{Takes: []string{"instructions", "skills"}}
-	a, dir := &fakeAgent{id: "fake", caps: reopening, info: takes, shared: make(chan sent, 64)}, t.TempDir()
+	a, dir := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}, t.TempDir()
 	r := newRuntime(t, dir, a)
 	one := connect(t, r, "")
 	s := rawjson.MemberString([]byte(one.call("session/new", `{"cwd":"/tmp","mcpServers":[`+given+`],"_meta":{"sandboxagent.dev":{"instructions":"Be kind. sk-0123456789abcdefghij","skills":{"paths":["/skills"]}}}}`)), "sessionId")

@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { META, SandboxAgentClient } from "sandbox-agent";
+import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { bothThemes, chat, desktop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
 
@@ -132,15 +132,9 @@ test("a session's MCP servers are shown with what is wrong with them, and what i
   await newSession(page, { agent: "mock" });
   await using other = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
   const made = await other.newSession({
-    cwd: "/tmp", mcpServers: [{ name: "files", command: "files-mcp", args: [], env: [{ name: "KEY", value: "a-value-that-nobody-sees" }] }],
+    cwd: "/tmp", instructions: "Answer in rhymes.", skills: { paths: ["/skills"] },
+    mcpServers: [{ name: "files", command: "files-mcp", args: [], env: [{ name: "KEY", value: "a-value-that-nobody-sees" }] }],
   });
-  // The mock agent takes no instructions and no skills, so its session has none but where its record says so.
-  await world.gateway.kill("SIGTERM");
-  const file = join(world.gateway.dir, "data", "sessions", made.id, "session.json");
-  const record = JSON.parse(readFileSync(file, "utf8")) as { setup: { _meta?: Record<string, object> } };
-  record.setup._meta = { ...record.setup._meta, [META]: { ...record.setup._meta?.[META], instructions: "Answer in rhymes.", skills: { paths: ["/skills"] } } };
-  writeFileSync(file, JSON.stringify(record));
-  await world.gateway.restart();
   await page.goto(world.url(`#/sessions/${made.id}`));
   await page.locator(`a[aria-current][href$="${made.id}"]`).waitFor(); // else it is the other session's button
   await page.getByRole("button", { name: "About this session" }).click();

@@ -104,8 +104,10 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 	if err := s.carryOut(ctx, agents.Needs{}, info, c); err != nil {
 		return nil, err
 	}
-	for _, m := range c.missing { // what has no effect is no setting
-		s.unset(m.Field)
+	for _, m := range c.missing { // what has no effect is no setting, but for what was given to an agent that does not take it
+		if m.Reason != notTaken(info.ID) {
+			s.unset(m.Field)
+		}
 	}
 	more, err := s.carry(ctx, l, chosen)
 	if err != nil && p.Alive() {
