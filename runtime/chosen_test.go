@@ -344,3 +344,18 @@ func TestLoad_RepeatsWhatTheAdapterDoesNotTake(t *testing.T) {
 		}
 	}
 }
+
+// What an agent says itself that it does not take is told once, also where the gateway knows it, too.
+func TestNew_RefusedByBoth(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	a.byHand()
+	a.info.Takes = []string{"permissionMode"}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"read-only"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","_meta":{"sandboxagent.dev":{"unsupported":[{"field":"permissionMode","reason":"the agent knows no such mode"}]}}}`)
+	_, res := tc.until(id)
+	if got, want := member(string(res.Result()), "unsupported"), `[{"field":"permissionMode","reason":"the agent knows no such mode"}]`; got != want {
+		t.Errorf("unsupported is %s, want %s", got, want)
+	}
+}

@@ -279,7 +279,7 @@ func (s *Store) ForgetOwner(ctx context.Context, l Line) error {
 			return nil
 		}
 	}
-	had, known := s.owners.get(l.key())
+	had, known := s.owners.told(l.key()) // who has just heard of it forgets it, too
 	if !known || had.value.Moving != nil && s.HubLives(had.value.Moving.Hub) || s.awaited(had.value) {
 		return nil
 	}
