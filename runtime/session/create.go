@@ -105,7 +105,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		return nil, err
 	}
 	c.missing = slices.DeleteFunc(c.missing, func(m Unsupported) bool { return l != nil && l.refusal(m.Field) != "" }) // the agent has told it
-	for _, m := range c.missing { // what has no effect is no setting, but for what was given to an agent that does not take it
+	for _, m := range c.missing {                                                                                      // what has no effect is no setting, but for what was given to an agent that does not take it
 		if m.Reason != notTaken(info.ID) {
 			s.unset(m.Field)
 		}
