@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
-	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // What happens when two events meet: a start and an end, a turn's end and a
@@ -249,45 +247,6 @@ func dormantSession(t *testing.T) (*Runtime, *gated, *testClient, string) {
 	return r, g, tc, s
 }
 
-func TestDelete_MeetsAStart(t *testing.T) {
-	t.Parallel()
-	for _, how := range []string{"delete", "close"} {
-		t.Run(how, func(t *testing.T) {
-			r, g, tc, s := dormantSession(t)
-			turn := tc.request("session/prompt", prompt(s, "x"))
-			<-g.starting
-			ended := tc.request("session/"+how, `{"sessionId":"`+s+`"}`)
-			// The two answers travel beside each other.
-			answered := func(id acp.ID, seen []acp.Message) *acp.Message {
-				for i := range seen {
-					if seen[i].IsResponse() && seen[i].ID() == id {
-						return &seen[i]
-					}
-				}
-				return nil
-			}
-			var seen []acp.Message
-			for answered(turn, seen) == nil {
-				seen = append(seen, tc.next())
-			}
-			if res := answered(turn, seen); !strings.Contains(string(res.Frame()), "cancelled") {
-				t.Errorf("the prompt was answered %s", res.Frame())
-			}
-			g.let <- nil
-			for answered(ended, seen) == nil {
-				seen = append(seen, tc.next())
-			}
-			awaitConn(t, g, 2)
-			// The process that was started ends as any that nobody needs.
-			for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("a process without a session lives on")
-				}
-			}
-		})
-	}
-}
-
 func TestCancel_MeetsAStart(t *testing.T) {
 	_, g, tc, s := dormantSession(t)
 	turn := tc.request("session/prompt", prompt(s, "x"))
@@ -414,68 +373,6 @@ func TestLoad_RefusedLeavesWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestStream_KeepsNothingOfDeletedSessions(t *testing.T) {
-	a := &fakeAgent{}
-	a.handle = func(c *fakeConn, m acp.Message) {
-		switch m.Method() {
-		case "session/new":
-			c.newSession(m)
-		case "session/prompt":
-			for range 64 {
-				c.chunk(m.Session(), strings.Repeat("x", 4<<10))
-			}
-			c.result(m, `{"stopReason":"end_turn"}`)
-		default:
-			if m.IsRequest() {
-				c.result(m, `{}`)
-			}
-		}
-	}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	for range 50 {
-		s := tc.session()
-		tc.call("session/prompt", prompt(s, "x"))
-		tc.call("session/delete", `{"sessionId":"`+s+`"}`)
-	}
-	tc.close() // the stream is read no more
-	if kept := tc.st.(*viewer.Stream).Kept(); kept > 3 {
-		t.Errorf("%d cursors are kept of 50 deleted sessions", kept)
-	}
-}
-
-func TestStream_GoesOnWhenASessionIsDeleted(t *testing.T) {
-	a := &fakeAgent{}
-	a.handle = func(c *fakeConn, m acp.Message) {
-		switch m.Method() {
-		case "session/new":
-			c.newSession(m)
-		case "session/prompt":
-			go func() {
-				for range 200 {
-					c.chunk(m.Session(), "x")
-				}
-				c.result(m, `{"stopReason":"end_turn"}`)
-			}()
-		default:
-			if m.IsRequest() {
-				c.result(m, `{}`)
-			}
-		}
-	}
-	r := newRuntime(t, t.TempDir(), a)
-	tc, other := connect(t, r, ""), connect(t, r, "")
-	stays := tc.session()
-	for range 20 {
-		s := tc.session()
-		tc.request("session/prompt", prompt(s, "x"))
-		other.call("session/delete", `{"sessionId":"`+s+`"}`)
-	}
-	if got := tc.call("session/prompt", prompt(stays, "x")); !strings.Contains(got, "end_turn") {
-		t.Errorf("the session that stays: %s", got)
-	}
-}
-
 // A late answer to a load that timed out changes nothing in the one that follows:
 // what is replayed stays out of the history.
 func TestLoad_LateAnswerToAnEarlierOne(t *testing.T) {
@@ -565,115 +462,6 @@ func TestPrompt_RefusedDoesNotAttach(t *testing.T) {
 	}
 }
 
-// Whoever follows a session's events learns of its deletion by their end.
-func TestDelete_EndsWhoFollows(t *testing.T) {
-	a := &fakeAgent{}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	s := tc.session()
-	ended := make(chan error, 1)
-	go func() {
-		var last error
-		for _, err := range r.FollowEvents(t.Context(), s, 0) {
-			last = err
-		}
-		ended <- last
-	}()
-	tc.call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s))
-	select {
-	case err := <-ended:
-		if err != nil && problem.From(err).Kind != problem.SessionNotFound { // it was quicker
-			t.Errorf("the events end with %v", err)
-		}
-	case <-time.After(wait):
-		t.Fatal("the events do not end")
-	}
-}
-
-// What an agent refuses to delete is not deleted: the client is told, and can open the
-// session again. What the agent does not know is deleted.
-func TestDelete_TheAgentsRefusalIsTold(t *testing.T) {
-	for _, dormant := range []bool{false, true} {
-		t.Run(fmt.Sprint("dormant ", dormant), func(t *testing.T) {
-			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`}
-			r := newRuntime(t, t.TempDir(), a)
-			tc := connect(t, r, "")
-			s := tc.session()
-			about := fmt.Sprintf(`{"sessionId":%q}`, s)
-			if dormant {
-				tc.call("session/close", about)
-			}
-			for _, code := range []int64{acp.CodeInternal, acp.CodeResourceNotFound} {
-				id := tc.request("session/delete", about)
-				m := a.conn().next(t, "session/delete")
-				a.conn().out <- acp.NewError(m.ID(), acp.Errorf(code, "it is in use"))
-				_, res := tc.until(id)
-				if _, err := r.Session(s); code == acp.CodeInternal {
-					if res.Err() == nil || res.Err().Message != "it is in use" || err != nil {
-						t.Errorf("refused: %s, and then %v", res.Frame(), err)
-					}
-					tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/"}`, s))
-				} else if res.Err() != nil || err == nil {
-					t.Errorf("unknown to the agent: %s, and then %v", res.Frame(), err)
-				}
-			}
-		})
-	}
-}
-
-// Who opens a session whose files are just being removed is told that there is none, not that its record
-// is damaged.
-func TestDelete_OpenedMeanwhile(t *testing.T) {
-	dir := t.TempDir()
-	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"delete":{}}}`}
-	a.handle = func(c *fakeConn, m acp.Message) {
-		switch m.Method() {
-		case "session/new":
-			c.newSession(m)
-		case "session/load", "session/resume":
-			c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
-		case "session/prompt":
-			c.result(m, `{"stopReason":"end_turn"}`)
-		default:
-			if m.IsRequest() {
-				c.result(m, `{}`)
-			}
-		}
-	}
-	r := newRuntime(t, dir, a)
-	tc, other := connect(t, r, ""), connect(t, r, "")
-	for range 10 {
-		s := tc.session()
-		tc.call("session/prompt", prompt(s, "x"))
-		for i := range 300 { // that it takes a while
-			if err := os.WriteFile(filepath.Join(dir, "sessions", s, fmt.Sprint("more", i)), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		id, deleted := tc.request("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s)), make(chan *acp.Message, 1)
-		go func() {
-			_, res := tc.until(id)
-			deleted <- &res
-		}()
-		for res := (*acp.Message)(nil); res == nil; {
-			_, opened := other.until(other.request("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/","mcpServers":[]}`, s)))
-			if e := opened.Err(); e != nil && e.Code != acp.CodeResourceNotFound {
-				t.Fatalf("who opened it was told %s", opened.Frame())
-			}
-			select {
-			case res = <-deleted:
-				if res.Err() != nil {
-					t.Fatalf("%s", res.Frame())
-				}
-			default:
-			}
-		}
-	}
-	if left, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(left) > 0 {
-		t.Errorf("what is left: %v, %v", left, err)
-	}
-}
-
 // To look at a session changes nothing in it.
 func TestOpen_LooksOnly(t *testing.T) {
 	a := &fakeAgent{}
@@ -726,70 +514,6 @@ func TestShutdown_BesideWhoFollows(t *testing.T) {
 	})
 }
 
-// A session that had ended is still so when its agent refuses to delete it.
-func TestDelete_RefusedForOneThatHasEnded(t *testing.T) {
-	a := &fakeAgent{caps: `{"sessionCapabilities":{"delete":{}}}`}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	s := tc.session()
-	about := fmt.Sprintf(`{"sessionId":%q}`, s)
-	tc.call("_sandboxagent/session/terminate", about)
-	id := tc.request("session/delete", about)
-	m := a.conn().next(t, "session/delete")
-	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it is in use"))
-	if _, res := tc.until(id); res.Err() == nil || res.Err().Message != "it is in use" {
-		t.Errorf("the delete was answered %s", res.Frame())
-	}
-	if i, err := r.Session(s); err != nil || i.State != StateEnded {
-		t.Errorf("it is %s, %v", i.State, err)
-	}
-	events, _, err := r.Events(t.Context(), s, 0, 0)
-	if err != nil || strings.Count(fmt.Sprint(messages(events)), "session/ended") != 1 {
-		t.Errorf("the log has %v, %v", messages(events), err)
-	}
-}
-
-// A session that has no process is deleted at its agent also when that takes its time to
-// start. One that does not start at all is not waited for without end.
-func TestDelete_AgentThatStartsSlowly(t *testing.T) {
-	for _, how := range []string{"starts", "refuses", "hangs"} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGated(&fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`})
-			r, err := New(Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.let <- nil
-			tc := connect(t, r, "")
-			s := tc.session()
-			<-g.starting
-			g.conn().crash(errCrash)
-			tc.nextOf("_sandboxagent/session/ended")
-			id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
-			<-g.starting
-			if how != "hangs" {
-				time.Sleep(10 * time.Second)
-				g.let <- nil
-				synctest.Wait()
-				m := g.conn().next(t, "session/delete")
-				time.Sleep(15 * time.Second) // bridges start some programs only now
-				if how == "refuses" {
-					g.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "no"))
-				} else {
-					g.conn().result(m, `{}`)
-				}
-			}
-			if _, res := tc.until(id); (res.Err() != nil) != (how == "refuses") {
-				t.Errorf("the agent %s: the delete was answered %s", how, res.Frame())
-			}
-			tc.close()
-			if err := r.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 // What a client asks for on one connection happens in that order, also when others ask
 // beside it: a session that is closed and loaded again is open.
 func TestClose_AndLoadAtOnce(t *testing.T) {
@@ -821,92 +545,5 @@ func TestClose_AndLoadAtOnce(t *testing.T) {
 		if _, res := tc.until(tc.request("session/prompt", prompt(s, "x"))); res.Err() != nil {
 			t.Fatalf("the session that was loaded takes no prompt: %s", res.Frame())
 		}
-	}
-}
-
-// A session whose agent cannot be asked to delete it, because the gateway ends, is not taken from the
-// agent's own list by that: it is closed, its log stays, and who asked is told why.
-func TestDelete_GatewayEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, dir := newGated(&fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}), t.TempDir()
-		r, err := New(Options{DataDir: dir, Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.let <- nil
-		tc := connect(t, r, "")
-		s := tc.session()
-		<-g.starting
-		g.conn().crash(errCrash)
-		tc.nextOf("_sandboxagent/session/ended")
-		id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
-		<-g.starting
-		down := make(chan error, 1)
-		go func() { down <- r.Shutdown(t.Context()) }()
-		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "shutting down") {
-			t.Errorf("the delete was answered %s", res.Frame())
-		}
-		tc.close()
-		if err := <-down; err != nil {
-			t.Error(err)
-		}
-		if r, err = New(Options{DataDir: dir, Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"}); err != nil {
-			t.Fatal(err)
-		}
-		if i, err := r.Session(s); err != nil || i.State != StateClosed {
-			t.Errorf("it is %s, %v", i.State, err)
-		}
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A session that departs while it is being deleted is gone, as a moment later. It does not only work.
-func TestDepart_WhileItIsDeleted(t *testing.T) {
-	for name, row := range map[string]struct {
-		answer func(a *fakeAgent, m acp.Message)
-		kind   problem.Kind
-	}{
-		"deleted": {func(a *fakeAgent, m acp.Message) { a.conn().result(m, `{}`) }, problem.SessionNotFound},
-		"kept": {func(a *fakeAgent, m acp.Message) {
-			a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it is in use"))
-		}, ""},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"delete":{}}}`}
-			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tc := connect(t, r, "")
-			s := tc.session()
-			i, err := r.Session(s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
-			m := a.conn().next(t, "session/delete")
-			left := make(chan error, 1)
-			go func() { left <- r.DepartSession(t.Context(), s, i.EventCount, nil, "node://two") }()
-			synctest.Wait()
-			select {
-			case err := <-left:
-				t.Fatalf("%s: it was not waited for: %v", name, err)
-			default:
-			}
-			row.answer(a, m)
-			tc.until(id)
-			switch p, ok := errors.AsType[*problem.Error](<-left); {
-			case row.kind != "" && (!ok || p.Kind != row.kind):
-				t.Errorf("%s: it departed with %v", name, p)
-			case row.kind == "" && ok && p.Kind == problem.SessionNotFound:
-				t.Errorf("%s: it departed as one that is gone", name)
-			}
-			tc.close()
-			if err := r.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }

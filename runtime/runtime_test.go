@@ -15,7 +15,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -495,65 +494,6 @@ func TestList_FiltersAndPages(t *testing.T) {
 	}
 }
 
-func TestSession_CloseTerminateDeleteMetadata(t *testing.T) {
-	dir := t.TempDir()
-	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
-	r := newRuntime(t, dir, a)
-	tc := connect(t, r, "")
-	closed, ended, deleted := tc.session(), tc.session(), tc.session()
-	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+closed+`","metadata":{"k":[1]}}`)
-	if got := tc.call("_sandboxagent/session/get", `{"sessionId":"`+closed+`"}`); !strings.Contains(got, `"metadata":{"k":[1]}`) {
-		t.Errorf("get: %s", got)
-	}
-	tc.call("session/close", `{"sessionId":"`+closed+`"}`)
-	if e := tc.callErr("session/prompt", prompt(closed, "x")); e.Code != acp.CodeResourceNotFound || !strings.Contains(e.Message, "session/load") {
-		t.Errorf("closed: %v", e)
-	}
-	const want = `{"alreadyEnded":false,"reason":"terminated","terminated":true,"terminatedBy":"client"}`
-	id := tc.request("_sandboxagent/session/terminate", `{"sessionId":"`+ended+`"}`)
-	if _, res := tc.until(id); string(res.Result()) != want {
-		t.Errorf("terminate: %s", res.Frame())
-	}
-	if got := tc.call("_sandboxagent/session/terminate", `{"sessionId":"`+ended+`"}`); !strings.Contains(got, `"alreadyEnded":true`) {
-		t.Errorf("terminate again: %s", got)
-	}
-	tc.call("session/delete", `{"sessionId":"`+deleted+`"}`)
-	if e := tc.callErr("session/prompt", prompt(deleted, "x")); e.Code != acp.CodeResourceNotFound {
-		t.Errorf("deleted: %v", e)
-	}
-	tc.call("session/resume", `{"sessionId":"`+closed+`","cwd":"/tmp"}`)
-	pid := tc.request("session/prompt", prompt(closed, "x"))
-	res := a.conn().next(t, "session/resume")
-	a.conn().result(res, `{}`)
-	p := a.conn().next(t, "session/prompt")
-	a.conn().result(p, `{"stopReason":"end_turn"}`)
-	tc.until(pid)
-	page, err := r.Sessions(t.Context(), SessionFilter{})
-	if err != nil || len(page.Sessions) != 2 {
-		t.Errorf("%d sessions are left, %v", len(page.Sessions), err)
-	}
-}
-
-func TestDetach_StopsDeliveryAndNothingElse(t *testing.T) {
-	a := &fakeAgent{}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	s := tc.session()
-	id := tc.request("session/prompt", prompt(s, "a"))
-	p := a.conn().next(t, "session/prompt")
-	tc.call("_sandboxagent/session/detach", `{"sessionId":"`+s+`"}`)
-	a.conn().chunk("native-1", "unseen")
-	a.conn().result(p, `{"stopReason":"end_turn"}`)
-	before, _ := tc.until(id) // its response still comes
-	if len(before) != 0 {
-		t.Errorf("got %v", before)
-	}
-	events, _, err := r.Events(t.Context(), s, 0, 0)
-	if err != nil || !strings.Contains(string(events[len(events)-2].Message), "unseen") {
-		t.Errorf("events %v, %v", events, err)
-	}
-}
-
 func TestProcess_IsSharedByCapabilitiesAndEndsUnused(t *testing.T) {
 	a := &fakeAgent{}
 	r := newRuntime(t, t.TempDir(), a)
@@ -592,42 +532,6 @@ func TestNewSession_ConfiguresAndReportsWhatHadNoEffect(t *testing.T) {
 	}
 }
 
-func TestDelete_DormantSessionIsDeletedAtItsAgentToo(t *testing.T) {
-	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	s := tc.session()
-	a.conn().crash(errCrash)
-	tc.next()
-	id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
-	waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
-	m := a.conn().next(t, "session/delete")
-	if m.Session() != "native-1" {
-		t.Errorf("deleted %s", m.Frame())
-	}
-	a.conn().result(m, `{}`)
-	tc.until(id)
-}
-
-// Variables say where an agent keeps what it has: what is to be deleted is not found without those of the session.
-func TestDelete_DormantSessionOfVariables(t *testing.T) {
-	for _, perSession := range []bool{false, true} {
-		a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`, info: adapters.Info{PerSession: perSession}, shared: make(chan sent, 64)}
-		r := newRuntime(t, t.TempDir(), a)
-		tc := connect(t, r, "")
-		s := tc.newWith(`{"env":{"AGENT_HOME":"/elsewhere"}}`)
-		a.conn().crash(errCrash)
-		tc.next()
-		id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
-		m := a.nextOf(t, "session/delete")
-		a.answer(m, `{}`)
-		tc.until(id)
-		if got := a.optionsOf(m.to).Env; !slices.Equal(got, []string{"AGENT_HOME=/elsewhere"}) {
-			t.Errorf("one process for each session %v: deleted with the variables %q", perSession, got)
-		}
-	}
-}
-
 // An agent's question has a session in a directory of this gateway: settings are read there, also those that others
 // have put into a directory that all may write.
 func TestListModels_PrivateDirectory(t *testing.T) {
@@ -647,55 +551,6 @@ func TestListModels_PrivateDirectory(t *testing.T) {
 		if info, err := os.Stat(cwd); err != nil || info.Mode().Perm() != 0o700 || cwd == os.TempDir() {
 			t.Errorf("ephemeral %v: asked in %s: %v, %v", ephemeral, cwd, info, err)
 		}
-	}
-}
-
-// An agent that could not restore its session has begun another one: what it keeps of the one before goes with the
-// session, too, whether it still knows that or not.
-func TestDelete_AlsoWhatTheAgentKeptBefore(t *testing.T) {
-	deleted := make(chan string, 10)
-	a := &fakeAgent{caps: `{"sessionCapabilities":{"delete":{}}}`}
-	a.handle = func(c *fakeConn, m acp.Message) {
-		switch m.Method() {
-		case "session/new":
-			c.result(m, fmt.Sprintf(`{"sessionId":"%d"}`, a.opened()))
-		case "session/prompt":
-			c.result(m, `{"stopReason":"end_turn"}`)
-		case "session/delete":
-			deleted <- m.Session()
-			if m.Session() == "1" {
-				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "it is not known"))
-				return
-			}
-			c.result(m, `{}`)
-		}
-	}
-	dir := t.TempDir()
-	r := newRuntime(t, dir, a)
-	tc := connect(t, r, "")
-	s := tc.session()
-	for range 2 {
-		a.conn().crash(errCrash)
-		tc.next() // ended
-		tc.until(tc.request("session/prompt", prompt(s, "x")))
-	}
-	tc.close()
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	defer cancel()
-	if err := r.Shutdown(ctx); err != nil { // it is remembered
-		t.Fatal(err)
-	}
-	tc = connect(t, newRuntime(t, dir, a), "")
-	if _, res := tc.until(tc.request("session/delete", `{"sessionId":"`+s+`"}`)); res.Err() != nil {
-		t.Errorf("%s", res.Frame())
-	}
-	close(deleted)
-	var got []string
-	for id := range deleted {
-		got = append(got, id)
-	}
-	if !slices.Equal(got, []string{"3", "2", "1"}) { // first what it has now
-		t.Errorf("the agent was to delete %q", got)
 	}
 }
 
