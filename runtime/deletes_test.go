@@ -22,7 +22,7 @@ func TestDelete_MeetsAStart(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"delete", "close"} {
 		t.Run(how, func(t *testing.T) {
-			r, g, tc, s := dormantSession(t)
+			_, g, tc, s := dormantSession(t)
 			turn := tc.request("session/prompt", prompt(s, "x"))
 			<-g.starting
 			ended := tc.request("session/"+how, `{"sessionId":"`+s+`"}`)
@@ -46,12 +46,10 @@ func TestDelete_MeetsAStart(t *testing.T) {
 			for answered(ended, seen) == nil {
 				seen = append(seen, tc.next())
 			}
-			awaitConn(t, g, 2)
-			// The process that was started ends as any that nobody needs.
-			for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("a process without a session lives on")
-				}
+			select { // the process that was started ends as any that nobody needs
+			case <-awaitConn(t, g, 2).end:
+			case <-time.After(wait):
+				t.Fatal("a process without a session lives on")
 			}
 		})
 	}

@@ -1,24 +1,15 @@
 // What a client does while its gateway is away, when it has given it up, and with what is taken back meanwhile.
 import { ProblemError, SandboxAgentClient, type ConnectionState } from "sandbox-agent";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
+import { variants, ws } from "../../test/variants.js";
 import { mayComeBack } from "../src/passing.js";
 
 let gateway: Gateway;
 beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
 afterAll(() => gateway.stop());
 
-const ws = WebSocket as never;
-const variants = [
-  { acpVersion: 1, agent: "mock", transport: "http" },
-  { acpVersion: 1, agent: "mock", transport: "inline" },
-  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: ws },
-  { acpVersion: 2, agent: "mock", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
-] as const;
 const haste = { firstDelayMs: 1, maxDelayMs: 20 };
 
 /** Waits for a state of a client. */

@@ -2,23 +2,14 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Acp, AcpRpcError, type AcpVersion, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
-import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { warnings } from "../../test/warnings.js";
+import { variants, ws } from "../../test/variants.js";
 
 let gateway: Gateway;
 beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
 afterAll(() => gateway.stop());
 
-const ws = WebSocket as never;
-const variants = [
-  { acpVersion: 1, agent: "mock", transport: "http" },
-  { acpVersion: 1, agent: "mock", transport: "inline" },
-  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: ws },
-  { acpVersion: 2, agent: "mock", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
-] as const;
 
 function connect<V extends AcpVersion = 1>(options: Partial<SandboxAgentClientOptions<V>> = {}): SandboxAgentClient<V> {
   return new SandboxAgentClient<V>({ baseUrl: gateway.url, agent: "mock", ...options });

@@ -3,20 +3,12 @@ import { AcpRpcError, SandboxAgentClient, TurnInterruptedError } from "sandbox-a
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
+import { variants, ws } from "../../test/variants.js";
 
 let gateway: Gateway;
 beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
 afterAll(() => gateway.stop());
 
-const ws = WebSocket as never;
-const variants = [
-  { acpVersion: 1, agent: "mock", transport: "http" },
-  { acpVersion: 1, agent: "mock", transport: "inline" },
-  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: ws },
-  { acpVersion: 2, agent: "mock", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "http" },
-  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
-] as const;
 /** A promise, and what settles it. */
 function later<T>(): { promise: Promise<T>; resolve(value: T): void } {
   let resolve!: (value: T) => void;
