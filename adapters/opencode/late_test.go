@@ -36,6 +36,43 @@ func (c latecomer) Ask(_ context.Context, _ string, _, result any) error {
 	return nil
 }
 
+// beside returns a session of a client at a server.
+func beside(t *testing.T, client acp.Peer, opencode http.Handler) *session {
+	there := httptest.NewServer(opencode)
+	t.Cleanup(there.Close)
+	a := &agent{
+		peer: client, conn: &bridge.Conn{}, abortBound: abortBound, log: slog.New(slog.DiscardHandler),
+		store:    &bridge.Store[record]{Dir: t.TempDir(), Valid: func(string) bool { return true }},
+		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{},
+	}
+	a.guard = newGuard(t.TempDir(), a.log)
+	srv := &server{a: a, log: a.log, http: there.Client(), prompts: there.Client(), base: there.URL, ended: make(chan struct{})}
+	srv.ctx, srv.stop = context.WithCancel(t.Context())
+	s := a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
+	if err := a.register(s); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.quit)
+	return s
+}
+
+// prompted runs a turn of which OpenCode is not told.
+func prompted(s *session, stop func(context.Context, *turn.Turn[work])) (*turn.Turn[work], <-chan *schema.PromptResponse) {
+	begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
+	go func() {
+		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
+			Work: work{posted: make(chan struct{}), shown: make(chan struct{})},
+			Gone: s.srv.ended, Exit: func() error { return bridge.ErrClosed }, Log: s.log, Stop: stop, Bound: cancelBound,
+			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+		})
+		over <- r
+	}()
+	return <-begun, over
+}
+
+// settles ends a turn that is to stop.
+func settles(_ context.Context, t *turn.Turn[work]) { t.Settle(turn.Verdict{}) }
+
 // A question can be cancelled when its turn is over, or when there was none. Then no turn ends,
 // and OpenCode, which would list the question for ever, is told.
 func TestAsked_LateCancelRejects(t *testing.T) {
@@ -51,27 +88,12 @@ func TestAsked_LateCancelRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := make(chan string, 8)
-			there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			client := latecomer{asked: make(chan struct{}), may: make(chan struct{})}
+			s := beside(t, client, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				told <- r.URL.Path
 				w.WriteHeader(http.StatusNoContent)
 			}))
-			defer there.Close()
-			client := latecomer{asked: make(chan struct{}), may: make(chan struct{})}
-			a := &agent{peer: client, log: slog.New(slog.DiscardHandler)}
-			srv := &server{a: a, log: a.log, http: there.Client(), base: there.URL, ended: make(chan struct{})}
-			s := a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
-			defer s.quit()
-			prompt := func() (*turn.Turn[work], <-chan *schema.PromptResponse) {
-				begun, over := make(chan *turn.Turn[work], 1), make(chan *schema.PromptResponse, 1)
-				go func() {
-					r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
-						Gone: srv.ended, Log: s.log, Stop: func(_ context.Context, t *turn.Turn[work]) { t.Settle(turn.Verdict{}) },
-						Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
-					})
-					over <- r
-				}()
-				return <-begun, over
-			}
+			prompt := func() (*turn.Turn[work], <-chan *schema.PromptResponse) { return prompted(s, settles) }
 			ask := func() {
 				s.asked(&event{Session: "S", ask: c.ask})
 				<-client.asked
@@ -109,7 +131,7 @@ func TestAsked_LateCancelRejects(t *testing.T) {
 func TestEnd_InATurnThatHasNotBegun(t *testing.T) {
 	begun := make(chan *turn.Turn[work], 1)
 	var aborts atomic.Int32
-	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := beside(t, latecomer{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/session/S/abort" {
 			if aborts.Add(1) == 3 {
 				one := <-begun
@@ -119,28 +141,12 @@ func TestEnd_InATurnThatHasNotBegun(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}))
-	defer there.Close()
-	a := &agent{peer: latecomer{}, abortBound: abortBound, log: slog.New(slog.DiscardHandler)}
-	srv := &server{a: a, log: a.log, http: there.Client(), base: there.URL, ended: make(chan struct{})}
-	s := a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
-	over := make(chan *schema.PromptResponse, 1)
-	running := make(chan bool)
-	go func() {
-		r, _ := s.turns.Prompt(context.Background(), turn.Script[work]{
-			Work: work{posted: make(chan struct{}), shown: make(chan struct{})}, Gone: srv.ended, Exit: func() error { return bridge.ErrClosed }, Log: s.log, Stop: s.abort, Bound: cancelBound,
-			Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
-				begun <- t
-				close(running)
-				return nil
-			},
-		})
-		over <- r
-	}()
-	<-running
+	one, over := prompted(s, s.abort)
+	begun <- one
 	s.end(t.Context())
 	if n := aborts.Load(); n != 3 {
 		t.Errorf("it was broken off %d times, and had begun at the third", n)
-		close(srv.ended)
+		close(s.srv.ended)
 	}
 	if r := <-over; r.StopReason != schema.StopReasonCancelled {
 		t.Errorf("the turn ended with %s", r.StopReason)

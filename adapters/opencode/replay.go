@@ -2,6 +2,7 @@ package opencode
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -105,13 +106,7 @@ const recent = "24"
 // runs on the goroutine that reads, before the first event of the new stream.
 func (a *agent) refetch(srv *server) {
 	a.mu.Lock()
-	natives := map[string]*session{}
 	var all []*session
-	for id, s := range a.natives {
-		if s.srv == srv {
-			natives[id] = s
-		}
-	}
 	for _, s := range a.sessions {
 		if s.srv == srv {
 			all = append(all, s)
@@ -124,15 +119,24 @@ func (a *agent) refetch(srv *server) {
 		s.emit(func(t *translator) []schema.SessionUpdate { t.missed(); return nil })
 	}
 	dirs := map[string]bool{}
-	for id, s := range natives {
+	for id, s := range a.nativesOf(srv) {
 		if s.turns.Busy() {
 			s.catchUp(ctx, id)
 			dirs[s.cwd] = true
 		}
 	}
 	for dir := range dirs {
-		a.recount(ctx, srv, dir, natives)
+		a.recount(ctx, srv, dir)
 	}
+}
+
+// nativesOf returns the native sessions of a server, those of subagents included.
+func (a *agent) nativesOf(srv *server) map[string]*session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := maps.Clone(a.natives)
+	maps.DeleteFunc(all, func(_ string, s *session) bool { return s.srv != srv })
+	return all
 }
 
 // catchUp shows what a native session has said that was not shown.
@@ -178,8 +182,10 @@ func (a *agent) adopt(s *session, id string) {
 }
 
 // recount asks what is open in a directory: questions that were missed are
-// asked, those that are gone are withdrawn, and turns that have ended end.
-func (a *agent) recount(ctx context.Context, srv *server, dir string, natives map[string]*session) {
+// asked, those that are gone are withdrawn, and turns that have ended end. What was
+// fetched before may have named subagents: their sessions count, too.
+func (a *agent) recount(ctx context.Context, srv *server, dir string) {
+	natives := a.nativesOf(srv)
 	var open []string
 	for _, kind := range []string{"permission", "question"} {
 		var list []struct {
