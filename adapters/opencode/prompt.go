@@ -26,7 +26,12 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	return s.turns.Prompt(ctx, turn.Script[work]{
+	return s.turns.Prompt(ctx, s.script(c))
+}
+
+// script is how a turn runs that asks OpenCode for something.
+func (s *session) script(c *call) turn.Script[work] {
+	return turn.Script[work]{
 		Work: work{
 			id: newMessageID(), completed: map[string]bool{}, trailed: map[string]bool{},
 			posted: make(chan struct{}), shown: make(chan struct{}),
@@ -34,7 +39,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,
 		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { return s.begin(t, c) },
 		Stop:  s.abort, Bound: cancelBound, End: s.closeTurn,
-	})
+	}
 }
 
 // Cancel ends what nobody prompted, or what a prompt has left. Prompts watch
@@ -122,6 +127,7 @@ func (s *session) prompted(prompt []schema.ContentBlock) (*call, error) {
 func (s *session) chosen(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.set.works = ""
 	m := s.set.current()
 	switch c.path {
 	case "/message":

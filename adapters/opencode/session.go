@@ -75,8 +75,8 @@ func (s *session) take(e *event) {
 		s.withdrawn(e.RequestID)
 	case "message.updated":
 		// A message that nobody here has sent may go on in another mode.
-		if m := e.message; first && m.Role == "user" && m.Session == string(s.id) && !s.sent(m.ID) {
-			s.switched(m.Agent)
+		if m := e.message; first && m.Role == "user" && m.Session == string(s.id) {
+			s.switched(m.Agent, s.sent(m.ID))
 		}
 	}
 	if e.Type == "session.idle" && e.Session == string(s.id) && s.told.Load() {

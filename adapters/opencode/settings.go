@@ -27,6 +27,7 @@ type settings struct {
 	mode    string
 	model   string // its key; "" when there is none to choose
 	variant string // "" for none
+	works   string // the mode of the newest message of the call that OpenCode works on; "" before there is one
 }
 
 // current is the model in effect, nil for one that is not listed.
@@ -107,10 +108,14 @@ func (s *session) modes() *schema.SessionModeState {
 	return s.set.state()
 }
 
-// switched takes another mode that OpenCode itself has gone over to.
-func (s *session) switched(mode string) {
+// switched takes another mode that OpenCode itself has gone over to. sent says that the message was sent
+// from here. Others, such as those of a compaction, have the mode of the message before: it counts only
+// where it differs from that, and where the client has not chosen another one since.
+func (s *session) switched(mode string, sent bool) {
 	s.mu.Lock()
-	changed := mode != s.set.mode && s.set.hasMode(mode)
+	before := s.set.works
+	s.set.works = mode
+	changed := !sent && before != "" && before != mode && before == s.set.mode && s.set.hasMode(mode)
 	if changed {
 		s.set.mode = mode
 	}
