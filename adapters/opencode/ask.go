@@ -188,7 +188,7 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 		s.mu.Unlock()
 		s.reply(ctx, q, "once", "")
 		for _, other := range now {
-			s.reply(ctx, other, "once", "") // the event about it withdraws the question
+			s.grantNow(other)
 		}
 	case allowed:
 		s.reply(ctx, q, "once", "")
@@ -208,6 +208,17 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 	default:
 		s.log.Warn("the client chose what was not offered", "option", option)
 		s.refuse(ctx, q, rejected)
+	}
+}
+
+// grantNow allows what a question is about that the client need not answer any more. The event about it withdraws
+// the question. It does not end with the question that was answered, which its own event withdraws.
+func (s *session) grantNow(q *asked) {
+	s.mu.Lock()
+	open := s.asks[q.ID] == q && !s.turns.Stopping()
+	s.mu.Unlock()
+	if open {
+		s.reply(s.ctx, q, "once", "")
 	}
 }
 
