@@ -190,23 +190,32 @@ func (a *agent) remove(ctx context.Context, s *session) {
 	}
 	maps.DeleteFunc(a.natives, func(_ string, one *session) bool { return one == s })
 	a.mu.Unlock()
-	box := a.tools.at(s.srv, s.cwd)
-	box.open.Lock()
-	defer box.open.Unlock()
-	used, shared := false, false
-	a.mu.Lock()
-	for _, one := range a.sessions {
-		if one.cwd == s.cwd {
-			used, shared = true, shared || one.srv == s.srv
+	a.tools.at(s.srv, s.cwd).left.Store(true)
+	a.vacate(ctx, s.srv, s.cwd)
+}
+
+// vacate makes OpenCode forget a directory that a session has left, if none is left there. While one is being
+// opened there, which may take long, whoever opens it does that in the end.
+func (a *agent) vacate(ctx context.Context, srv *server, dir string) {
+	box := a.tools.at(srv, dir)
+	for box.left.Load() && box.open.tryAlone() {
+		box.left.Store(false)
+		used, shared := false, false
+		a.mu.Lock()
+		for _, one := range a.sessions {
+			if one.cwd == dir {
+				used, shared = true, shared || one.srv == srv
+			}
 		}
-	}
-	a.mu.Unlock()
-	if !shared {
-		box.stale.Store(false)
-		s.srv.dispose(ctx, s.cwd)
-	}
-	if !used {
-		a.guard.restore(s.cwd)
+		a.mu.Unlock()
+		if !shared {
+			box.stale.Store(false)
+			srv.dispose(ctx, dir)
+		}
+		if !used {
+			a.guard.restore(dir)
+		}
+		box.open.leave()
 	}
 }
 

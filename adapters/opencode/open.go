@@ -3,6 +3,7 @@ package opencode
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -69,21 +70,23 @@ func (a *agent) look(ctx context.Context, o *opening, id schema.SessionID) (err 
 	}
 	a.guard.watch(up.Cwd)
 	o.box = a.tools.at(srv, up.Cwd)
-	o.box.open.RLock()
+	if err := o.box.open.enter(ctx); err != nil {
+		return fmt.Errorf("wait until opencode knows %s: %w", up.Cwd, err)
+	}
 	o.c, err = srv.catalog(ctx, up.Cwd)
 	switch {
 	case err != nil && refused(err) == nil:
-		o.box.open.RUnlock()
+		o.leave(ctx)
 		return err
 	case err != nil:
-		o.box.open.RUnlock()
+		o.leave(ctx)
 		remedy := "correct it, and try again"
 		if !a.startOver(ctx, srv, up.Cwd) {
 			remedy = "correct it, close the sessions of this agent, in other directories too, and try again"
 		}
 		return acp.Errorf(acp.CodeInternal, "opencode refused: %s; its configuration is wrong: %s", refused(err).Message, remedy)
 	case len(o.c.models) == 0:
-		o.box.open.RUnlock()
+		o.leave(ctx)
 		a.startOver(ctx, srv, up.Cwd)
 		return authRequired("opencode has no provider with credentials")
 	}
@@ -97,8 +100,14 @@ func (a *agent) look(ctx context.Context, o *opening, id schema.SessionID) (err 
 // done lets OpenCode forget the directory again, and end what is not used there.
 func (o *opening) done(ctx context.Context) {
 	o.box.opened(ctx, o.srv, o.up.Cwd, o.own)
-	o.box.open.RUnlock()
+	o.leave(ctx)
 	o.free()
+}
+
+// leave lets OpenCode forget the directory again, and has it forget what a session has left meanwhile.
+func (o *opening) leave(ctx context.Context) {
+	o.box.open.leave()
+	o.srv.a.vacate(ctx, o.srv, o.up.Cwd)
 }
 
 // openError says why a session could not be opened.

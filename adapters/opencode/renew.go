@@ -93,14 +93,24 @@ func (s *session) refused(err error) {
 }
 
 // renew makes OpenCode read the directory's credentials again if they were refused.
-// While another session works there it is left for a later turn.
+// While another session works there it is left for a later turn. It waits for who opens a
+// session there, and for another session's turn that does the same. When ctx ends before it is
+// done, it is left for a later turn, too.
 func (s *session) renew(ctx context.Context) {
 	b := s.a.tools.at(s.srv, s.cwd)
 	if !b.stale.Load() {
+		if b.open.enter(ctx) == nil {
+			b.open.leave()
+		}
 		return
 	}
-	b.open.Lock()
-	defer b.open.Unlock()
+	if b.open.enterAlone(ctx) != nil {
+		return
+	}
+	defer b.open.leave()
+	if !b.stale.Load() {
+		return
+	}
 	s.a.mu.Lock()
 	all := slices.Collect(maps.Values(s.a.sessions))
 	s.a.mu.Unlock()
@@ -109,20 +119,27 @@ func (s *session) renew(ctx context.Context) {
 			return
 		}
 	}
-	if b.stale.Swap(false) {
-		s.srv.dispose(ctx, s.cwd)
-		b.restart(ctx, s.srv, s.cwd)
+	b.stale.Store(false)
+	s.srv.dispose(ctx, s.cwd)
+	if b.restart(ctx, s.srv, s.cwd); ctx.Err() != nil {
+		b.stale.Store(true)
 	}
 }
 
 // restart starts the MCP servers again that OpenCode has ended with a directory.
 func (b *toolbox) restart(ctx context.Context, srv *server, dir string) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(b.all)) {
-		one := b.all[name]
-		if one.failed = srv.connect(ctx, dir, name, one.config); one.failed != "" {
-			srv.log.Warn("start an MCP server again", "server", name, "err", bridge.OneLine(one.failed))
+	all := maps.Clone(b.all)
+	for _, one := range all {
+		one.failed = "it has ended with its directory"
+		one.opens++ // it does not end while it starts
+	}
+	b.mu.Unlock()
+	names := slices.Sorted(maps.Keys(all))
+	for _, name := range names {
+		if why := b.run(ctx, srv, dir, name, all[name]); why != "" {
+			srv.log.Warn("start an MCP server again", "server", name, "err", bridge.OneLine(why))
 		}
 	}
+	b.opened(ctx, srv, dir, names)
 }

@@ -42,12 +42,12 @@ type place struct {
 
 // toolbox is the MCP servers of a place, and who is about to use it.
 type toolbox struct {
-	// open is held for reading while a session is opened there, and for writing
-	// while OpenCode is made to forget the place.
-	open  sync.RWMutex
+	// Who opens a session enters, and who makes OpenCode forget the place does so alone.
+	open  door
 	stale atomic.Bool // credentials were refused since OpenCode has read them
+	left  atomic.Bool // a session has left, and it was not looked whether the place is used
 
-	mu  sync.Mutex // held while servers start, so that each starts once
+	mu  sync.Mutex // not held while a server starts
 	all map[string]*tool
 }
 
@@ -55,8 +55,9 @@ type toolbox struct {
 type tool struct {
 	config json.RawMessage
 	users  map[schema.SessionID]bool
-	opens  int    // how many sessions are being opened with it
-	failed string // why it does not run; "" when it does
+	opens  int           // how many sessions are being opened with it
+	failed string        // why it does not run; "" when it does
+	starts chan struct{} // closed when its start is over; nil when nobody starts it
 }
 
 func (t *tools) at(srv *server, dir string) *toolbox {
@@ -79,29 +80,61 @@ func (t *tools) at(srv *server, dir string) *toolbox {
 // server of the same name stays: this session's gets a number, and so does one
 // whose tools a rule about the other would match.
 func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, failed []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for _, want := range up.servers {
-		name := want.name
-		for n := 2; b.mixedUp(name, want.config, names); n++ {
-			name = fmt.Sprintf("s%d_%s", n, want.name)
-		}
-		one := b.all[name]
-		if one == nil {
-			one = &tool{users: map[schema.SessionID]bool{}}
-			b.all[name] = one
-		}
-		if one.config == nil || one.failed != "" {
-			one.config = want.config
-			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
-		}
-		one.opens++
-		if one.failed != "" {
-			failed = append(failed, fmt.Sprintf("MCP server %s does not run: %s", want.name, one.failed))
-		}
+		name, one := b.wanted(want, names)
 		names = append(names, name)
+		if why := b.run(ctx, srv, up.Cwd, name, one); why != "" {
+			failed = append(failed, fmt.Sprintf("MCP server %s does not run: %s", want.name, why))
+		}
 	}
 	return names, failed
+}
+
+// wanted returns the server that a session is being opened with, and its name. own are the
+// names of the session's others.
+func (b *toolbox) wanted(want mcpServer, own []string) (string, *tool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name := want.name
+	for n := 2; b.mixedUp(name, want.config, own); n++ {
+		name = fmt.Sprintf("s%d_%s", n, want.name)
+	}
+	one := b.all[name]
+	if one == nil {
+		one = &tool{config: want.config, failed: "it was not started", users: map[schema.SessionID]bool{}}
+		b.all[name] = one
+	}
+	one.opens++
+	return name, one
+}
+
+// run starts a server that does not run, and returns why it does not run then. Who is opened with it
+// at the same time waits for that start.
+func (b *toolbox) run(ctx context.Context, srv *server, dir, name string, one *tool) string {
+	b.mu.Lock()
+	for one.starts != nil {
+		over := one.starts
+		b.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return ctx.Err().Error()
+		}
+		b.mu.Lock()
+	}
+	if one.failed == "" {
+		b.mu.Unlock()
+		return ""
+	}
+	over := make(chan struct{})
+	one.starts = over
+	b.mu.Unlock()
+	failed := srv.connect(ctx, dir, name, one.config)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one.failed, one.starts = failed, nil
+	close(over)
+	return failed
 }
 
 // mixedUp reports whether a name cannot be told from that of another server than

@@ -139,12 +139,32 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	return nil
 }
 
-// carryOut waits until OpenCode has done what it was asked for.
+// carryOut waits until OpenCode has done what it was asked for. It is not asked when the turn is stopped
+// before that: it would do it for nobody.
 func (s *session) carryOut(t *turn.Turn[work], c *call) {
-	s.renew(s.ctx)
+	s.prepare(t)
+	if t.Stopping() {
+		close(t.Work.posted)
+		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
+		return
+	}
 	err := s.post(c, &t.Work)
 	close(t.Work.posted)
 	t.Go(func(ctx context.Context) { s.conclude(ctx, t, c, err) }) // behind the turn it would close what the next one does
+}
+
+// prepare is renew until the turn is stopped.
+func (s *session) prepare(t *turn.Turn[work]) {
+	ctx, over := context.WithCancel(s.ctx)
+	defer over()
+	s.work.Go(func() {
+		select {
+		case <-t.Stopped():
+			over()
+		case <-ctx.Done():
+		}
+	})
+	s.renew(ctx)
 }
 
 // conclude ends a turn that OpenCode has answered, or refused with err.
