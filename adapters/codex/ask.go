@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/sourcegraph/jsonrpc2"
 
@@ -46,6 +47,10 @@ func (s *server) respond(id jsonrpc2.ID, result any) {
 
 func (s *session) asked(id jsonrpc2.ID, q *question) {
 	key := id.String()
+	t := s.turns.Current() // the answer may come when another one runs
+	if !s.asksFor(t, q.Thread) {
+		t = nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -53,12 +58,14 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		return
 	}
 	// A turn that is being cancelled asks nothing any more.
-	if s.turns.Stopping() {
+	if t != nil && t.Stopping() {
 		s.work.Go(func() { s.srv.respond(id, q.cancelled()) })
 		return
 	}
-	t := s.turns.Current() // the answer may come when another one runs
 	ctx, done, ok := s.asks.Begin(s.ctx, key)
+	if ok {
+		s.askers[key] = q.Thread
+	}
 	answer := func() {
 		if !ok {
 			s.srv.refuse(id, "too many questions are open")
@@ -66,6 +73,9 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		}
 		defer done()
 		s.answer(ctx, id, q, t)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.askers, key)
 	}
 	if t != nil && t.Work.ids[q.TurnID] && t.Go(func(over context.Context) {
 		defer context.AfterFunc(over, func() { s.asks.Withdraw(key) })()
@@ -74,6 +84,36 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		return // nobody waits for the answer when the turn is over
 	}
 	s.work.Go(answer)
+}
+
+// asksFor reports whether a thread's question is one of turn t, or of what codex does by itself if that is nil. Those of subagents that
+// an earlier turn has left behind are not. A subagent that no call has named yet is a new one.
+func (s *session) asksFor(t *turn.Turn[work], thread string) bool {
+	if thread == s.thread {
+		return true
+	}
+	ours := s.turns.Owns
+	if t != nil {
+		s.mu.Lock()
+		ids := maps.Clone(t.Work.ids)
+		s.mu.Unlock()
+		ours = func(turn string) bool { return ids[turn] }
+	}
+	s.out.Lock()
+	defer s.out.Unlock()
+	return s.tr.children[thread] == "" || s.tr.ofTurns(ours)[thread]
+}
+
+// dropAsksOf takes back the questions of turn t, or of what codex does by itself if that is nil.
+func (s *session) dropAsksOf(t *turn.Turn[work]) {
+	s.mu.Lock()
+	open := maps.Clone(s.askers)
+	s.mu.Unlock()
+	for key, thread := range open {
+		if s.asksFor(t, thread) {
+			s.asks.Withdraw(key)
+		}
+	}
 }
 
 // withdrawn takes back a question: codex does not wait for the answer any more.
@@ -123,10 +163,7 @@ func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (
 	}
 	picked := resp.Outcome.Selected
 	if picked == nil {
-		if q.Method != "item/commandExecution/requestApproval" && q.Method != "item/fileChange/requestApproval" {
-			s.nudge(t) // these do not end the turn
-		}
-		return q.cancelled(), nil
+		return s.cancelled(q, t), nil
 	}
 	for _, c := range list {
 		if c.option.OptionID != picked.OptionID {
@@ -138,6 +175,26 @@ func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (
 		return c.answer, nil
 	}
 	return nil, fmt.Errorf("it chose %q, which was not offered", picked.OptionID)
+}
+
+// cancelled ends what a question is of that the client has cancelled, and returns the answer. A client cancels all that is asked with a
+// turn: a subagent that an earlier turn has left behind goes on beside it, and may ask again.
+func (s *session) cancelled(q *question, t *turn.Turn[work]) any {
+	left := t == nil && q.Thread != s.thread
+	switch {
+	case left && s.turns.Current() != nil:
+		return q.declined()
+	case q.Method == "item/commandExecution/requestApproval" || q.Method == "item/fileChange/requestApproval": // the answer ends it
+	case left:
+		s.beside(func() {
+			if err := s.endThread(s.ctx, q.Thread); err != nil {
+				s.log.Debug("end a subagent", "err", err)
+			}
+		})
+	default:
+		s.nudge(t)
+	}
+	return q.cancelled()
 }
 
 // inquire asks the client what the model wants to know.
@@ -155,7 +212,7 @@ func (s *session) inquire(ctx context.Context, q *question, t *turn.Turn[work]) 
 		return nil, err
 	}
 	if resp.Outcome == acp.QuestionCancelled {
-		s.nudge(t)
+		return s.cancelled(q, t), nil
 	}
 	return answered(q, &resp), nil
 }

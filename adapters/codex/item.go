@@ -99,8 +99,11 @@ func describe(it *item) look {
 	return l
 }
 
-// toolSpawn makes a subagent.
-const toolSpawn = "spawnAgent"
+// toolSpawn makes a subagent, toolSend gives one more to do.
+const (
+	toolSpawn = "spawnAgent"
+	toolSend  = "sendInput"
+)
 
 // agentTool names what is done with a subagent.
 func agentTool(tool string) string {
@@ -109,7 +112,7 @@ func agentTool(tool string) string {
 		return "Start a subagent"
 	case "wait":
 		return "Wait for subagents"
-	case "sendInput":
+	case toolSend:
 		return "Tell a subagent"
 	case "closeAgent":
 		return "End a subagent"
@@ -239,7 +242,7 @@ func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 		status = schema.ToolCallStatusPending // it waits for a permission
 	}
 	own := t.own(parent)
-	if it.Type == "collabAgentToolCall" && it.Tool == toolSpawn {
+	if it.Type == "collabAgentToolCall" && (it.Tool == toolSpawn || t.made(s)) {
 		own.Subagent = &bridge.Subagent{Cancel: true}
 	}
 	if it.Type == "commandExecution" {
@@ -397,24 +400,68 @@ func dynamicContent(items json.RawMessage) []schema.ToolCallContent {
 	return out
 }
 
-// spawn takes the end of a call that has to do with subagents. The one that made
-// a subagent goes on as long as the subagent.
+// tells takes the begin of a call that gives subagents more to do. It shows what those do that do nothing now. Of others it may yet
+// come to show that: codex may have broken them off for it.
+func (t *translator) tells(it *item) {
+	if it.Tool != toolSend {
+		return
+	}
+	for _, id := range it.Receivers {
+		if s := t.items[t.children[id]]; s != nil && !s.over && s.item.ID != it.ID {
+			t.told[id] = it.ID
+			continue
+		}
+		delete(t.told, id)
+		t.adopt(id, it.ID)
+	}
+}
+
+// adopt has a call show what a subagent does. At the bound it does not: what more of them say is not shown.
+func (t *translator) adopt(id, call string) bool {
+	if t.children[id] == "" && len(t.children) >= maxItems {
+		return false
+	}
+	t.children[id] = call
+	return true
+}
+
+// spawn takes the end of a call that has to do with subagents. The one that shows
+// what a subagent does goes on as long as the subagent.
 func (t *translator) spawn(s *shown, it *item, u *schema.ToolCallUpdate) {
 	if it.Status == "failed" {
 		u.Status = schema.ToolCallStatusFailed
 		return
 	}
-	if it.Tool != toolSpawn || len(it.Receivers) == 0 {
-		return
-	}
-	for _, id := range it.Receivers {
-		if len(t.children) >= maxItems {
-			return // what more of them say is not shown
+	if t.tells(it); it.Tool == toolSpawn {
+		for _, id := range it.Receivers {
+			if !t.adopt(id, it.ID) {
+				return
+			}
 		}
-		t.children[id] = it.ID
 	}
+	if t.made(s) {
+		s.over = false
+		u.Status = schema.ToolCallStatusInProgress
+	}
+}
+
+// subagentBegins takes the begin of a subagent's turn. Where the call is over that showed what it did, one may go on
+// that told it something since.
+func (t *translator) subagentBegins(e *event, parent string) []schema.SessionUpdate {
+	if parent == "" || e.Turn == nil {
+		return nil
+	}
+	t.runs[e.Thread] = e.Turn.Root
+	s, call := t.items[t.told[e.Thread]], t.items[parent]
+	if s == nil || call != nil && !call.over {
+		return nil
+	}
+	delete(t.told, e.Thread)
+	t.children[e.Thread] = s.item.ID
 	s.over = false
-	u.Status = schema.ToolCallStatusInProgress
+	own := t.own(t.children[s.thread])
+	own.Subagent = &bridge.Subagent{Cancel: true}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Meta: own.Meta()}}}
 }
 
 // subagentSaid takes a text of a subagent, and shows it in its call's content.

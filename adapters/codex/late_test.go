@@ -53,6 +53,12 @@ func (r reluctant) Handle(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Req
 
 // between returns a session of a client at an app-server.
 func between(t *testing.T, client acp.Peer, codex jsonrpc2.Handler) *session {
+	s, _ := connected(t, client, codex)
+	return s
+}
+
+// connected is between with the app-server's end of the connection.
+func connected(t *testing.T, client acp.Peer, codex jsonrpc2.Handler) (*session, *jsonrpc2.Conn) {
 	near, far := net.Pipe()
 	quiet := jsonrpc2.SetLogger(log.New(io.Discard, "", 0))
 	there := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(far), codex, quiet)
@@ -69,7 +75,7 @@ func between(t *testing.T, client acp.Peer, codex jsonrpc2.Handler) *session {
 		_ = there.Close()
 		<-there.DisconnectNotify()
 	})
-	return s
+	return s, there
 }
 
 // prompted runs a turn of which codex is not told.

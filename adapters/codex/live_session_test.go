@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -280,6 +281,49 @@ func liveSubagents(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("stay"), scriptedmodel.Step{scriptedmodel.Say("staying"), scriptedmodel.Gate(never)})
 	w.Model.On(scriptedmodel.Exactly("stop it"), spawn("stay"), scriptedmodel.Step{scriptedmodel.Say("parent done")})
 	c.StopSubagent(id, "stop it")
+	liveSubagentToldMore(w, c)
+}
+
+// liveSubagentToldMore: a subagent that has ended and is told more works again, and what it does belongs to the call that told it. It
+// ends with that, and with the turn.
+func liveSubagentToldMore(w *world, c *client) {
+	never := make(chan struct{})
+	defer close(never)
+	tell := func(r *scriptedmodel.Request) scriptedmodel.Step {
+		id := ""
+		for i := range r.Messages {
+			for _, one := range r.Messages[i].Results {
+				id = bridge.FirstOf(id, rawjson.MemberString([]byte(one.Text), "agent_id"))
+			}
+		}
+		return scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/send_input", map[string]any{"target": id, "message": "go on"})}
+	}
+	w.Model.On(scriptedmodel.Exactly("begin"), scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": "say first"})}, scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	w.Model.On(scriptedmodel.Exactly("go on"), scriptedmodel.Step{scriptedmodel.Say("going on"), scriptedmodel.Gate(never)})
+	w.Model.OnRequest(scriptedmodel.Exactly("tell it more"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+		return []scriptedmodel.Step{tell(r), {scriptedmodel.Say("parent done")}}
+	})
+	w.Model.OnRequest(scriptedmodel.Exactly("tell it and wait"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+		return []scriptedmodel.Step{tell(r), {scriptedmodel.Say("waiting"), scriptedmodel.Gate(never)}}
+	})
+	id := c.New(full)
+	from := c.Seen()
+	c.Turn(id, "begin")
+	ended := func(status string) func(m *acp.Message) bool {
+		return func(m *acp.Message) bool {
+			return rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && rawjson.MemberString(m.Update(), "status") == status
+		}
+	}
+	c.Await("the end of the subagent", from, ended("completed"))
+	c.StopSubagent(id, "tell it more")
+	from = c.Seen()
+	p := c.Prompt(id, "tell it and wait")
+	c.Await("the words of the subagent", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "going on") })
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
+		w.T.Errorf("it ended with %s, %v", r, e)
+	}
+	c.Await("the end of the subagent", from, ended("failed"))
 }
 
 // liveBackgroundTerminal: what a turn leaves running on purpose goes on, and

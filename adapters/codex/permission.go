@@ -38,6 +38,15 @@ func (q *question) cancelled() any {
 	return decision("cancel")
 }
 
+// declined is the answer to a question that is not granted, and whose turn goes on.
+func (q *question) declined() any {
+	if q.Method == "item/tool/requestUserInput" {
+		return q.cancelled()
+	}
+	all := q.choices()
+	return all[len(all)-1].answer // the last one rejects
+}
+
 // choices are what can be answered to a question about a permission.
 func (q *question) choices() []choice {
 	const once, always, reject = schema.PermissionOptionKindAllowOnce, schema.PermissionOptionKindAllowAlways, schema.PermissionOptionKindRejectOnce

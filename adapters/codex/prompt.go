@@ -84,7 +84,7 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	}
 	alone := s.turns.Alone()
 	if alone {
-		s.asks.WithdrawAll()
+		s.dropAsksOf(nil)
 	}
 	release()
 	if alone {

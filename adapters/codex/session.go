@@ -46,6 +46,7 @@ type session struct {
 
 	mu      sync.Mutex
 	set     settings
+	askers  map[string]string // threads that ask, by the ids of open questions
 	skills  []skill
 	own     []skill         // of the session's setup
 	latest  map[string]bool // ids of the newest prompt's turn
@@ -56,7 +57,7 @@ type session struct {
 func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, wish: up.PermissionMode, log: a.log.With("session", id),
-		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{},
+		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{}, askers: map[string]string{},
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})
 	if len(s.servers) == 0 {
@@ -189,7 +190,7 @@ func (s *session) end(ctx context.Context) {
 		}
 	}
 	ending, ended := bridge.Within(ctx, drainBound)
-	s.endSubagents(ending, func(t *translator) map[string]bool { return t.below(func(*shown) bool { return true }) })
+	s.endSubagents(ending, (*translator).all)
 	ended()
 	for _, method := range []string{"thread/backgroundTerminals/clean", "thread/unsubscribe"} {
 		if err := s.srv.call(ctx, method, about, nil); err != nil {

@@ -13,13 +13,23 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// hearing is a client that keeps how calls end.
+// hearing is a client that keeps how calls end, and cancels what it is asked when it may.
 type hearing struct {
 	latecomer
 	mu    sync.Mutex
 	heard []string
+}
+
+func (h *hearing) Ask(ctx context.Context, _ string, _, _ any) error {
+	select {
+	case <-h.may:
+		return nil // nothing is selected
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (h *hearing) Update(_ context.Context, _ schema.SessionID, update any) error {
@@ -40,6 +50,7 @@ func (h *hearing) all() string {
 // family is a session whose turns have subagents.
 type family struct {
 	*session
+	codex  *jsonrpc2.Conn // its end of the connection
 	client *hearing
 	mu     sync.Mutex
 	asked  []string // what codex was to break off
@@ -47,8 +58,8 @@ type family struct {
 }
 
 func newFamily(t *testing.T) *family {
-	f := &family{client: &hearing{}}
-	f.session = between(t, f.client, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+	f := &family{client: &hearing{latecomer: latecomer{may: make(chan struct{})}}}
+	f.session, f.codex = connected(t, f.client, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
 		var to struct{ ThreadID string }
 		_ = json.Unmarshal(*q.Params, &to)
 		f.mu.Lock()
@@ -78,6 +89,36 @@ func (f *family) starts(thread, turn string) {
 
 func (f *family) ends(thread, turn, status string) {
 	f.take(&event{Method: "turn/completed", Thread: thread, Turn: &turnInfo{ID: turn, Status: status}})
+}
+
+// asks has a thread ask for a permission, and returns what is decided.
+func (f *family) asks(thread string) <-chan string {
+	f.a.threads = map[string]*session{thread: f.session}
+	decided := make(chan string, 1)
+	go func() {
+		var r struct{ Decision string }
+		if err := f.codex.Call(context.Background(), "item/commandExecution/requestApproval", map[string]string{"threadId": thread, "itemId": "of " + thread}, &r); err != nil {
+			r.Decision = err.Error()
+		}
+		decided <- r.Decision
+	}()
+	synctest.Wait()
+	return decided
+}
+
+// startsFor is starts of a subagent whose turn tells where it comes from.
+func (f *family) startsFor(root, thread, turn string) {
+	f.take(&event{Method: "turn/started", Thread: thread, Turn: &turnInfo{ID: turn, Root: root}})
+}
+
+// tells has a turn tell a subagent something by a call, in the course of which something happens.
+func (f *family) tells(turn, call, child string, amid func()) {
+	it := item{ID: call, Type: "collabAgentToolCall", Tool: toolSend, Status: "inProgress", Receivers: []string{child}}
+	begun := it
+	f.take(&event{Method: "item/started", Thread: f.thread, TurnID: turn, Item: &begun})
+	amid()
+	it.Status = "completed"
+	f.take(&event{Method: "item/completed", Thread: f.thread, TurnID: turn, Item: &it})
 }
 
 // spawns has a turn of a thread make a subagent by a call.
@@ -163,6 +204,173 @@ func TestSubagents_EndWithTheSession(t *testing.T) {
 		f.end(t.Context())
 		if got := f.brokenOff(); got != "A" {
 			t.Errorf("codex was to break off %q, want the subagent that works", got)
+		}
+	})
+}
+
+// A subagent that has ended works again when a later turn tells it something. It ends with that turn, and with the session. What it says
+// is shown in the call that told it, whenever in the course of that call its turn begins and ends. One that an earlier turn has left at
+// work ends with neither of them.
+func TestSubagents_ThatAreToldMore(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		work  func(f *family)
+		asked string // what codex was to break off, with the turn
+		heard string // how calls ended, before that
+	}{
+		{"it begins behind the call", func(f *family) {
+			f.tells("two", "more", "A", func() {})
+			f.startsFor("two", "A", "again")
+		}, "A", "spawned completed"},
+		{"it begins in the call", func(f *family) {
+			f.tells("two", "more", "A", func() { f.startsFor("two", "A", "again") })
+		}, "A", "spawned completed"},
+		{"it does not tell where it comes from", func(f *family) {
+			f.tells("two", "more", "A", func() {})
+			f.starts("A", "again")
+		}, "A", "spawned completed"},
+		{"it has not begun", func(f *family) { f.tells("two", "more", "A", func() {}) }, "A", "spawned completed"},
+		{"it is over in the call", func(f *family) {
+			f.tells("two", "more", "A", func() {
+				f.startsFor("two", "A", "again")
+				f.ends("A", "again", "completed")
+			})
+		}, "", "spawned completed, more completed"},
+		{"it is over", func(f *family) {
+			f.tells("two", "more", "A", func() {})
+			f.startsFor("two", "A", "again")
+			f.ends("A", "again", "completed")
+		}, "", "spawned completed, more completed"},
+		{"nobody told it", func(f *family) { f.startsFor("two", "A", "again") }, "A", "spawned completed"},
+		{"it works for an earlier turn", func(f *family) {
+			f.startsFor("one", "B", "of B")
+			f.tells("two", "more", "B", func() {})
+		}, "", "spawned completed, more completed"},
+		{"it is broken off for more", func(f *family) {
+			f.startsFor("one", "B", "of B")
+			f.tells("two", "more", "B", func() {})
+			f.ends("B", "of B", "interrupted")
+			f.startsFor("two", "B", "again")
+		}, "B", "spawned completed, more completed, left failed"},
+	} {
+		for _, closes := range []bool{false, true} {
+			t.Run(tt.name+map[bool]string{true: ", closed"}[closes], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFamily(t)
+					begun, over := prompted(f.session)
+					<-begun
+					f.starts(f.thread, "one")
+					f.spawns(f.thread, "one", "spawned", "A")
+					f.startsFor("one", "A", "of A")
+					f.spawns(f.thread, "one", "left", "B")
+					f.ends("A", "of A", "completed")
+					f.ends(f.thread, "one", "completed")
+					<-over
+					begun, over = prompted(f.session)
+					<-begun
+					f.starts(f.thread, "two")
+					tt.work(f)
+					if got := f.client.all(); got != tt.heard {
+						t.Errorf("these calls ended: %s, want %s", got, tt.heard)
+					}
+					want := tt.asked
+					if closes {
+						f.ends(f.thread, "two", "completed")
+						<-over
+						f.end(t.Context())
+						if want != "B" {
+							want = strings.TrimSpace(want + " B")
+						}
+					} else {
+						f.ends(f.thread, "two", "interrupted")
+						<-over
+					}
+					f.work.Wait()
+					if got := strings.Join(slices.Sorted(strings.FieldsSeq(f.brokenOff())), " "); got != want {
+						t.Errorf("codex was to break off %q, want %q", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a subagent that is told more says belongs to the call that told it, also where codex breaks it off for that.
+func TestSubagents_SayWhatTheyWereTold(t *testing.T) {
+	for _, before := range []bool{true, false} { // it has ended before
+		synctest.Test(t, func(t *testing.T) {
+			f := newFamily(t)
+			begun, over := prompted(f.session)
+			one := <-begun
+			f.starts(f.thread, "one")
+			f.spawns(f.thread, "one", "spawned", "A")
+			f.startsFor("one", "A", "of A")
+			if before {
+				f.ends("A", "of A", "interrupted")
+			}
+			f.tells("one", "more", "A", func() {})
+			if !before {
+				f.ends("A", "of A", "interrupted")
+			}
+			f.startsFor("one", "A", "again")
+			f.take(&event{Method: "item/agentMessage/delta", Thread: "A", TurnID: "again", ItemID: "words", Delta: "well"})
+			f.out.Lock()
+			said := f.tr.items["more"].words.String()
+			threads := f.tr.threadsOf("more")
+			f.out.Unlock()
+			if said != "well" || !slices.Equal(threads, []string{"A"}) {
+				t.Errorf("ended before %v: the call says %q, and shows %q", before, said, threads)
+			}
+			f.ends("A", "again", "completed")
+			if !strings.HasSuffix(f.client.all(), "more completed") {
+				t.Errorf("ended before %v: the call does not end: %s", before, f.client.all())
+			}
+			one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+			<-over
+		})
+	}
+}
+
+// With a turn what it and its subagents ask is cancelled. Clients cancel what a subagent asks as well that an earlier turn has left
+// behind, and gateways for them: that is declined, and the subagent goes on. When nobody prompts it is what the cancel is meant for.
+func TestSubagents_AskBesideATurnThatIsBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t)
+		begun, over := prompted(f.session)
+		<-begun
+		f.starts(f.thread, "one")
+		f.spawns(f.thread, "one", "left", "A")
+		f.startsFor("one", "A", "of A")
+		f.ends(f.thread, "one", "completed")
+		<-over
+		begun, over = prompted(f.session)
+		two := <-begun
+		f.starts(f.thread, "two")
+		f.spawns(f.thread, "two", "own", "B")
+		f.startsFor("two", "B", "of B")
+		got := map[string]<-chan string{"left": f.asks("A"), "own": f.asks(f.thread), "subagent": f.asks("B"), "unnamed": f.asks("C")}
+		two.Stop()
+		synctest.Wait()
+		got["left, late"], got["own, late"] = f.asks("A"), f.asks(f.thread)
+		for who, decided := range got {
+			if stays := strings.HasPrefix(who, "left"); stays != (len(decided) == 0) || !stays && <-decided != "cancel" {
+				t.Errorf("%s: it is to stay open: %v", who, stays)
+			}
+		}
+		close(f.client.may)
+		for _, who := range []string{"left", "left, late"} {
+			if decided := <-got[who]; decided != "decline" {
+				t.Errorf("%s: it is decided to %s", who, decided)
+			}
+		}
+		f.ends(f.thread, "two", "interrupted")
+		<-over
+		if decided := <-f.asks("A"); decided != "cancel" {
+			t.Errorf("when nobody prompts it is decided to %s", decided)
+		}
+		f.work.Wait()
+		if strings.Contains(f.brokenOff(), "A") {
+			t.Errorf("codex was to break off %s", f.brokenOff())
 		}
 	})
 }

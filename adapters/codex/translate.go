@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"maps"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -17,7 +18,9 @@ const maxItems = 1024
 // subagents, into updates. It does no I/O and is used by one goroutine at a time.
 type translator struct {
 	thread   string
-	children map[string]string // threads of subagents, and the calls that made them
+	children map[string]string // threads of subagents, and the calls that show what they do
+	told     map[string]string // calls that told subagents something while they worked, by thread
+	runs     map[string]string // threads of subagents that have a turn, and the turn it comes from; "" for unknown
 	unnamed  []*event          // what threads said that no call has named yet
 	items    map[string]*shown
 	order    []string // their ids, oldest first
@@ -46,7 +49,7 @@ type shown struct {
 }
 
 func newTranslator() *translator {
-	return &translator{children: map[string]string{}, items: map[string]*shown{}}
+	return &translator{children: map[string]string{}, told: map[string]string{}, runs: map[string]string{}, items: map[string]*shown{}}
 }
 
 // translate returns the updates that a notification means. On a busy machine a
@@ -81,7 +84,7 @@ func (t *translator) shows(e *event, parent string) []schema.SessionUpdate {
 			t.echo.Begin()
 			t.usage.begin()
 		}
-		return nil
+		return t.subagentBegins(e, parent)
 	case "turn/completed":
 		return t.turnOver(e, parent)
 	case "item/started":
@@ -220,6 +223,8 @@ func (t *translator) started(e *event, parent string) []schema.SessionUpdate {
 	switch it.Type {
 	case "userMessage", "enteredReviewMode", "exitedReviewMode", "hookPrompt":
 		return nil
+	case "collabAgentToolCall":
+		t.tells(it)
 	case "agentMessage", "plan":
 		return t.whole(s, parent, it.Text, false)
 	case "reasoning":
@@ -278,6 +283,7 @@ func (t *translator) turnOver(e *event, parent string) []schema.SessionUpdate {
 		out = append(out, t.abandon(s, parent)...)
 	}
 	if parent != "" {
+		delete(t.runs, e.Thread)
 		out = append(out, t.subagentOver(e, parent)...)
 	}
 	return out
@@ -317,7 +323,7 @@ func (t *translator) running(turns map[string]bool) []string {
 	return out
 }
 
-// made reports whether a call has made a subagent.
+// made reports whether a call shows what a subagent does.
 func (t *translator) made(s *shown) bool {
 	for _, call := range t.children {
 		if call == s.item.ID {
@@ -327,7 +333,7 @@ func (t *translator) made(s *shown) bool {
 	return false
 }
 
-// below returns the threads of the subagents that calls have made, and of those that these have made.
+// below returns the threads of the subagents that calls show, and of those that these have made.
 func (t *translator) below(made func(s *shown) bool) map[string]bool {
 	out := map[string]bool{}
 	for more := true; more; {
@@ -341,16 +347,33 @@ func (t *translator) below(made func(s *shown) bool) map[string]bool {
 	return out
 }
 
-// ofTurns returns the threads of the subagents that turns have made.
-func (t *translator) ofTurns(turns map[string]bool) map[string]bool {
-	return t.below(func(s *shown) bool { return s.thread == t.thread && turns[s.turn] })
+// ofTurns returns the threads of the subagents that work for turns, or did last.
+func (t *translator) ofTurns(ours func(turn string) bool) map[string]bool {
+	out := t.below(func(s *shown) bool { return s.thread == t.thread && ours(s.turn) })
+	for child, root := range t.runs {
+		if root != "" {
+			out[child] = ours(root)
+		}
+	}
+	maps.DeleteFunc(out, func(_ string, of bool) bool { return !of })
+	return out
 }
 
-// working are those of some subagents' threads that have not ended.
+// all are the threads of all subagents.
+func (t *translator) all() map[string]bool {
+	out := map[string]bool{}
+	for child := range t.children {
+		out[child] = true
+	}
+	return out
+}
+
+// working are those of some subagents' threads that have a turn, or are about to have one.
 func (t *translator) working(of map[string]bool) []string {
 	var out []string
 	for child := range of {
-		if s := t.items[t.children[child]]; s != nil && !s.over {
+		_, runs := t.runs[child]
+		if s := t.items[t.children[child]]; runs || s != nil && !s.over {
 			out = append(out, child)
 		}
 	}
@@ -360,7 +383,7 @@ func (t *translator) working(of map[string]bool) []string {
 // abandonTurns closes everything that turns left open, their subagents included.
 func (t *translator) abandonTurns(turns map[string]bool) []schema.SessionUpdate {
 	var out []schema.SessionUpdate
-	children := t.ofTurns(turns)
+	children := t.ofTurns(func(turn string) bool { return turns[turn] })
 	for _, id := range t.order {
 		s := t.items[id]
 		if !s.over && (turns[s.turn] || children[s.thread]) {

@@ -265,7 +265,7 @@ func (t *work) judge(one *turnInfo) turn.Verdict {
 
 // stopTurn ends a turn. Before it has begun there is nothing to interrupt.
 func (s *session) stopTurn(ctx context.Context, t *turn.Turn[work]) {
-	s.asks.WithdrawAll()
+	s.dropAsksOf(t)
 	select {
 	case <-t.Work.started:
 	case <-ctx.Done():
@@ -339,10 +339,15 @@ func (s *session) nudge(t *turn.Turn[work]) {
 		t.Go(interrupt)
 		return
 	}
+	s.beside(func() { interrupt(s.ctx) })
+}
+
+// beside runs f beside everything else, unless the session has ended.
+func (s *session) beside(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() == nil {
-		s.work.Go(func() { interrupt(s.ctx) })
+		s.work.Go(f)
 	}
 }
 
@@ -396,7 +401,7 @@ func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 // sweep ends the subagents and the commands that turns left running when they were broken off, and closes what they left open. Codex
 // would go on with a subagent. The error is that of a command.
 func (s *session) sweep(turns map[string]bool) error {
-	s.endSubagents(s.ctx, func(t *translator) map[string]bool { return t.ofTurns(turns) })
+	s.endSubagents(s.ctx, func(t *translator) map[string]bool { return t.ofTurns(func(turn string) bool { return turns[turn] }) })
 	s.out.Lock()
 	processes := s.tr.running(turns)
 	s.out.Unlock()
