@@ -29,6 +29,7 @@ type agent struct {
 	servers  *bridge.Servers[struct{}, *server] // one
 	sessions map[schema.SessionID]*session
 	threads  map[string]*session // by thread, those of subagents included
+	opening  map[string]*opening // by thread, those of subagents included
 	orphans  []*event
 	closed   bool
 
@@ -53,7 +54,7 @@ var (
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
 		o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir),
-		sessions: map[schema.SessionID]*session{}, threads: map[string]*session{},
+		sessions: map[schema.SessionID]*session{}, threads: map[string]*session{}, opening: map[string]*opening{},
 	}
 	a.servers = bridge.NewServers(c, func(ctx context.Context, _ struct{}) (*server, error) { return a.start(ctx) }, a.died)
 	return a
@@ -97,20 +98,35 @@ func (a *agent) register(s *session) error {
 		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
 	}
 	a.sessions[s.id], a.threads[s.thread] = s, s
-	var early, later []*event
+	var early []held
+	var later []*event
 	for _, e := range a.orphans {
 		if e.Thread == s.thread {
-			early = append(early, e)
+			early = append(early, held{e: e})
 		} else {
 			later = append(later, e)
 		}
 	}
 	a.orphans = later
+	lost := false
+	if o := a.opening[s.thread]; o != nil {
+		a.closeLocked(o, func(id string) { a.threads[id] = s })
+		early, lost, o.all = append(early, o.all...), o.lost, nil
+	}
 	s.taking.Lock() // what is read from now on comes behind them
 	defer s.taking.Unlock()
 	a.mu.Unlock()
-	for _, e := range early {
-		s.act(e)
+	if lost {
+		s.emit(func(t *translator) []schema.SessionUpdate {
+			return t.say(schema.NoticeSeverityWarning, "Codex went on while the session was opened", "some of what it has done since is not shown")
+		})
+	}
+	for _, one := range early {
+		if one.q != nil {
+			s.asked(one.id, one.q)
+		} else {
+			s.act(one.e)
+		}
 	}
 	return nil
 }
@@ -139,6 +155,7 @@ func (a *agent) take(srv *server, e *event) {
 		}
 	}
 	switch {
+	case s == nil && a.holdLocked(e):
 	case s == nil && e.Thread == "" && (e.Method == "configWarning" || e.Method == "warning"):
 		for _, one := range a.sessions {
 			defer one.take(e)

@@ -24,7 +24,11 @@ func (s *server) asked(id jsonrpc2.ID, method string, params json.RawMessage) {
 	}
 	s.a.mu.Lock()
 	one := s.a.threads[q.Thread]
+	held := one == nil && s.a.askLocked(id, q)
 	s.a.mu.Unlock()
+	if held {
+		return
+	}
 	if one == nil || one.srv != s {
 		s.work.Go(func() { s.refuse(id, "this host does not know %s of thread %q", method, q.Thread) })
 		return

@@ -65,7 +65,7 @@ func features() adapters.Features {
 	say(adapters.Questions, adapters.ByAgent, "codex asks in plan mode only, unless it is configured otherwise")
 	say(adapters.Attachments, adapters.ByAgent, "images and text; no audio, no PDF")
 	say(adapters.Commands, adapters.Emulated, "those that codex has a request for: compact, review, init; skills as $NAME or /NAME")
-	say(adapters.Subagents, adapters.ByAgent, "its words and calls belong to the call that made it; its thoughts are not shown")
+	say(adapters.Subagents, adapters.ByAgent, "its words and calls belong to the call that made it, or told it more; its thoughts are not shown")
 	say(adapters.PlanApproval, adapters.Unsupported, "codex shows its plan and ends the turn; to carry it out, choose another mode and say so")
 	say(adapters.Cost, adapters.Unsupported, "codex reports tokens, no prices")
 	return f

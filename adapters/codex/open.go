@@ -198,6 +198,8 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	}
 	up.params["threadId"], up.params["excludeTurns"] = native, true
 	var got opened
+	opening := a.opens(native)
+	defer func() { a.drop(opening, srv) }()
 	claimed := over
 	left, err := srv.opening(ctx, srv.unarchived, "thread/resume", up.params, &got, func(opened bool) {
 		defer claimed()
@@ -336,6 +338,9 @@ func (s *session) replay(ctx context.Context) error {
 			return openError(err, s.id)
 		}
 		for i := range page.Data {
+			if s.a.begunBeside(s.thread, page.Data[i].ID) {
+				continue // it is told by events
+			}
 			s.emit(func(t *translator) []schema.SessionUpdate { return t.replay(&page.Data[i]) })
 		}
 		if page.Next == nil || *page.Next == "" {

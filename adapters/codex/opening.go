@@ -1,0 +1,107 @@
+package codex
+
+import (
+	"github.com/sourcegraph/jsonrpc2"
+)
+
+// maxHeld bounds what codex says about a thread while it is opened. At the bound only begins and ends of turns are kept, questions are
+// refused, and the client is told that some is missing.
+const maxHeld = 4096
+
+// opening is a thread that is being opened again. Codex may go on with it as soon as it has it, with a goal that it has: what it says
+// is held until the session is known.
+type opening struct {
+	all   []held
+	turns map[string]bool // that have begun
+	lost  bool            // some was not kept
+}
+
+// held is an event, or a question.
+type held struct {
+	e  *event
+	id jsonrpc2.ID
+	q  *question
+}
+
+// opens begins to hold what is said about a thread. It ends when the session is registered, or with drop.
+func (a *agent) opens(thread string) *opening {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := &opening{turns: map[string]bool{}}
+	a.opening[thread] = o
+	return o
+}
+
+// drop ends it for a thread that has come to no session: nobody answers what was asked.
+func (a *agent) drop(o *opening, srv *server) {
+	a.mu.Lock()
+	a.closeLocked(o, func(string) {})
+	left := o.all
+	o.all = nil
+	a.mu.Unlock()
+	for _, one := range left {
+		if one.q != nil {
+			srv.run(func() { srv.refuse(one.id, "thread %q is not open", one.q.Thread) })
+		}
+	}
+}
+
+// closeLocked forgets what is being opened, of the threads of its subagents as well; a.mu is held.
+func (a *agent) closeLocked(o *opening, thread func(id string)) {
+	for id, one := range a.opening {
+		if one == o {
+			delete(a.opening, id)
+			thread(id)
+		}
+	}
+}
+
+// holdLocked holds an event if its thread is being opened, or that of a subagent of one; a.mu is held.
+func (a *agent) holdLocked(e *event) bool {
+	o := a.opening[e.Thread]
+	if o == nil && e.Thread != "" && e.Turn != nil {
+		for _, one := range a.opening {
+			if one.turns[e.Turn.Root] {
+				o = one
+				a.opening[e.Thread] = o
+				break
+			}
+		}
+	}
+	if o == nil {
+		return false
+	}
+	if e.Item != nil && e.Item.Type == "collabAgentToolCall" {
+		for _, child := range e.Item.Receivers {
+			if a.threads[child] == nil && a.opening[child] == nil {
+				a.opening[child] = o
+			}
+		}
+	}
+	if e.Method == "turn/started" && e.Turn != nil {
+		o.turns[e.Turn.ID] = true
+	} else if len(o.all) >= maxHeld && e.Method != "turn/completed" {
+		o.lost = true
+		return true
+	}
+	o.all = append(o.all, held{e: e})
+	return true
+}
+
+// askLocked holds a question if its thread is being opened; a.mu is held.
+func (a *agent) askLocked(id jsonrpc2.ID, q *question) bool {
+	o := a.opening[q.Thread]
+	if o == nil || len(o.all) >= maxHeld {
+		return false
+	}
+	o.all = append(o.all, held{id: id, q: q})
+	return true
+}
+
+// begunBeside reports whether a turn has begun since its thread is being opened.
+func (a *agent) begunBeside(thread, turn string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.opening[thread]
+	return o != nil && o.turns[turn]
+}
