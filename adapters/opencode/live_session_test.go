@@ -168,6 +168,9 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 			t.Errorf("%+v: said %q", more, said)
 		}
 	}
+	// The messages of a compaction have the mode of the prompt before. It is not the session's.
+	from := c.Seen()
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: "plan"})
 	_, got := c.Turn(id, "/compact")
 	var states []schema.CompactionStatus
 	summary := 0
@@ -181,6 +184,11 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	}
 	if !slices.Equal(states, []schema.CompactionStatus{schema.CompactionStatusInProgress, schema.CompactionStatusCompleted}) || summary == 0 || bridgetest.Said(got) != "" {
 		t.Errorf("compaction is %q with %d pieces of a summary, said %q", states, summary, bridgetest.Said(got))
+	}
+	for _, u := range c.Updates(from) {
+		if u.CurrentModeUpdate != nil && u.CurrentModeUpdate.CurrentModeID != "plan" {
+			t.Errorf("a compaction turns the mode into %s", u.CurrentModeUpdate.CurrentModeID)
+		}
 	}
 }
 
