@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 // modal is an OpenCode that writes messages of its own.
 type modal struct {
 	*session
-	mu    sync.Mutex
 	count int
 	mode  string // of the newest message of the user's
 	by    string // the mode in which the next turn runs all the same; "" for the one that is asked for
