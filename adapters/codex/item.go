@@ -442,7 +442,17 @@ func (t *translator) spawn(s *shown, it *item, u *schema.ToolCallUpdate) {
 	if t.made(s) {
 		s.over = false
 		u.Status = schema.ToolCallStatusInProgress
+		if it.Tool == toolSend {
+			u.Meta = t.showsSubagent(s)
+		}
 	}
+}
+
+// showsSubagent says of a call that it shows a subagent, which was not known when it was announced.
+func (t *translator) showsSubagent(s *shown) map[string]json.RawMessage {
+	own := t.own(t.children[s.thread])
+	own.Subagent = &bridge.Subagent{Cancel: true}
+	return own.Meta()
 }
 
 // subagentBegins takes the begin of a subagent's turn. Where the call is over that showed what it did, one may go on
@@ -459,9 +469,7 @@ func (t *translator) subagentBegins(e *event, parent string) []schema.SessionUpd
 	delete(t.told, e.Thread)
 	t.children[e.Thread] = s.item.ID
 	s.over = false
-	own := t.own(t.children[s.thread])
-	own.Subagent = &bridge.Subagent{Cancel: true}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Meta: own.Meta()}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Meta: t.showsSubagent(s)}}}
 }
 
 // subagentSaid takes a text of a subagent, and shows it in its call's content.

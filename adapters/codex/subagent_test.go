@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sourcegraph/jsonrpc2"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
@@ -21,6 +22,7 @@ type hearing struct {
 	latecomer
 	mu    sync.Mutex
 	heard []string
+	shows string // the call that was said last to show a subagent
 }
 
 func (h *hearing) Ask(ctx context.Context, _ string, _, _ any) error {
@@ -33,6 +35,11 @@ func (h *hearing) Ask(ctx context.Context, _ string, _, _ any) error {
 }
 
 func (h *hearing) Update(_ context.Context, _ schema.SessionID, update any) error {
+	if u, ok := update.(schema.SessionUpdate); ok && u.ToolCallUpdate != nil && strings.Contains(string(u.ToolCallUpdate.Meta[acp.MetaKey]), `"subagent"`) {
+		h.mu.Lock()
+		h.shows = string(u.ToolCallUpdate.ToolCallID)
+		h.mu.Unlock()
+	}
 	if u, ok := update.(schema.SessionUpdate); ok && u.ToolCallUpdate != nil && u.ToolCallUpdate.Status != schema.ToolCallStatusInProgress {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -297,7 +304,7 @@ func TestSubagents_ThatAreToldMore(t *testing.T) {
 
 // What a subagent that is told more says belongs to the call that told it, also where codex breaks it off for that.
 func TestSubagents_SayWhatTheyWereTold(t *testing.T) {
-	for _, before := range []bool{true, false} { // it has ended before
+	for _, when := range []string{"before", "in it", "behind it"} { // it has ended
 		synctest.Test(t, func(t *testing.T) {
 			f := newFamily(t)
 			begun, over := prompted(f.session)
@@ -305,25 +312,26 @@ func TestSubagents_SayWhatTheyWereTold(t *testing.T) {
 			f.starts(f.thread, "one")
 			f.spawns(f.thread, "one", "spawned", "A")
 			f.startsFor("one", "A", "of A")
-			if before {
-				f.ends("A", "of A", "interrupted")
+			ends := func(now string) {
+				if now == when {
+					f.ends("A", "of A", "interrupted")
+				}
 			}
-			f.tells("one", "more", "A", func() {})
-			if !before {
-				f.ends("A", "of A", "interrupted")
-			}
+			ends("before")
+			f.tells("one", "more", "A", func() { ends("in it") })
+			ends("behind it")
 			f.startsFor("one", "A", "again")
 			f.take(&event{Method: "item/agentMessage/delta", Thread: "A", TurnID: "again", ItemID: "words", Delta: "well"})
 			f.out.Lock()
 			said := f.tr.items["more"].words.String()
 			threads := f.tr.threadsOf("more")
 			f.out.Unlock()
-			if said != "well" || !slices.Equal(threads, []string{"A"}) {
-				t.Errorf("ended before %v: the call says %q, and shows %q", before, said, threads)
+			if said != "well" || !slices.Equal(threads, []string{"A"}) || f.client.shows != "more" {
+				t.Errorf("%s: the call says %q, and shows %q; the client knows that of %s", when, said, threads, f.client.shows)
 			}
 			f.ends("A", "again", "completed")
 			if !strings.HasSuffix(f.client.all(), "more completed") {
-				t.Errorf("ended before %v: the call does not end: %s", before, f.client.all())
+				t.Errorf("%s: the call does not end: %s", when, f.client.all())
 			}
 			one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 			<-over
