@@ -539,11 +539,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			request("session/set_mode", map[string]any{"modeId": "plan"}, s)
 			g.EndSession("session/delete", s)
 		}),
-		g.Client("fork", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
-			if _, err := os.Stat(filepath.Join(g.dir, folderOf(g.Cwd), string(s.ID)+".jsonl")); err == nil { // else it is waited for
-				g.OpenSession("session/fork", s)
-			}
-		}),
+		g.Client("fork", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.OpenSession("session/fork", s) }),
 		g.Client("cancel and settle", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
 			g.Cancel(s)
 			g.Mu.Lock()

@@ -38,6 +38,7 @@ type translator struct {
 
 	mode    string // the permission mode, as last reported
 	session string // the newest native id
+	last    string // the uuid of the newest whole message of the main thread
 	compact string // the id of the compaction that goes on, "" for none
 }
 
@@ -123,6 +124,9 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 	m := e.message()
 	if m == nil || e.Replay || t.repeated(e, m) {
 		return nil
+	}
+	if e.Parent == "" && m.Model != synthetic {
+		t.last = e.UUID
 	}
 	var out []schema.SessionUpdate
 	for _, b := range blocks(m.Content) {
