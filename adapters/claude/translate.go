@@ -1,11 +1,12 @@
 package claude
 
 import (
+	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 const (
@@ -134,6 +135,9 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
 			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent, m.ID)...)
 			out = append(out, t.named(b.ID, e.Tools)...)
+		case strings.HasSuffix(b.Type, "tool_result"): // of a tool that the API runs
+			b.IsError = b.IsError || strings.HasSuffix(rawjson.MemberString(b.Content, "type"), "_error")
+			out = append(out, t.ended(b, e.Output)...)
 		case e.Parent != "":
 			out = append(out, t.subagentSaid(e.Parent, m.ID, b)...)
 		case b.Type == "text" && !(m.ID == t.streaming && t.said) && !t.silent(e, m, b.Text):
@@ -231,7 +235,7 @@ func (t *translator) result(e *event) []schema.SessionUpdate {
 	}
 	out := t.cut()
 	t.streaming = ""
-	return append(append(out, t.abandoned(e)...), t.usage.result(e)...)
+	return slices.Concat(out, t.abandoned(e), t.notCompacted(e), t.usage.result(e))
 }
 
 // commandsUpdate lists the slash commands.
