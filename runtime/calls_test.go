@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,12 +13,14 @@ import (
 
 const callUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}}}`
 
-// statuses folds the updates of tool calls.
+const compactionUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"compaction_update","compactionId":%q,"status":%q}}}`
+
+// statuses folds the updates of tool calls and compactions.
 func statuses(ms []acp.Message) string {
 	last := map[string]string{}
 	var order []string
 	for _, m := range ms {
-		id := rawjson.MemberString(m.Update(), "toolCallId")
+		id := cmp.Or(rawjson.MemberString(m.Update(), "toolCallId"), rawjson.MemberString(m.Update(), "compactionId"))
 		if id == "" {
 			continue
 		}
@@ -32,17 +35,18 @@ func statuses(ms []acp.Message) string {
 	return strings.Join(order, ", ")
 }
 
-// However the work on a session ends, no tool call stays open in its log, and
+// However the work on a session ends, no tool call and no compaction stays open in its log, and
 // those of the agent that it ended itself stay as they are.
 func TestCalls_NoneStaysOpen(t *testing.T) {
 	t.Parallel()
-	const want = "a completed, b failed, c failed"
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	const want = "a completed, b failed, c failed, d completed, e cancelled, f failed"
 	for _, end := range []string{"crash", "close", "terminate", "stubborn", "kill", "kill behind the turn"} {
 		t.Run(end, func(t *testing.T) {
 			dir := t.TempDir()
 			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
 			r := newRuntime(t, dir, a)
-			tc := connect(t, r, "")
+			tc := connect(t, r, caps)
 			s := tc.session()
 			turn := tc.request("session/prompt", prompt(s, "x"))
 			p := a.conn().next(t, "session/prompt")
@@ -55,8 +59,11 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 			} {
 				a.conn().send(fmt.Sprintf(callUpdate, c[0], c[1], c[2]))
 			}
+			for _, c := range [][2]string{{"d", "in_progress"}, {"d", "completed"}, {"e", "in_progress"}, {"e", "cancelled"}, {"f", "in_progress"}} {
+				a.conn().send(fmt.Sprintf(compactionUpdate, c[0], c[1]))
+			}
 			var seen []acp.Message
-			for statuses(seen) != "a completed, b pending, c in_progress" {
+			for statuses(seen) != "a completed, b pending, c in_progress, d completed, e cancelled, f in_progress" {
 				seen = append(seen, tc.next())
 			}
 			var before []acp.Message
@@ -81,7 +88,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				if err := r.sessions.Find(s).Log().Flush(); err != nil {
 					t.Fatal(err)
 				}
-				tc = connect(t, newRuntime(t, killed.Folder(t, dir), &fakeAgent{caps: a.caps}), "")
+				tc = connect(t, newRuntime(t, killed.Folder(t, dir), &fakeAgent{caps: a.caps}), caps)
 				before, _ = tc.until(tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`))
 				seen = nil
 			}
@@ -90,7 +97,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				seen = append(seen, tc.next())
 			}
 			// Who comes later is told the same, once.
-			later := connect(t, r, "")
+			later := connect(t, r, caps)
 			if strings.HasPrefix(end, "kill") || end == "terminate" {
 				later = tc
 			}
@@ -107,8 +114,8 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 					ended++
 				}
 			}
-			if ended != 2 {
-				t.Errorf("%d calls were ended, want 2", ended)
+			if ended != 3 {
+				t.Errorf("%d calls and compactions were ended, want 3", ended)
 			}
 		})
 	}

@@ -183,16 +183,17 @@ func livePermissionIsRemembered(t *testing.T, w *world) {
 	c := w.open(bridgetest.Pick(optionAlways))
 	id := c.Fresh()
 	made := filepath.Join(w.Cwd, "made")
-	for i, prompt := range []string{"run touch " + made, "run touch " + made, "run touch " + made + "2", "write " + made + " a", "write " + made + " b"} {
+	w.Model.On(scriptedmodel.Exactly("the same elsewhere"), scriptedmodel.Step{scriptedmodel.Call(toolBash, object{"cmd": "touch " + made, "cwd": w.Home})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	for i, prompt := range []string{"run touch " + made, "run touch " + made, "run touch " + made + "2", "write " + made + " a", "write " + made + " b", "the same elsewhere"} {
 		if _, got := c.Turn(id, prompt); len(calls(got)) != 1 {
 			t.Errorf("%s: %v", prompt, calls(got))
 		}
-		if want := []int{1, 1, 2, 3, 3}[i]; asked(c, 0) != want {
+		if want := []int{1, 1, 2, 3, 3, 4}[i]; asked(c, 0) != want {
 			t.Errorf("%s: asked %d times, want %d", prompt, asked(c, 0), want)
 		}
 	}
 	other := c.New("")
-	if c.Turn(other, "run touch "+made); asked(c, 0) != 4 {
+	if c.Turn(other, "run touch "+made); asked(c, 0) != 5 {
 		t.Error("another session has the same permissions")
 	}
 }

@@ -119,20 +119,41 @@ func rulesOf(mode string, own []rule, delegate string) []rule {
 }
 
 // grant names what is allowed with a call for the rest of the session: this
-// command, edits of files, or the tool. "" is nothing: sensitive files, and those
-// outside of the workspace cwd, are asked about each time.
+// command in its folder, edits of files, or the tool. "" is nothing: sensitive files, those
+// outside of the workspace cwd, and commands that are not understood are asked about each time.
 func grant(cwd string, r *request) (key, name string) {
 	var in input
-	_ = bridge.Lenient(r.Input, &in) // then the command is ""
+	_ = bridge.Lenient(r.Input, &in) // then the path is ""
 	switch {
-	case r.Tool == "Bash":
-		return "Bash " + in.Command, "`" + bridge.OneLine(in.Command) + "`"
+	case r.Tool == toolBash:
+		return grantCommand(cwd, r.Input)
 	case slices.Contains(edits, r.Tool) && guarded(cwd, in.Path):
 		return "", ""
 	case slices.Contains(edits, r.Tool):
 		return "edits", "edits of files"
 	}
 	return "tool " + r.Tool, r.Tool
+}
+
+// grantCommand is [grant] for a command. One does something else in each folder.
+func grantCommand(cwd string, raw json.RawMessage) (key, name string) {
+	command, dir := rawjson.MemberString(raw, "cmd"), cwd
+	if asked, given := rawjson.Member(raw, "cwd"); given {
+		if dir = bridge.Text(asked); dir == "" {
+			return "", ""
+		}
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(cwd, dir)
+		}
+	}
+	if strings.TrimSpace(command) == "" {
+		return "", ""
+	}
+	name = "`" + bridge.OneLine(command) + "`"
+	if dir = resolved(dir); dir != resolved(cwd) {
+		name += " in " + dir
+	}
+	return "Bash " + dir + "\x00" + command, name
 }
 
 // guarded reports whether a file is sensitive, or outside of cwd.

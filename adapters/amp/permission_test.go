@@ -63,6 +63,57 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
+// What is allowed for the session is the command in its folder. One that is not understood is asked about each time.
+func TestGrant(t *testing.T) {
+	cwd, other := t.TempDir(), t.TempDir()
+	build := filepath.Join(cwd, "build")
+	if err := errors.Join(os.Mkdir(build, 0o700), os.Symlink(build, filepath.Join(cwd, "link")), os.Symlink(other, filepath.Join(cwd, "out"))); err != nil {
+		t.Fatal(err)
+	}
+	key := func(tool, in string) string {
+		key, name := grant(cwd, &request{Tool: tool, Input: json.RawMessage(in)})
+		if (key == "") != (name == "") {
+			t.Errorf("%s %s: %q is named %q", tool, in, key, name)
+		}
+		return key
+	}
+	bash := func(command, dir string) string {
+		in := map[string]string{"cmd": command}
+		if dir != "" {
+			in["cwd"] = dir
+		}
+		b, _ := json.Marshal(in)
+		return key("Bash", string(b))
+	}
+	for _, tt := range []struct {
+		name, one, two string
+		same           bool
+	}{
+		{"the same", bash("ls", ""), bash("ls", ""), true},
+		{"the workspace by its name", bash("ls", ""), bash("ls", cwd), true},
+		{"a folder by a link", bash("ls", build), bash("ls", filepath.Join(cwd, "link")), true},
+		{"a folder from the workspace", bash("ls", build), bash("ls", "build"), true},
+		{"another folder", bash("rm -rf *", build), bash("rm -rf *", other), false},
+		{"no folder", bash("rm -rf *", build), bash("rm -rf *", ""), false},
+		{"a link to another folder", bash("rm -rf *", ""), bash("rm -rf *", "out"), false},
+		{"another command", bash("ls", ""), bash("ls -l", ""), false},
+		{"edits", key("create_file", `{"path":"`+build+`/a"}`), key("edit_file", `{"path":"`+cwd+`/b"}`), true},
+		{"tools", key("mcp__a__b", `{}`), key("mcp__a__c", `{}`), false},
+	} {
+		if tt.one == "" || (tt.one == tt.two) != tt.same {
+			t.Errorf("%s: %q and %q", tt.name, tt.one, tt.two)
+		}
+	}
+	for _, in := range []string{"", "null", "{}", `"ls"`, `["ls"]`, `{"cmd":""}`, `{"cmd":" "}`, `{"cmd":["ls"]}`, `{"cmd":"ls","cwd":7}`, `{"cmd":"ls","cwd":null}`, `{"cmd":"ls"`} {
+		if key := key("Bash", in); key != "" {
+			t.Errorf("%s is allowed as %q", in, key)
+		}
+	}
+	if _, name := grant(cwd, &request{Tool: "Bash", Input: json.RawMessage(`{"cmd":"make","cwd":"build"}`)}); name != "`make` in "+resolved(build) {
+		t.Errorf("it is named %q", name)
+	}
+}
+
 func TestPlainJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a": [1, 2,], /* x */ "b": "// no, \" comment", } // end`: `{"a":[1,2],"b":"// no, \" comment"}`,

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -114,7 +113,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 		return nil, err
 	}
 	id := uuid.NewString()
-	if err := a.store.made(id, r.Cwd, ""); err != nil {
+	if err := a.store.made(id, r.Cwd); err != nil {
 		return nil, err
 	}
 	s := a.newSession(schema.SessionID(id), r.Cwd)
@@ -173,12 +172,6 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	case err == nil:
 	case !here || !bridge.IsNotFound(err):
 		return nil, nil, nil, err
-	case known.Fork != "":
-		// Nothing was said since it was forked.
-		if file, err = a.files.find(known.Fork, from.Cwd); err != nil {
-			return nil, nil, nil, err
-		}
-		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
 	case native == string(id):
 		args, file, l.anew = []string{"--session-id", native}, "", true // nothing was said yet, or it is lost
 	default:
@@ -206,49 +199,6 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		})
 	}
 	return s, g, l, nil
-}
-
-// ForkSession starts a conversation that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
-	l, err := newLaunch(bridge.OfFork(r), a.bypass())
-	if err != nil {
-		return nil, err
-	}
-	known, _ := a.store.Load(string(r.SessionID))
-	native := known.newest(string(r.SessionID))
-	if err := a.written(ctx, native, r.Cwd, known.Made); err != nil {
-		return nil, err
-	}
-	id := uuid.NewString()
-	if err := a.store.made(id, r.Cwd, native); err != nil {
-		return nil, err
-	}
-	s := a.newSession(schema.SessionID(id), r.Cwd)
-	s.title.Given(true)
-	g, err := a.open(ctx, s, l, "--resume", native, "--fork-session", "--session-id", id)
-	if err != nil {
-		return nil, errors.Join(err, a.store.Forget(id))
-	}
-	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
-}
-
-// written waits for the transcript of a session that was made here: the program
-// writes it a moment after it has said that a turn is over, and gives no sign.
-func (a *agent) written(ctx context.Context, native, cwd string, made bool) error {
-	const tries, pause = 40, 50 * time.Millisecond
-	for try := 0; ; try++ {
-		_, err := a.files.find(native, cwd)
-		if err == nil || !made || try == tries {
-			return err
-		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return ctx.Err()
-		}
-	}
 }
 
 // CloseSession ends a session's process.

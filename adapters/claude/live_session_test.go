@@ -141,6 +141,50 @@ func TestLive_OpenedAgain(t *testing.T) {
 	w.deleted(third, id, fork, silent)
 }
 
+// TestLive_Forked has forks in which nothing is said while their origin goes on, and is deleted. They know what was said until then.
+func TestLive_Forked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
+	c := w.open(schema.ClientCapabilities{}, nil)
+	fork := func(of schema.SessionID) schema.SessionID {
+		return schema.SessionID(rawjson.MemberString(c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: of, Cwd: w.Cwd}), "sessionId"))
+	}
+	notes := w.Write("notes.txt", "the notes\n", 0o600)
+	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call("Agent", map[string]any{
+		"description": "Look", "prompt": "read " + notes, "subagent_type": "general-purpose", "run_in_background": false,
+	})}, scriptedmodel.Step{scriptedmodel.Say("done")})
+	id := c.New("")
+	c.Turn(id, "delegate it")
+	one := fork(id)
+	two := fork(one)
+	silent := fork(c.New(""))
+	c.Turn(id, "say behind the fork")
+	c.Close()
+
+	c = w.open(schema.ClientCapabilities{}, nil)
+	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id})
+	for _, of := range []schema.SessionID{one, two} {
+		from := c.Seen()
+		c.Must(acp.MethodSessionLoad, w.load(of))
+		got := c.Updates(from)
+		if heard := heard(got); heard != "delegate it" {
+			t.Errorf("the fork replays %q", heard)
+		}
+		if !slices.ContainsFunc(got, func(u schema.SessionUpdate) bool { return u.ToolCall != nil && *u.ToolCall.Name == "Read" }) {
+			t.Errorf("the fork does not know what the subagent did: %s", bridgetest.Encoded(got))
+		}
+		_, got = c.Turn(of, "recall")
+		if said := bridgetest.Said(got); !strings.Contains(said, "delegate") || strings.Contains(said, "behind") || cost(got) <= 0 {
+			t.Errorf("the fork remembers %q, and costs %v", said, cost(got))
+		}
+	}
+	c.Must(acp.MethodSessionResume, w.load(silent))
+	if _, got := c.Turn(silent, "say hi"); bridgetest.Said(got) != "hi" {
+		t.Errorf("the fork of nothing says %q", bridgetest.Said(got))
+	}
+}
+
 // cost is what a session has cost so far.
 func cost(list []schema.SessionUpdate) (last float64) {
 	for _, u := range list {

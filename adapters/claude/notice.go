@@ -123,6 +123,16 @@ func (t *translator) compacted(e *event) []schema.SessionUpdate {
 	return out
 }
 
+// notCompacted ends a compaction that the end of a turn has broken off.
+func (t *translator) notCompacted(e *event) []schema.SessionUpdate {
+	if t.compact == "" {
+		return nil
+	}
+	out := t.compactionIs(e, schema.CompactionStatusFailed)
+	t.compact = ""
+	return out
+}
+
 // compactionIs tells of a compaction, which has the id of the first event of it.
 func (t *translator) compactionIs(e *event, status schema.CompactionStatus) []schema.SessionUpdate {
 	t.compact = bridge.FirstOf(t.compact, "compaction-"+e.UUID)

@@ -44,7 +44,8 @@ type hunk struct {
 // outcome returns what a call's result shows.
 func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	if b.IsError {
-		return bridge.TextContent(bridge.Fenced(untagged(plain(b.Content)), "")), nil
+		text := bridge.FirstOf(plain(b.Content), rawjson.MemberString(b.Content, "error_code")) // the API's own tools have a code
+		return bridge.TextContent(bridge.Fenced(untagged(text), "")), nil
 	}
 	var o output
 	if len(raw) > 0 && raw[0] == '{' {

@@ -45,20 +45,42 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 			if errors.Is(err, bridge.ErrUnwritten) {
 				return s.exit
 			}
+			if err != nil {
+				s.goesOn()
+			}
 			return err
 		},
 		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
+		End: func(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
+			s.goesOn()
+			return v
+		},
 	})
+}
+
+// goesOn notes what the program still runs at the end of a turn: it began by itself before it had read the prompt.
+func (s *session) goesOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs {
+		s.turns.Own("")
+	}
 }
 
 // halt ends a program that cannot be talked to any more.
 func (s *session) halt() { s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term}) }
 
 // interrupt ends a turn. When the program had not begun with the prompt, and took
-// it out of its queue, there is no result.
+// it out of its queue, there is no result. What it runs then began by itself, and ends with it.
 func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
 	raw, err := s.control(ctx, map[string]string{"subtype": "cancel_async_message", "message_uuid": t.Work.uuid})
 	if err == nil && rawjson.MemberBool(raw, "cancelled") {
+		s.mu.Lock()
+		runs := s.runs
+		s.mu.Unlock()
+		if runs {
+			s.breakOff(ctx)
+		}
 		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 		return
 	}
@@ -117,9 +139,11 @@ func (s *session) observe(e *event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begins := e.Type == "stream_event" && e.Parent == "" && e.Event != nil && e.Event.Type == "message_start"
+	starts := begins || e.Type == "system" && e.Subtype == "init" // the model may let its first message wait for long
+	s.runs = starts || s.runs && e.Type != "result"
 	t := s.turns.Current()
 	switch {
-	case t == nil && begins:
+	case t == nil && starts:
 		s.turns.Own("")
 	case t == nil:
 		if e.Type == "result" && e.IsError && len(s.calls) > 0 {
@@ -170,6 +194,7 @@ func (s *session) dropped(uuid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.turns.Current(); t != nil && t.Work.uuid == uuid {
+		s.runs = false // it may have begun with it
 		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 	}
 }

@@ -43,7 +43,9 @@ type pretender struct {
 	uuid    string // of the prompt that runs, "" for a run of its own
 	token   string // of what it works on, "" when it is idle
 	runs    bool
+	begun   bool // its first message has
 	aborted bool
+	seen    bool // a run of its own is known to the bridge, and no prompt was on its way
 	message int
 	calls   []*fakeCall
 	tasks   []*fakeTask
@@ -221,6 +223,8 @@ func (f *pretender) given(uuid, token string) {
 		f.Wrong("claude is given prompt %s, which is over", token)
 	case len(f.queue) > 0 || f.runs && f.uuid != "":
 		f.Wrong("claude has two prompts at once: %s", token)
+	case f.runs && f.seen: // it would fold it into what it does
+		f.Wrong("claude is given prompt %s while it does something by itself", token)
 	}
 	one.Given = true
 	f.session, f.sessions[f.native] = one.Session, one.Session
@@ -272,13 +276,20 @@ func (f *pretender) begin(own string) {
 		f.uuid, f.token = f.queue[0].uuid, f.queue[0].token
 		f.queue = f.queue[1:]
 	}
-	f.runs, f.aborted = true, false
+	f.runs, f.begun, f.seen, f.aborted = true, false, false, false
 	f.say(`{"type":"system","subtype":"init","session_id":%q,"model":%q,"permissionMode":%q,"mcp_servers":[]}`, f.native, f.model, f.mode)
 	f.write()
-	f.messageBegins()
+}
+
+// speaks begins the first message of a run: the model may let it wait for long.
+func (f *pretender) speaks() {
+	if f.runs && !f.begun && !f.aborted {
+		f.messageBegins()
+	}
 }
 
 func (f *pretender) messageBegins() {
+	f.begun = true
 	f.message++
 	f.say(`{"type":"stream_event","event":{"type":"message_start","message":{"id":"m-%s-%d","usage":{"input_tokens":1}}},"parent_tool_use_id":null}`, f.token, f.message)
 }
@@ -296,11 +307,13 @@ func (f *pretender) write() {
 }
 
 func (f *pretender) text() {
+	f.speaks()
 	f.say(`{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s says. "}},"parent_tool_use_id":null}`, f.token)
 }
 
 // call begins a call, with a question when it does not only read.
 func (f *pretender) call(name string) {
+	f.speaks()
 	c := &fakeCall{id: f.next(f.token + "-call"), name: name}
 	f.calls = append(f.calls, c)
 	f.say(`{"type":"stream_event","event":{"type":"content_block_start","content_block":{"type":"tool_use","id":%q,"name":%q}},"parent_tool_use_id":null}`, c.id, name)
@@ -336,6 +349,7 @@ func (f *pretender) callEnds() bool {
 
 // delegate begins a subagent in the background.
 func (f *pretender) delegate() {
+	f.speaks()
 	f.last++
 	t := &fakeTask{id: fmt.Sprintf("task-%d", f.last), call: f.next("agent"), token: fmt.Sprintf("b%dx", f.last)}
 	f.tasks = append(f.tasks, t)
@@ -452,14 +466,22 @@ func (g *game) event(name string, weight int, do func(rng *rand.Rand, f *pretend
 	return bridgetest.PlayEvent{Name: name, Weight: weight, Do: func(rng *rand.Rand) {
 		g.Mu.Lock()
 		f := g.some(rng)
+		alone := false
 		if f != nil {
 			do(rng, f)
+			alone = f.runs && f.uuid == "" && len(g.Open(f.session)) == 0
 		}
 		g.Mu.Unlock()
 		if f != nil && g.Waits(rng) {
 			g.Barrier(func(text string) {
 				f.say(`{"type":"system","subtype":"informational","content":%q}`, text)
 			}, func() bool { return f.ended || f.exits })
+			g.Mu.Lock()
+			f.seen = f.seen || alone
+			if alone && g.of(f.session) == f && f.session.Open && !f.session.Closing && !f.session.Working {
+				f.Wrong("claude does something by itself, and the client is not told")
+			}
+			g.Mu.Unlock()
 		}
 	}}
 }
@@ -517,11 +539,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			request("session/set_mode", map[string]any{"modeId": "plan"}, s)
 			g.EndSession("session/delete", s)
 		}),
-		g.Client("fork", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
-			if _, err := os.Stat(filepath.Join(g.dir, folderOf(g.Cwd), string(s.ID)+".jsonl")); err == nil { // else it is waited for
-				g.OpenSession("session/fork", s)
-			}
-		}),
+		g.Client("fork", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) { g.OpenSession("session/fork", s) }),
 		g.Client("cancel and settle", 1, func(_ *rand.Rand, s *bridgetest.PlaySession) {
 			g.Cancel(s)
 			g.Mu.Lock()
@@ -532,14 +550,26 @@ func (g *game) events() []bridgetest.PlayEvent {
 			g.SendPrompt(s, "")
 		}),
 
+		g.Client("cancel what runs by itself", 2, func(_ *rand.Rand, s *bridgetest.PlaySession) {
+			g.Cancel(s)
+			g.Mu.Lock()
+			f := g.of(s)
+			known := f != nil && f.seen
+			g.Mu.Unlock()
+			if known {
+				g.Expect("claude is to end what it does by itself", func() bool { return !f.runs || f.aborted || f.ended || f.exits || !s.Open })
+			}
+		}),
+
 		g.event("begin", 12, func(_ *rand.Rand, f *pretender) { f.begin("") }),
+		g.event("speak", 8, func(_ *rand.Rand, f *pretender) { f.speaks() }),
 		g.event("say", 8, func(_ *rand.Rand, f *pretender) {
 			if f.runs {
 				f.text()
 			}
 		}),
 		g.event("another message", 2, func(_ *rand.Rand, f *pretender) {
-			if f.runs {
+			if f.runs && f.begun {
 				f.messageBegins()
 			}
 		}),
@@ -627,6 +657,9 @@ func TestRandom_ThatFailed(t *testing.T) {
 	}{
 		{"a mode is left as soon as it is set", []string{"leaves modes", "mode", "mode", "mode", "mode", "mode", "mode", "mode", "mode"}},
 		{"a turn fails while it asks", []string{"prompt", "begin", "call", "call", "settle", "prompt"}},
+		{"a prompt before the first message of an own run", []string{"own run", "prompt", "call", "call ends", "settle", "begin", "settle"}},
+		{"a cancel before the first message of an own run", []string{"own run", "cancel what runs by itself", "settle", "prompt"}},
+		{"a cancel of a prompt that waits behind an own run", []string{"prompt", "own run", "cancel", "unknown", "unknown", "settle", "prompt"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, 0, 16, tt.events...) })
 	}

@@ -59,6 +59,7 @@ type session struct {
 	failed string // why the program did not start, in its own words
 	tries  int    // refused attempts after which credentials are bad
 	closed bool   // its end is wanted
+	runs   bool   // the program works on a prompt, or on something of its own
 
 	statuses map[string]string // of the MCP servers, as they were told last
 	refused  map[string]string // why it did not take some of the session's
@@ -219,6 +220,7 @@ func (s *session) read() {
 	s.exit = exit
 	s.mu.Lock()
 	wanted := s.closed
+	s.runs = false
 	s.mu.Unlock()
 	fail := func() {
 		if !wanted && s.a.sessions.Has(s.id, s) {

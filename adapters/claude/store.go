@@ -18,7 +18,6 @@ type record struct {
 	Cwd    string   `json:"cwd"`
 	Made   bool     `json:"made"`             // here, and not in a terminal
 	Native []string `json:"native,omitempty"` // further native ids, newest last
-	Fork   string   `json:"fork,omitempty"`   // the session that it was forked from
 
 	// What was chosen last. The program forgets it when it ends.
 	bridge.Mode
@@ -75,8 +74,8 @@ func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 }
 
 // made remembers a new session.
-func (s *store) made(id, cwd, fork string) error {
-	return s.Change(id, func(r *record) { *r = record{Cwd: cwd, Made: true, Fork: fork} })
+func (s *store) made(id, cwd string) error {
+	return s.Change(id, func(r *record) { *r = record{Cwd: cwd, Made: true} })
 }
 
 // change edits a session's record, and saves it when it is another one then.

@@ -55,7 +55,7 @@ func TestTranscripts_List(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := newStore(state).made(id(2), cwd, ""); err != nil {
+	if err := newStore(state).made(id(2), cwd); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[schema.SessionID]schema.SessionInfo{}
@@ -142,18 +142,17 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 
 // A conversation that was held in another folder is there: nothing is begun in its place.
 func TestReopen_HeldElsewhere(t *testing.T) {
-	for name, fork := range map[string]string{"made": "", "forked": "00000000-0000-4000-8000-00000000000b"} {
-		w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
-		const id = "00000000-0000-4000-8000-00000000000a"
-		for _, one := range []string{id, fork} {
-			w.Write(filepath.Join(".claude", "projects", "-elsewhere", one+".jsonl"), `{"type":"user","uuid":"u","cwd":"/elsewhere","message":{"role":"user","content":"hello"}}`+"\n", 0o600)
-		}
-		if err := newStore(w.State).made(id, w.Cwd, fork); err != nil {
-			t.Fatal(err)
-		}
-		_, e := w.Open(schema.ClientCapabilities{}, nil).Call(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
+	const id = "00000000-0000-4000-8000-00000000000a"
+	w.Write(filepath.Join(".claude", "projects", "-elsewhere", id+".jsonl"), `{"type":"user","uuid":"u","cwd":"/elsewhere","message":{"role":"user","content":"hello"}}`+"\n", 0o600)
+	if err := newStore(w.State).made(id, w.Cwd); err != nil {
+		t.Fatal(err)
+	}
+	c := w.Open(schema.ClientCapabilities{}, nil)
+	for _, method := range []string{acp.MethodSessionResume, acp.MethodSessionFork} {
+		_, e := c.Call(method, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 		if e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, id+" was held in /elsewhere") {
-			t.Errorf("%s: %v", name, e)
+			t.Errorf("%s: %v", method, e)
 		}
 	}
 }

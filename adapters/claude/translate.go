@@ -1,11 +1,12 @@
 package claude
 
 import (
+	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 const (
@@ -38,6 +39,7 @@ type translator struct {
 
 	mode    string // the permission mode, as last reported
 	session string // the newest native id
+	last    string // the uuid of the newest whole message of the main thread
 	compact string // the id of the compaction that goes on, "" for none
 }
 
@@ -124,12 +126,18 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 	if m == nil || e.Replay || t.repeated(e, m) {
 		return nil
 	}
+	if e.Parent == "" && m.Model != synthetic {
+		t.last = e.UUID
+	}
 	var out []schema.SessionUpdate
 	for _, b := range blocks(m.Content) {
 		switch {
 		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
 			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent, m.ID)...)
 			out = append(out, t.named(b.ID, e.Tools)...)
+		case strings.HasSuffix(b.Type, "tool_result"): // of a tool that the API runs
+			b.IsError = b.IsError || strings.HasSuffix(rawjson.MemberString(b.Content, "type"), "_error")
+			out = append(out, t.ended(b, e.Output)...)
 		case e.Parent != "":
 			out = append(out, t.subagentSaid(e.Parent, m.ID, b)...)
 		case b.Type == "text" && !(m.ID == t.streaming && t.said) && !t.silent(e, m, b.Text):
@@ -227,7 +235,7 @@ func (t *translator) result(e *event) []schema.SessionUpdate {
 	}
 	out := t.cut()
 	t.streaming = ""
-	return append(append(out, t.abandoned(e)...), t.usage.result(e)...)
+	return slices.Concat(out, t.abandoned(e), t.notCompacted(e), t.usage.result(e))
 }
 
 // commandsUpdate lists the slash commands.

@@ -11,15 +11,16 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
-// calls are the tool calls of a session that have begun and not ended. Their agent
+// calls are the tool calls of a session that have begun and not ended, and its compactions. Their agent
 // ends them; the session ends those that an agent leaves behind when its process is
 // gone. The session's mu guards them.
 type calls struct {
-	open   []openCall // in the order in which they began
-	second []second   // what goes on of what clients of version 2 alone are told, likewise
+	open        []openCall // in the order in which they began
+	compactions []openCall // likewise
+	second      []second   // what goes on of what clients of version 2 alone are told, likewise
 }
 
-// openCall is a tool call that goes on.
+// openCall is a tool call that goes on, or a compaction.
 type openCall struct {
 	id   string
 	from uint64 // the log's entries from there on show it
@@ -70,21 +71,28 @@ func (c *calls) tells(child, id string) bool {
 	return slices.Contains(c.second, second{child: child, call: id})
 }
 
-// note takes what an update says of a call, which is an entry of the log from a number on.
+// note takes what an update says of a call or a compaction, which is an entry of the log from a number on.
 func (c *calls) note(update []byte, from uint64) {
-	id := rawjson.MemberString(update, "toolCallId")
+	list, member := &c.open, "toolCallId"
+	kind, status := rawjson.MemberString(update, "sessionUpdate"), rawjson.MemberString(update, "status")
+	over := status == "completed" || status == "failed"
+	switch kind {
+	case "tool_call", "tool_call_update":
+	case compactionUpdate:
+		list, member, over = &c.compactions, "compactionId", over || status == "cancelled"
+	default:
+		return
+	}
+	id := rawjson.MemberString(update, member)
 	if id == "" {
 		return
 	}
-	status := rawjson.MemberString(update, "status")
-	i := slices.IndexFunc(c.open, func(o openCall) bool { return o.id == id })
+	i := slices.IndexFunc(*list, func(o openCall) bool { return o.id == id })
 	switch {
-	case status == "completed" || status == "failed":
-		if i >= 0 {
-			c.open = slices.Delete(c.open, i, i+1)
-		}
-	case i < 0 && (status != "" || rawjson.MemberString(update, "sessionUpdate") == "tool_call"):
-		c.open = append(c.open, openCall{id, from})
+	case over && i >= 0:
+		*list = slices.Delete(*list, i, i+1)
+	case !over && i < 0 && (status != "" || kind == "tool_call"):
+		*list = append(*list, openCall{id, from})
 	}
 }
 
@@ -98,11 +106,11 @@ func (c *calls) take() []string {
 	return ids
 }
 
-// failCallsLocked ends the calls that are open: nobody works on them any more.
+// failCallsLocked ends the calls that are open, and the compactions: nobody works on them any more.
 func (s *Session) failCallsLocked(reason string, x *after) {
-	open := s.calls.take()
-	s.m.calls = 0
-	if len(open) == 0 && len(s.calls.second) == 0 {
+	open, compactions, goesOn := s.calls.take(), s.calls.compactions, s.calls.second
+	s.m.calls, s.calls.compactions = 0, nil
+	if len(open)+len(compactions)+len(goesOn) == 0 {
 		return
 	}
 	x.flush = true
@@ -111,8 +119,18 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 		n := s.failCall(id, reason, journal.Everyone, children, s.calls.tells)
 		s.noteSubagentLocked(&n)
 	}
-	s.endTerminals(s.calls.second, journal.Everyone)
+	for _, c := range compactions {
+		s.failCompaction(c.id, reason)
+	}
+	s.endTerminals(goesOn, journal.Everyone)
 	s.calls.second = nil
+}
+
+// failCompaction writes that a compaction has ended because nobody works on it.
+func (s *Session) failCompaction(id, reason string) {
+	update := rawjson.Object{}.String("sessionUpdate", compactionUpdate).String("compactionId", id).String("status", "failed").String("error", reason).End()
+	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
+	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
 }
 
 // endTerminals writes that an agent's terminals have ended. How is not known.
@@ -193,8 +211,12 @@ func (s *Session) EndLostCalls() {
 				default:
 					continue
 				}
-				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
-					lost.note(m.Update(), e.Seq)
+				m, err := acp.Parse(e.Frame)
+				if err != nil {
+					continue
+				}
+				lost.note(m.Update(), e.Seq)
+				if isCall(&m) {
 					s.noteSubagent(&m) // it may begin in an event before the record's newest, and be one behind it
 				}
 			}
@@ -203,7 +225,8 @@ func (s *Session) EndLostCalls() {
 		s.mu.Lock()
 		s.rec.Unsure, s.unsaved = false, s.unsaved || unsure
 		s.calls.open, s.calls.second = append(lost.open, s.calls.open...), lost.second
-		s.failCallsLocked("the gateway was ended while the call ran", &x)
+		s.calls.compactions = append(lost.compactions, s.calls.compactions...)
+		s.failCallsLocked("the gateway was ended meanwhile", &x)
 		if turns.Running() && s.m.turn == nil {
 			s.endLostTurnLocked(&x)
 		}
@@ -227,7 +250,7 @@ func (s *Session) endLostTurnLocked(x *after) {
 }
 
 // endsClean reports whether the end of the log shows that the last turn ended, and that no call
-// is open, neither behind it nor of those that went on when it ended: then the rest need not be
+// or compaction is open, neither behind it nor of those that went on when it ended: then the rest need not be
 // read.
 func (s *Session) endsClean() bool {
 	const looked = 64
@@ -271,12 +294,17 @@ func (s *Session) endsClean() bool {
 		case isCall(&m):
 			seen.note(m.Update(), e.Seq)
 			clean = false
+		case string(m.UpdateKind()) == compactionUpdate:
+			seen.note(m.Update(), e.Seq)
 		case m.Method() == acp.MethodSessionPrompt:
 			clean = false
 		}
 	}
-	return clean && len(seen.open) == 0
+	return clean && len(seen.open)+len(seen.compactions) == 0
 }
+
+// compactionUpdate is the kind of an update that tells of a compaction's begin and end.
+const compactionUpdate = "compaction_update"
 
 func isCall(m *acp.Message) bool {
 	kind := string(m.UpdateKind())

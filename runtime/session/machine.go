@@ -239,7 +239,7 @@ func (m *machine) on(e event) []effect {
 		m.stop(e)
 	case overdue:
 		if t := m.turn; t != nil && e.turn == t && (m.life == stopping || t.phase == cancelling && m.hosting == serving) {
-			m.do(effect{do: failCalls, reason: "the agent did not end the call when it was cancelled"})
+			m.do(effect{do: failCalls, reason: "the agent did not end it when it was cancelled"})
 			m.end(t, nil, e.err)
 			m.do(effect{do: retireProcess, link: m.link}) // it may be deaf to others, too
 			if m.life == open {

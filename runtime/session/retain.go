@@ -191,7 +191,7 @@ func (s *Session) neededFromLocked() uint64 {
 	for _, a := range s.asks {
 		from = min(from, a.seq)
 	}
-	for _, c := range s.calls.open {
+	for _, c := range slices.Concat(s.calls.open, s.calls.compactions) {
 		from = min(from, c.from)
 	}
 	if s.m.alone {

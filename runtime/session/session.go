@@ -296,7 +296,7 @@ type link struct {
 func ofConversation(m *acp.Message) bool {
 	switch string(m.UpdateKind()) {
 	case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan",
-		"compaction_update", "compaction_summary_chunk":
+		compactionUpdate, "compaction_summary_chunk":
 		return true
 	}
 	return false
@@ -353,6 +353,8 @@ func (l *link) Receive(m *acp.Message) bool {
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
 		}
+	case compactionUpdate:
+		s.calls.note(m.Update(), s.Log().Given()+1)
 	case "user_message_chunk":
 		s.noteGistLocked(m.Update())
 	case "usage_update":

@@ -456,7 +456,7 @@ func (p *Play) Add(id schema.SessionID) *PlaySession {
 		s = &PlaySession{ID: id}
 		p.Sessions = append(p.Sessions, s)
 	}
-	s.Open, s.Closing, s.Working, s.calls = true, false, false, map[string]*playCall{}
+	s.Open, s.Closing, s.Working, s.Mode, s.calls = true, false, false, "", map[string]*playCall{} // what opens it says in which mode it is
 	return s
 }
 

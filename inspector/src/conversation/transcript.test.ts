@@ -394,7 +394,7 @@ test("a permission in the log is shown with its answer, and the wait for it is n
 
 test("what a killed gateway ends has the row that it had, and otherwise none", () => {
   const t = new Transcript("s");
-  const ended = (toolCallId: string) => t.apply({ sessionUpdate: "tool_call_update", toolCallId, status: "failed", _meta: { "sandboxagent.dev": { ended: "the gateway was ended while the call ran" } } }, 5);
+  const ended = (toolCallId: string) => t.apply({ sessionUpdate: "tool_call_update", toolCallId, status: "failed", _meta: { "sandboxagent.dev": { ended: "the gateway was ended meanwhile" } } }, 5);
   t.apply({ sessionUpdate: "subagent_update", sessionId: "s-child", title: "Look around", state: { state: "running" } }, 1);
   t.apply({ sessionUpdate: "tool_call_update", toolCallId: "one", title: "Read", status: "in_progress" }, 2, "s-child");
   t.apply({ sessionUpdate: "tool_call_update", toolCallId: "own", title: "Write", status: "in_progress" }, 3);
