@@ -27,6 +27,7 @@ type pretender struct {
 	accepted bool   // the prompt was, and its run has not begun
 	token    string // of what it works on, "" when it is idle
 	runs     bool   // a run has begun, and has not settled
+	compacts bool   // an extension has it make a summary, beside no run
 	known    bool   // the bridge knows that, and did before prompts that come from here on
 	before   int    // how many prompts there were then
 	aborted  bool
@@ -77,10 +78,14 @@ func (f *pretender) refuse(o *order, why string) {
 	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, why))
 }
 
-// refuseNow refuses a prompt while a run goes on. It may be given again.
+// refuseNow refuses a prompt while something else goes on. It may be given again.
 func (f *pretender) refuseNow(o *order) {
 	f.Prompt(o.token).Given = false
-	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, busy))
+	why := busy
+	if f.compacts {
+		why = compacting
+	}
+	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, why))
 }
 
 // Line takes a line of the bridge.
@@ -98,7 +103,7 @@ func (f *pretender) Line(line []byte) {
 	switch o.command {
 	case "get_state":
 		f.done(o, fmt.Sprintf(`{"model":%s,"thinkingLevel":%q,"isStreaming":%v,"isCompacting":%v,"sessionFile":%q,"sessionId":%q}`,
-			f.modelJSON(f.model), f.thinking, f.runs || f.accepted, len(f.aside) > 0, f.file, f.id))
+			f.modelJSON(f.model), f.thinking, f.runs || f.accepted, f.compacts || len(f.aside) > 0, f.file, f.id))
 	case "get_available_models":
 		f.done(o, `{"models":[`+f.modelJSON("one")+`,`+f.modelJSON("two")+`]}`)
 	case "get_available_thinking_levels":
@@ -121,6 +126,10 @@ func (f *pretender) Line(line []byte) {
 		f.done(o, `{"steering":[],"followUp":[]}`)
 	case "compact", "bash":
 		f.given(o.token)
+		if o.command == "compact" {
+			f.compacted(true)
+			f.say(`{"type":"compaction_start","reason":"manual"}`)
+		}
 		f.aside = append(f.aside, o)
 	case "abort_bash":
 		for _, one := range f.aside {
@@ -135,9 +144,13 @@ func (f *pretender) Line(line []byte) {
 	case "prompt":
 		f.given(o.token)
 		switch {
-		case f.runs || f.accepted:
+		case f.runs || f.accepted || f.compacts:
 			if f.known && !slices.ContainsFunc(f.Prompts[:f.before], func(one *bridgetest.PlayPrompt) bool { return one.Token == o.token }) {
 				f.Wrong("pi is given prompt %s while it works", o.token)
+			}
+			if f.compacts && o.slash { // a command is done nevertheless
+				f.taken = o
+				return
 			}
 			f.refuseNow(o)
 		case f.taken != nil:
@@ -194,6 +207,10 @@ func (f *pretender) abort(o *order) {
 		}
 	}
 	f.asideOver("compact", true)
+	if f.compacts {
+		f.told(f.token)
+	}
+	f.compacted(true)
 	switch {
 	case f.runs:
 		f.told(f.token)
@@ -221,14 +238,52 @@ func (f *pretender) asideOver(command string, cancelled bool) {
 		case command == "bash":
 			f.done(o, fmt.Sprintf(`{"output":"out","exitCode":0,"cancelled":%v}`, cancelled))
 		case cancelled:
-			f.say(`{"type":"compaction_end","reason":"manual","aborted":true,"willRetry":false}`)
+			f.summary(true)
 			f.reply(o.id, o.command, `"success":false,"error":"Compaction cancelled"`)
 		default:
-			f.say(`{"type":"compaction_end","reason":"manual","aborted":false,"willRetry":false,"result":{"summary":"short","tokensBefore":10}}`)
+			f.summary(false)
 			f.done(o, `{"summary":"short"}`)
 		}
 		return true
 	})
+}
+
+// summary ends a compaction.
+func (f *pretender) summary(cancelled bool) {
+	if cancelled {
+		f.say(`{"type":"compaction_end","reason":"manual","aborted":true,"willRetry":false}`)
+	} else {
+		f.say(`{"type":"compaction_end","reason":"manual","aborted":false,"willRetry":false,"result":{"summary":"short","tokensBefore":10}}`)
+	}
+}
+
+// compact begins a compaction that an extension wants. A run ends first. It cannot while
+// something is asked in it.
+func (f *pretender) compact() {
+	if f.legacy || f.compacts || f.accepted || len(f.aside) > 0 || f.taken != nil && (!f.taken.slash || f.ran) {
+		return
+	}
+	if f.runs {
+		if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.answered }) {
+			return
+		}
+		if one := f.Prompt(f.token); one != nil {
+			one.Cancelled = true
+		}
+		f.aborted = true
+		f.settle("stop", true)
+	}
+	f.last++
+	f.token, f.compacts, f.known = fmt.Sprintf("o%dx", f.last), true, false
+	f.say(`{"type":"compaction_start","reason":"manual"}`)
+}
+
+// compacted ends it.
+func (f *pretender) compacted(cancelled bool) {
+	if f.compacts {
+		f.token, f.compacts, f.known = "", false, false
+		f.summary(cancelled)
+	}
 }
 
 // answered takes the answer to a dialog.
@@ -257,7 +312,7 @@ func (f *pretender) Ended() {
 // accept takes the prompt, and begins its run then or later.
 func (f *pretender) accept(begin bool) {
 	o := f.offered()
-	if o == nil || f.runs {
+	if o == nil || f.runs || f.compacts {
 		return
 	}
 	f.taken, f.accepted, f.token = nil, true, o.token
@@ -418,6 +473,7 @@ func (f *pretender) gates(d *fakeDialog) bool { return strings.HasPrefix(d.id, "
 func (f *pretender) finish() bool {
 	f.asideOver("compact", false)
 	f.asideOver("bash", false)
+	f.compacted(false)
 	f.commandOver()
 	f.accept(true)
 	if f.accepted {

@@ -78,6 +78,9 @@ func (g *game) next(what string) string {
 // busy is what Pi says to a prompt while it works.
 const busy = "Agent is already processing. Specify streamingBehavior"
 
+// compacting is what it says while it makes a summary.
+const compacting = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry."
+
 // some returns a pretender of an open session, nil when there is none.
 func (g *game) some(rng *rand.Rand) *pretender {
 	var all []*pretender
@@ -124,7 +127,7 @@ func (g *game) native(name string, weight int, do func(rng *rand.Rand, f *preten
 				}
 			}, func() bool { return f.ended })
 			g.Mu.Lock()
-			if on := f.runs && f.token == token; on != f.known {
+			if on := (f.runs || f.compacts) && f.token == token; on != f.known {
 				f.known, f.before = on, len(g.Prompts)
 			}
 			g.Mu.Unlock()
@@ -136,7 +139,7 @@ func (g *game) native(name string, weight int, do func(rng *rand.Rand, f *preten
 func (g *game) awaitGiven(one *bridgetest.PlayPrompt) {
 	g.Expect("pi is given "+one.Token, func() bool {
 		f := g.of(one.Session)
-		return one.Given || one.Answered || g.Open(one.Session)[0] != one || f == nil || f.runs
+		return one.Given || one.Answered || g.Open(one.Session)[0] != one || f == nil || f.runs || f.compacts
 	})
 }
 
@@ -227,12 +230,12 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("own run", 3, func(_ *rand.Rand, f *pretender) {
-			if !f.runs && !f.accepted && f.taken == nil {
+			if !f.runs && !f.accepted && !f.compacts && f.taken == nil {
 				f.own()
 			}
 		}),
 		g.native("own run instead", 2, func(_ *rand.Rand, f *pretender) {
-			if o := f.offered(); o != nil && !f.runs {
+			if o := f.offered(); o != nil && !f.runs && !f.compacts {
 				f.own()
 				f.taken = nil
 				f.refuseNow(o)
@@ -253,7 +256,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("command runs", 6, func(rng *rand.Rand, f *pretender) {
-			if o := f.offered(); o == nil || !o.slash || f.runs {
+			if o := f.offered(); o == nil || !o.slash || f.runs || f.compacts {
 				return
 			}
 			f.run()
@@ -274,7 +277,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 		}),
 		g.native("command over", 4, func(_ *rand.Rand, f *pretender) { f.commandOver() }),
 		g.native("own run before", 1, func(_ *rand.Rand, f *pretender) {
-			if f.offered() != nil && !f.runs && !f.legacy {
+			if f.offered() != nil && !f.runs && !f.compacts && !f.legacy {
 				f.own()
 				f.text()
 				f.settle("stop", false)
@@ -326,10 +329,12 @@ func (g *game) events() []bridgetest.PlayEvent {
 		g.native("aside over", 4, func(_ *rand.Rand, f *pretender) {
 			f.asideOver("compact", false)
 			f.asideOver("bash", false)
+			f.compacted(false)
 		}),
+		g.native("an extension compacts", 2, func(_ *rand.Rand, f *pretender) { f.compact() }),
 		g.native("late", 2, func(rng *rand.Rand, f *pretender) {
 			switch {
-			case f.runs || f.accepted || f.taken != nil:
+			case f.runs || f.accepted || f.compacts || f.taken != nil:
 			case rng.IntN(2) == 0:
 				f.say(`{"type":"message_update","assistantMessageEvent":{"type":"text_delta","delta":"late"}}`)
 			default:
@@ -386,6 +391,8 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"a session is closed while another process takes the place of its own", legacySeed, []string{"model, and close as it starts", "new", "prompt"}},
 		{"a run that nobody prompted is cancelled, and ends as a prompt comes", 0, []string{"own run", "prompt", "cancel and settle"}},
 		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
+		{"an extension makes a summary behind its run, which it ends, as a prompt waits", 0, []string{"prompt", "take", "prompt", "an extension compacts", "say", "aside over", "take", "settle"}},
+		{"an extension makes a summary, which is cancelled", 0, []string{"an extension compacts", "cancel", "prompt", "take", "settle"}},
 		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, tt.seed, 6, tt.events...) })

@@ -318,7 +318,7 @@ func (s *session) left() {
 	s.mu.Lock()
 	s.retry = false
 	s.mu.Unlock()
-	s.turns.OwnOver("")
+	s.turns.OwnOver(ownRun, ownCompaction)
 }
 
 func exists(file string) bool {
