@@ -15,7 +15,11 @@ import (
 // must not wait: the answer is found, and written, by a goroutine of its own.
 func (s *session) dialog(p *program, e *event) {
 	if a, ok := announced(e, s.mark); ok {
-		p.gate = a
+		if p.gate == nil {
+			p.gate = a
+		} else {
+			s.goOn(p, a)
+		}
 		return
 	}
 	if servers, ok := serversIn(e, s.mark); ok {

@@ -49,14 +49,20 @@ func gateFile(f gateFacts) ([]byte, error) {
 	return bytes.Replace(gateSource, []byte(gatePlace), b, 1), nil
 }
 
-// announcement is what the gate says when it is in place.
+// announcement is what the gate says when it is in place, at first and for each conversation
+// with which Pi goes on.
 type announcement struct {
 	Mark    string            `json:"mark"`
 	Version string            `json:"version"` // of Pi, "" when it does not tell
 	MCP     bool              `json:"mcp"`     // Pi can be given MCP servers
 	Failed  map[string]string `json:"failed"`  // servers that it did not take
 	Keyed   bool              `json:"keyed"`   // the session's own credentials go before the user's
+	File    string            `json:"file"`    // of the conversation
+	Reason  string            `json:"reason"`  // why it is this one
 }
+
+// made reports whether Pi has made the conversation for this.
+func (a *announcement) made() bool { return a.Reason == "new" || a.Reason == "fork" }
 
 // announced reads an announcement of the session's own gate.
 func announced(e *event, mark string) (*announcement, bool) {

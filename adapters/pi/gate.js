@@ -82,11 +82,12 @@ export default async function (pi) {
   };
   for (const event of ["session_start", "agent_start", "agent_end"]) pi.on(event, tellServers);
 
-  // Announced when all is in place: without it there is no session.
-  pi.on("session_start", async (_event, ctx) => {
+  // Announced when all is in place: without it there is no session. It is so again when another extension has Pi go on with
+  // another conversation.
+  pi.on("session_start", async (event, ctx) => {
     let keyed = true;
     for (const [name, variable] of Object.entries(session.keys)) keyed = await prefer(ctx.modelRegistry, name, process.env[variable]) && keyed;
-    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed }));
+    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed, file: ctx.sessionManager?.getSessionFile?.(), reason: event.reason }));
   });
 
   pi.on("tool_call", async (event, ctx) => {

@@ -119,6 +119,77 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
 }
 
+// liveAnotherConversation: an extension has Pi go on with another conversation. The session goes
+// on with that one in the next process, too.
+func liveAnotherConversation(t *testing.T, w *world) {
+	w.extension("another.js", `export default function (pi) {
+  pi.registerCommand("afresh", { description: "Begins anew", handler: async (_args, ctx) => { await ctx.newSession(); } });
+  pi.registerCommand("open", { description: "Goes on with another one", handler: async (file, ctx) => { await ctx.switchSession(file); } });
+}`)
+	w.Cwd = t.TempDir()
+	w.terminal("say of a terminal")
+	held := func() []string {
+		names, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions/*"+filepath.Base(w.Cwd)+"*/*.jsonl"))
+		return names
+	}
+	terminal := held()
+	if len(terminal) != 1 {
+		t.Fatalf("the terminal has made %q", terminal)
+	}
+	c := w.open(noticing, nil)
+	id := c.Fresh()
+	c.Turn(id, "say the first word")
+	knows := func(word string, others ...string) {
+		t.Helper()
+		_, got := c.Turn(id, "recall")
+		said := bridgetest.Said(got)
+		for _, other := range others {
+			if strings.Contains(said, other) {
+				t.Errorf("it knows %q", said)
+			}
+		}
+		if !strings.Contains(said, word) {
+			t.Errorf("it knows %q, and not %q", said, word)
+		}
+	}
+	again := func() {
+		t.Helper()
+		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+		c.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	}
+	from := c.Seen()
+	c.Turn(id, "/afresh")
+	c.Await("the commands of now", from, has("available_commands_update"))
+	c.Turn(id, "say the second word")
+	knows("the second", "the first", "of a terminal")
+	again()
+	knows("the second", "the first", "of a terminal")
+	var listed []schema.SessionID
+	for _, one := range c.list() {
+		if listed = append(listed, one.SessionID); (one.SessionID == id) == rawjson.MemberBool(one.Meta[acp.MetaKey], "native") {
+			t.Errorf("it lists %s", bridgetest.Encoded(one))
+		}
+	}
+	if len(listed) != 2 || !slices.Contains(listed, id) {
+		t.Errorf("the sessions are %v", listed)
+	}
+	// With nothing said in it there is nothing to go on with, and it does not go back.
+	c.Turn(id, "/afresh")
+	again()
+	c.Turn(id, "say the third word")
+	knows("the third", "the first", "the second", "of a terminal")
+	c.Turn(id, "/open "+terminal[0])
+	again()
+	knows("of a terminal", "the first", "the second", "the third")
+	if n := len(held()); n != 4 {
+		t.Errorf("%d conversations are kept", n)
+	}
+	c.Must(acp.MethodSessionDelete, map[string]any{"sessionId": id})
+	if diff := cmp.Diff(terminal, held()); diff != "" {
+		t.Errorf("behind the deletion (-want +got):\n%s", diff)
+	}
+}
+
 func liveForkListDeleteTitle(t *testing.T, w *world) {
 	w.Cwd = t.TempDir()
 	c := w.open(noticing, nil)

@@ -38,6 +38,7 @@ func TestLive_Shared(t *testing.T) {
 			{"Wishes", false, liveWishes},
 			{"BadStart", false, liveBadStart},
 			{"SessionOfATerminal", false, liveSessionOfATerminal},
+			{"AnotherConversation", true, liveAnotherConversation},
 			{"ForkListDeleteTitle", false, liveForkListDeleteTitle},
 			{"LargeMessages", true, liveLargeMessages},
 		} {

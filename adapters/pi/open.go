@@ -105,11 +105,9 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if mode := known.Again(l.PermissionMode); modeKnown(mode) {
 		l.mode = mode
 	}
-	file := known.File
-	if exists(file) {
+	file, err := a.files.of(&known, string(id))
+	if err == nil {
 		err = a.files.check(file, id, from.Cwd)
-	} else {
-		file, err = a.files.find(string(id), from.Cwd)
 	}
 	if err != nil {
 		if !bridge.IsNotFound(err) || !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
@@ -143,7 +141,9 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		return nil, err
 	}
 	s.title.Given(file != "")
-	s.keep(func(r *record) { r.File, r.Mode = g.File, bridge.In(s.mode(), l.PermissionMode) })
+	s.keep(func(r *record) {
+		r.File, r.Theirs, r.Mode = g.File, r.Theirs && !l.anew, bridge.In(s.mode(), l.PermissionMode)
+	})
 	return s, a.add(s, g)
 }
 
@@ -166,13 +166,11 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	known, made := a.store.Load(string(r.SessionID))
-	file := known.File
-	var args []string
-	if !exists(file) {
-		if file, err = a.files.find(string(r.SessionID), ""); err != nil && (!made || !bridge.IsNotFound(err)) {
-			return nil, err
-		}
+	file, err := a.files.of(&known, string(r.SessionID))
+	if err != nil && (!made || !bridge.IsNotFound(err)) {
+		return nil, err
 	}
+	var args []string
 	if file != "" {
 		args = append(args, "--fork", file)
 	} else {

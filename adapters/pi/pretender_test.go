@@ -3,6 +3,7 @@ package pi
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -360,12 +361,29 @@ func (f *pretender) begin(token string) {
 	f.token, f.accepted, f.runs, f.known, f.aborted = token, false, true, false, false
 	f.say(`{"type":"agent_start"}`)
 	f.say(`{"type":"turn_start"}`)
-	if _, err := os.Stat(f.file); err != nil {
+	if !exists(f.file) {
 		_ = os.MkdirAll(f.dir, 0o700)
 		if err := os.WriteFile(f.file, fmt.Appendf(nil, `{"type":"session","version":3,"id":%q,"cwd":%q}`+"\n", f.id, f.Cwd), 0o600); err != nil {
 			f.Wrong("%v", err)
 		}
 	}
+}
+
+// announce has the gate say that it is in place, and with which conversation.
+func (f *pretender) announce(why string) {
+	f.say(`{"type":"extension_ui_request","id":"a","method":"setStatus","statusKey":%q,"statusText":%q}`,
+		gateStatus, fmt.Sprintf(`{"mark":%q,"version":%q,"mcp":true,"keyed":true,"file":%q,"reason":%q}`, f.mark, f.version(), f.file, why))
+}
+
+// goOn goes on with another conversation, as an extension wants.
+func (f *pretender) goOn(why string) {
+	if f.runs || f.accepted || f.compacts || len(f.aside) > 0 || f.taken != nil && !f.taken.slash {
+		return
+	}
+	f.last++
+	f.file = filepath.Join(f.dir, fmt.Sprintf("at%d_%s.jsonl", f.last, f.id))
+	f.files[f.id] = f.file
+	f.announce(why)
 }
 
 // own begins a run that nobody prompted.

@@ -23,6 +23,7 @@ type game struct {
 	legacy   bool   // Pi does not say when it has settled
 	all      []*pretender
 	sessions map[string]*bridgetest.PlaySession // by the folder of the session's files
+	files    map[string]string                  // of the conversations with which sessions go on, by id
 	last     int
 	mute     *bridgetest.PlaySession // the next process of this session says nothing
 }
@@ -54,12 +55,14 @@ func (g *game) show(puppet *bridgetest.Puppet) bridgetest.Show {
 	if f.file = after("--session"); f.file != "" {
 		_, id, _ := strings.Cut(strings.TrimSuffix(filepath.Base(f.file), ".jsonl"), "_")
 		f.id = id
+		if now := g.files[id]; now != "" && now != f.file && exists(now) {
+			f.Wrong("a session goes on with %s instead of %s", f.file, now)
+		}
 	} else {
 		f.id = f.next("session")
 		f.file = filepath.Join(g.dir, "at_"+f.id+".jsonl")
 	}
-	f.say(`{"type":"extension_ui_request","id":"a","method":"setStatus","statusKey":%q,"statusText":%q}`,
-		gateStatus, fmt.Sprintf(`{"mark":%q,"version":%q,"mcp":true,"keyed":true}`, f.mark, f.version()))
+	f.announce("startup")
 	return f
 }
 
@@ -331,6 +334,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			f.asideOver("bash", false)
 			f.compacted(false)
 		}),
+		g.native("another conversation", 2, func(rng *rand.Rand, f *pretender) { f.goOn(pick(rng, "new", "fork")) }),
 		g.native("an extension compacts", 2, func(_ *rand.Rand, f *pretender) { f.compact() }),
 		g.native("late", 2, func(rng *rand.Rand, f *pretender) {
 			switch {
@@ -363,7 +367,7 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 	}
 	w := bridgetest.With(t, New(), adapters.Program{Path: exe})
 	return w.Stage(func(p *bridgetest.Play, seed uint64) bridgetest.Game {
-		g := &game{Play: p, dir: filepath.Join(w.Home, ".pi/agent/sessions"), legacy: seed%4 == legacySeed, sessions: map[string]*bridgetest.PlaySession{}}
+		g := &game{Play: p, dir: filepath.Join(w.Home, ".pi/agent/sessions"), legacy: seed%4 == legacySeed, sessions: map[string]*bridgetest.PlaySession{}, files: map[string]string{}}
 		return bridgetest.Game{Events: g.events(), Show: g.show, Opened: g.opened, Finish: g.finish}
 	})
 }
@@ -392,6 +396,7 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"a run that nobody prompted is cancelled, and ends as a prompt comes", 0, []string{"own run", "prompt", "cancel and settle"}},
 		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
 		{"an extension makes a summary behind its run, which it ends, as a prompt waits", 0, []string{"prompt", "take", "prompt", "an extension compacts", "say", "aside over", "take", "settle"}},
+		{"an extension has Pi go on with another conversation", 0, []string{"prompt", "take", "settle", "another conversation", "prompt", "take", "settle", "reconnect", "load"}},
 		{"an extension makes a summary, which is cancelled", 0, []string{"an extension compacts", "cancel", "prompt", "take", "settle"}},
 		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {

@@ -185,13 +185,7 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 	if err := s.readModels(ctx, p, &g.state); err != nil {
 		return nil, err
 	}
-	var list struct {
-		Commands []command `json:"commands"`
-	}
-	if err := p.ask(ctx, "get_commands", nil, &list); err != nil {
-		s.log.Debug("pi does not list its commands", "err", err)
-	}
-	g.Commands = list.Commands
+	g.Commands = s.readCommands(ctx, p)
 	var stats struct {
 		Cost    float64 `json:"cost"`
 		Context struct {
@@ -205,6 +199,45 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 	s.tr.usage.cost = stats.Cost
 	s.out.Unlock()
 	return g, nil
+}
+
+// readCommands asks Pi for its commands.
+func (s *session) readCommands(ctx context.Context, p *program) []command {
+	var list struct {
+		Commands []command `json:"commands"`
+	}
+	if err := p.ask(ctx, "get_commands", nil, &list); err != nil {
+		s.log.Debug("pi does not list its commands", "err", err)
+	}
+	return list.Commands
+}
+
+// goOn takes that an extension has Pi go on with another conversation, or load everything
+// anew. The reader calls it.
+func (s *session) goOn(p *program, a *announcement) {
+	s.mu.Lock()
+	served := s.served
+	s.mu.Unlock()
+	if !served {
+		return
+	}
+	if a.File != "" {
+		s.keep(func(r *record) { r.goOn(a.File, a.made()) })
+	}
+	s.work.Go(func() {
+		var now state
+		err := p.ask(s.ctx, "get_state", nil, &now)
+		if err == nil {
+			err = s.readModels(s.ctx, p, &now)
+		}
+		if err != nil {
+			s.log.Debug("ask pi what it goes on with", "session", s.id, "err", err)
+			return
+		}
+		list := s.readCommands(s.ctx, p)
+		s.emit(func(*translator) []schema.SessionUpdate { return commandsUpdate(list) })
+		s.showOptions()
+	})
 }
 
 // startError says why Pi did not get ready.
