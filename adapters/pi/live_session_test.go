@@ -243,7 +243,18 @@ func TestLive_OpenedAgain(t *testing.T) {
 		touch := "run touch " + filepath.Join(w.Cwd, "touched")
 		c.Turn(id, touch)
 		silent := c.New("")
-		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+		fork := func(c *client, of schema.SessionID) (id schema.SessionID, result json.RawMessage) {
+			t.Helper()
+			result = c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: of, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+			return schema.SessionID(rawjson.MemberString(result, "sessionId")), result
+		}
+		quiet := c.Fresh()
+		c.set(quiet, configModel, "scripted/two")
+		c.set(quiet, configThinking, "high")
+		forked, _ := fork(c, quiet)
+		for _, one := range []schema.SessionID{id, quiet, forked} {
+			c.Must(acp.MethodSessionClose, map[string]any{"sessionId": one})
+		}
 		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 1 {
 			t.Errorf("%d folders of runs are there, want that of the other session", len(left))
 		}
@@ -256,13 +267,19 @@ func TestLive_OpenedAgain(t *testing.T) {
 		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
 			t.Errorf("resume replays %q", bridgetest.Said(got))
 		}
-		options, _ := rawjson.Member(r, "configOptions")
 		want := map[string]string{configModel: "scripted/two", configThinking: "high", configMode: modeWrite}
-		for _, o := range rawjson.Elements(options) {
-			if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
-				t.Errorf("%s is %s, want %s", name, rawjson.MemberString(o, "currentValue"), want[name])
+		chosen := func(of string, result json.RawMessage) {
+			t.Helper()
+			options, _ := rawjson.Member(result, "configOptions")
+			for _, o := range rawjson.Elements(options) {
+				if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
+					t.Errorf("%s: %s is %s, want %s", of, name, rawjson.MemberString(o, "currentValue"), want[name])
+				}
 			}
 		}
+		chosen("the session", r)
+		want[configMode] = modeDefault
+		chosen("a fork in which nothing was said", again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: forked, Cwd: w.Cwd}))
 		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
 			t.Errorf("it knows %q", bridgetest.Said(got))
 		}
@@ -302,8 +319,14 @@ func TestLive_OpenedAgain(t *testing.T) {
 		if got := third.Updates(from); strings.Count(userSaid(got), "say a word") != 1 {
 			t.Errorf("the replay has %q", userSaid(got))
 		}
-		if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
-			t.Errorf("it knows %q", bridgetest.Said(got))
+		forked, r = fork(third, id)
+		if !strings.Contains(string(r), `"field":"model"`) {
+			t.Errorf("of a fork it is not said that the model is gone: %s", r)
+		}
+		for _, one := range []schema.SessionID{id, forked} {
+			if _, got := third.Turn(one, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
+				t.Errorf("it knows %q", bridgetest.Said(got))
+			}
 		}
 		third.Close()
 		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 0 {
