@@ -14,8 +14,12 @@ import (
 )
 
 // maxCalls bounds the tool calls that are remembered of one session. What is
-// beyond is passed on as it came.
-const maxCalls = 4096
+// beyond is passed on as it came. Of those that have ended before the last prompt
+// maxPast are: what comes of an older one counts as of a new call.
+const (
+	maxCalls = 4096
+	maxPast  = 256
+)
 
 // cancelAgain is how often a cancel is repeated while its prompt is open. Agents
 // miss one that comes before their turn has begun, though they have told of the
@@ -46,6 +50,7 @@ type mended struct {
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
+	leaves   map[acp.ID]string     // session token by the id of an open request to close or delete it
 	// alone has, by session token, that the agent works without a prompt. Used with
 	// hold; an entry goes with the session's next prompt.
 	alone map[string]bool
@@ -58,12 +63,22 @@ type openTurn struct {
 	cancel *time.Timer // says that it was cancelled, again and again; nil when it was not
 }
 
-// toolCalls are the calls of a session, of the turn that runs and what the turns
-// before left open.
+// toolCalls are the calls of a session.
 type toolCalls struct {
-	ended map[string]bool // by tool call id as JSON; false while it is open
-	order []string        // of ended's keys
+	state map[string]callState // by tool call id as JSON
+	order []string             // of state's keys
 }
+
+// callState is how far a call is. An agent may say something of one that is over: the command
+// that was cancelled ends at last, say.
+type callState int
+
+const (
+	unknown callState = iota
+	open
+	ended
+	past // ended before the last prompt
+)
 
 var (
 	_ acp.Buffered     = (*mended)(nil)
@@ -73,7 +88,7 @@ var (
 
 // mend returns c mended; p is the process behind it.
 func mend(c acp.Conn, p adapters.Process) *mended {
-	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
+	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
 }
 
 // Untaken implements [adapters.Untaker].
@@ -98,9 +113,13 @@ func (c *mended) Write(ctx context.Context, m acp.Message) error {
 		delete(c.alone, token)
 		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
 		c.turns[token] = &openTurn{sent: time.Now()}
-		if s := c.sessions[token]; s != nil && s.forgetEnded() {
-			delete(c.sessions, token)
+		if s := c.sessions[token]; s != nil {
+			s.prompted()
 		}
+		c.mu.Unlock()
+	case m.IsRequest() && (m.Method() == acp.MethodSessionClose || m.Method() == acp.MethodSessionDelete):
+		c.mu.Lock()
+		c.leaves[acp.ID(strings.Clone(string(m.ID())))] = strings.Clone(string(m.SessionRaw()))
 		c.mu.Unlock()
 	case m.Method() == acp.MethodSessionCancel && c.cancelled(string(m.SessionRaw())):
 		return nil
@@ -234,7 +253,7 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		call, _ := rawjson.Member(m.Params(), "toolCall")
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if s, id := c.callLocked(m, call); s != nil && !s.has(id) && s.set(id, false) {
+		if s, id := c.callLocked(m, call); s != nil && (s.state[id] == unknown || s.state[id] == past) && s.set(id, open) {
 			return []acp.Message{updateOf(m.SessionRaw(), introduction(call))}
 		}
 	case m.Method() != acp.MethodSessionUpdate:
@@ -242,7 +261,7 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if s, id := c.callLocked(m, m.Update()); s != nil {
-			s.set(id, over(m.Update()))
+			s.set(id, said(m.Update()))
 		}
 	case string(m.UpdateKind()) == "tool_call_update":
 		c.mu.Lock()
@@ -250,12 +269,14 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		s, id := c.callLocked(m, m.Update())
 		switch {
 		case s == nil:
-		case !s.has(id):
-			if s.set(id, over(m.Update())) {
+		case s.state[id] == unknown:
+			if s.set(id, said(m.Update())) {
 				*m = updateOf(m.SessionRaw(), introduction(m.Update()))
 			}
-		case over(m.Update()):
-			s.set(id, true)
+		case said(m.Update()) == ended:
+			s.set(id, ended)
+		case s.state[id] == past && rawjson.MemberString(m.Update(), "status") != "":
+			s.set(id, open) // it goes on, or it is another one with the same id
 		}
 	}
 	return nil
@@ -275,6 +296,14 @@ func announcement(m *acp.Message) bool {
 func (c *mended) answered(m *acp.Message) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if token, ok := c.leaves[m.ID()]; ok {
+		delete(c.leaves, m.ID())
+		if m.Err() == nil {
+			delete(c.sessions, token)
+			delete(c.alone, token)
+		}
+		return nil
+	}
 	token, ok := c.prompts[m.ID()]
 	if !ok {
 		return nil
@@ -291,8 +320,8 @@ func (c *mended) answered(m *acp.Message) []acp.Message {
 	}
 	var out []acp.Message
 	for _, id := range s.order {
-		if !s.ended[id] {
-			s.ended[id] = true
+		if s.state[id] == open {
+			s.state[id] = ended
 			failed := rawjson.Object{}.String("sessionUpdate", "tool_call_update").Raw("toolCallId", []byte(id)).String("status", "failed").End()
 			out = append(out, updateOf([]byte(token), failed))
 		}
@@ -310,48 +339,50 @@ func (c *mended) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, stri
 	token := string(m.SessionRaw())
 	s := c.sessions[token]
 	if s == nil {
-		s = &toolCalls{ended: map[string]bool{}}
+		s = &toolCalls{state: map[string]callState{}}
 		c.sessions[token] = s
 	}
 	return s, string(id)
 }
 
-func (s *toolCalls) has(id string) bool {
-	_, ok := s.ended[id]
-	return ok
-}
-
 // set notes the call and reports whether there was room for it.
-func (s *toolCalls) set(id string, ended bool) bool {
-	if !s.has(id) {
+func (s *toolCalls) set(id string, state callState) bool {
+	if s.state[id] == unknown {
 		if len(s.order) >= maxCalls {
 			return false
 		}
 		s.order = append(s.order, id)
 	}
-	s.ended[id] = ended
+	s.state[id] = state
 	return true
 }
 
-// forgetEnded reports whether nothing is left.
-func (s *toolCalls) forgetEnded() bool {
-	s.order = slices.DeleteFunc(s.order, func(id string) bool {
-		ended := s.ended[id]
-		if ended {
-			delete(s.ended, id)
+// prompted takes that a turn begins. Of the calls that have ended it forgets the oldest.
+func (s *toolCalls) prompted() {
+	over := 0
+	for id, state := range s.state {
+		if state != open {
+			s.state[id] = past
+			over++
 		}
-		return ended
+	}
+	s.order = slices.DeleteFunc(s.order, func(id string) bool {
+		forget := over > maxPast && s.state[id] == past
+		if forget {
+			delete(s.state, id)
+			over--
+		}
+		return forget
 	})
-	return len(s.order) == 0
 }
 
-// over reports whether a tool call's status is a last one.
-func over(call json.RawMessage) bool {
+// said is the state of a call as its status says it.
+func said(call json.RawMessage) callState {
 	switch rawjson.MemberString(call, "status") {
 	case "completed", "failed":
-		return true
+		return ended
 	}
-	return false
+	return open
 }
 
 // introduction is the tool_call update that tells of a call which something else

@@ -314,8 +314,66 @@ func TestMend_MemoryIsBounded(t *testing.T) {
 		t.Errorf("%d calls are remembered, want %d", n, maxCalls)
 	}
 	_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s"}}`)))
-	if len(c.sessions) != 0 {
-		t.Error("ended calls are remembered into the next turn")
+	if s := c.sessions[`"s"`]; len(s.order) != maxPast || len(s.state) != maxPast || s.order[0] != fmt.Sprintf(`"%d"`, maxCalls-maxPast) {
+		t.Errorf("%d calls that have ended are remembered into the next turn, from %s on", len(s.order), s.order[0])
+	}
+	for _, method := range []string{"session/close", "session/delete"} {
+		for id, answer := range map[string]string{"8": `"error":{"code":-32603,"message":"no"}`, "9": `"result":{}`} {
+			inner.in <- acp.MustParse([]byte(up(`{"sessionUpdate":"tool_call","toolCallId":"x","title":"x"}`)))
+			_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":{"sessionId":"s"}}`)))
+			inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":` + id + `,` + answer + `}`))
+			for range 2 {
+				if _, err := c.Read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if gone := len(c.sessions) == 0; gone != (id == "9") || len(c.leaves) != 0 {
+				t.Errorf("%s, %s: forgotten %v", method, answer, gone)
+			}
+		}
+	}
+}
+
+// What comes of a call behind its turn's end is of that call, also when the next turn runs.
+func TestMend_AnUpdateBehindTheTurn(t *testing.T) {
+	const (
+		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		answer   = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`
+		ask      = `{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"s","options":[],"toolCall":{"toolCallId":"a","title":"A"}}}`
+		callA    = `{"sessionUpdate":"tool_call","toolCallId":"a","title":"A","status":"pending"}`
+		outputA  = `{"sessionUpdate":"tool_call_update","toolCallId":"a","content":[]}`
+		workingA = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"in_progress"}`
+		doneA    = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed"}`
+		failedA  = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"failed"}`
+	)
+	for name, tt := range map[string]struct{ behind, want []string }{
+		"its end":                 {[]string{up(doneA)}, []string{up(doneA)}},
+		"its output":              {[]string{up(outputA)}, []string{up(outputA)}},
+		"that it works":           {[]string{up(workingA)}, []string{up(workingA), up(failedA)}},
+		"that it works, and ends": {[]string{up(workingA), up(doneA)}, []string{up(workingA), up(doneA)}},
+		"another one with its id": {[]string{up(callA)}, []string{up(callA), up(failedA)}},
+		"a permission with its id": {[]string{ask, up(doneA)}, []string{
+			up(`{"toolCallId":"a","title":"A","sessionUpdate":"tool_call","status":"pending"}`), ask, up(doneA),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := newScript(up(callA), answer)
+			c := mend(inner, nil)
+			_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+			for range 3 { // and the end of the call
+				if _, err := c.Read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+			for _, frame := range append(tt.behind, answer) {
+				inner.in <- acp.MustParse([]byte(frame))
+			}
+			close(inner.in)
+			if diff := cmp.Diff(append(tt.want, answer), readAll(t, c)); diff != "" {
+				t.Errorf("read (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -334,7 +392,7 @@ func TestMend_RealAgents(t *testing.T) {
 			defer func() { _ = f.Close() }()
 			inner := newScript()
 			c := mend(inner, nil)
-			open := map[string]bool{} // calls that were introduced and have not ended
+			running := map[string]bool{} // calls that were introduced and have not ended
 			told := map[string]bool{}
 			lines := bufio.NewScanner(f)
 			lines.Buffer(nil, 1<<20)
@@ -369,17 +427,17 @@ func TestMend_RealAgents(t *testing.T) {
 					id := rawjson.MemberString(call, "toolCallId")
 					switch kind {
 					case "tool_call":
-						told[id], open[id] = true, !over(call)
+						told[id], running[id] = true, said(call) != ended
 					case "tool_call_update", "permission":
 						if !told[id] {
 							t.Errorf("%s of call %s, which nobody told of: %s", kind, id, got.Frame())
 						}
-						if over(call) {
-							open[id] = false
+						if said(call) == ended {
+							running[id] = false
 						}
 					}
 					if got.IsResponse() && rawjson.MemberString(got.Result(), "stopReason") != "" {
-						for id, is := range open {
+						for id, is := range running {
 							if is {
 								t.Errorf("call %s is open although its turn has ended", id)
 							}
