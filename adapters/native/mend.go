@@ -23,7 +23,8 @@ const (
 
 // cancelAgain is how often a cancel is repeated while its prompt is open. Agents
 // miss one that comes before their turn has begun, though they have told of the
-// turn already.
+// turn already. One with HoldCancels is told once: when its turn has ended, and the
+// answer is on its way, it would take another cancel for its next prompt.
 const cancelAgain = time.Second
 
 // heldCancel is how long a cancel is kept from an agent with HoldCancels that
@@ -44,9 +45,13 @@ type mended struct {
 	login login         // what is said when credentials are missing
 	two   func() bool   // reports whether the agent speaks version 2; nil is no
 	queue []acp.Message // to be read before anything else; used by Read only
+	// writing is held by who writes a prompt, or a cancel of one that is open: that never
+	// comes behind the next prompt. Taken before mu.
+	writing chan struct{} // cap 1
 
 	mu       sync.Mutex
 	closed   bool
+	waits    string                // the session whose prompt waits for writing, "" for none
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
@@ -58,9 +63,11 @@ type mended struct {
 
 // openTurn is a prompt that is not answered.
 type openTurn struct {
-	sent   time.Time
-	works  bool        // the agent has begun with it
-	cancel *time.Timer // says that it was cancelled, again and again; nil when it was not
+	sent      time.Time
+	works     bool        // the agent has begun with it
+	cancelled bool        // somebody wants its end
+	held      bool        // which the agent is to be told yet
+	tell      *time.Timer // tells it; nil when it is not told by time
 }
 
 // toolCalls are the calls of a session.
@@ -88,13 +95,16 @@ var (
 
 // mend returns c mended; p is the process behind it.
 func mend(c acp.Conn, p adapters.Process) *mended {
-	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
+	return &mended{Conn: c, Process: p, writing: make(chan struct{}, 1), prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
 }
 
 // Untaken implements [adapters.Untaker].
 func (c *mended) Untaken(session string) bool {
+	c.mu.Lock()
+	waits := c.waits == session
+	c.mu.Unlock()
 	u, ok := c.Process.(adapters.Untaker)
-	return ok && u.Untaken(session)
+	return waits || ok && u.Untaken(session)
 }
 
 // Room implements [adapters.Roomy].
@@ -107,6 +117,10 @@ func (c *mended) Room(n int) bool {
 func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	switch {
 	case m.Method() == acp.MethodSessionPrompt && m.IsRequest():
+		if err := c.begin(ctx, m.Session()); err != nil {
+			return err
+		}
+		defer func() { <-c.writing }()
 		token := strings.Clone(string(m.SessionRaw()))
 		c.mu.Lock()
 		c.endTurnLocked(token)
@@ -127,8 +141,25 @@ func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	return c.Conn.Write(ctx, m)
 }
 
-// cancelled notes a cancel and reports whether it is said later.
-func (c *mended) cancelled(token string) (held bool) {
+// begin waits until nobody writes a cancel.
+func (c *mended) begin(ctx context.Context, session string) error {
+	waits := func(session string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waits = session
+	}
+	waits(session)
+	defer waits("")
+	select {
+	case c.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cancelled notes a cancel and reports whether it is kept from the agent.
+func (c *mended) cancelled(token string) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.turns[token]
@@ -137,24 +168,29 @@ func (c *mended) cancelled(token string) (held bool) {
 		// cancel for its next prompt.
 		return c.hold && !c.alone[token]
 	}
-	held = c.hold && !t.works
-	if t.cancel == nil {
-		wait := cancelAgain
-		if held {
-			wait = heldCancel - time.Since(t.sent)
-		}
-		t.cancel = time.AfterFunc(wait, func() { c.sayCancel(token, t) })
+	if t.cancelled {
+		return c.hold // it was told, or is about to be
 	}
-	return held
+	t.cancelled = true
+	switch {
+	case !c.hold:
+		t.tell = time.AfterFunc(cancelAgain, func() { c.sayCancel(token, t) })
+	case !t.works:
+		t.held = true
+		t.tell = time.AfterFunc(heldCancel-time.Since(t.sent), func() { c.sayCancel(token, t) })
+	}
+	return t.held
 }
 
-// sayCancel cancels a turn that is still open, and comes back.
+// sayCancel cancels a turn that is still open, and comes back unless that was held.
 func (c *mended) sayCancel(token string, t *openTurn) {
+	c.writing <- struct{}{} // Close ends who holds it
+	defer func() { <-c.writing }()
 	c.mu.Lock()
-	open := c.turns[token] == t
-	t.works = true // or it never will: no cancel is held any more
+	say := c.turns[token] == t && (t.held || !c.hold)
+	t.held = false
 	c.mu.Unlock()
-	if !open {
+	if !say {
 		return
 	}
 	if c.Conn.Write(context.Background(), acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.Raw("sessionId", []byte(token)).End())) != nil {
@@ -162,8 +198,8 @@ func (c *mended) sayCancel(token string, t *openTurn) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turns[token] == t {
-		t.cancel.Reset(cancelAgain)
+	if c.turns[token] == t && !c.hold {
+		t.tell.Reset(cancelAgain)
 	}
 }
 
@@ -171,18 +207,14 @@ func (c *mended) sayCancel(token string, t *openTurn) {
 // that what it shows may be of a turn that has ended.
 func (c *mended) worksLocked(token string, late bool) {
 	t := c.turns[token]
-	if t == nil {
-		if !late {
-			c.alone[strings.Clone(token)] = true
+	switch {
+	case late:
+	case t == nil:
+		c.alone[strings.Clone(token)] = true
+	case !t.works:
+		if t.works = true; t.held {
+			t.tell.Reset(0)
 		}
-		return
-	}
-	if t.works {
-		return
-	}
-	t.works = true
-	if t.cancel != nil && c.hold {
-		t.cancel.Reset(0)
 	}
 }
 
@@ -190,11 +222,13 @@ func (c *mended) worksLocked(token string, late bool) {
 func (c *mended) endTurnLocked(token string) bool {
 	t := c.turns[token]
 	delete(c.turns, token)
-	if t == nil || t.cancel == nil {
+	if t == nil {
 		return false
 	}
-	t.cancel.Stop()
-	return true
+	if t.tell != nil {
+		t.tell.Stop()
+	}
+	return t.cancelled
 }
 
 // Close ends the connection.

@@ -24,6 +24,8 @@ import (
 // script is a Conn whose messages are given.
 type script struct {
 	in chan acp.Message
+	// blocks, which may be nil, is called before a frame is noted as written.
+	blocks func(frame string)
 
 	mu    sync.Mutex
 	wrote []string
@@ -46,6 +48,9 @@ func (s *script) Read(context.Context) (acp.Message, error) {
 }
 
 func (s *script) Write(_ context.Context, m acp.Message) error {
+	if s.blocks != nil {
+		s.blocks(string(m.Frame()))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrote = append(s.wrote, string(m.Frame()))
@@ -200,6 +205,51 @@ func TestMend_ACancelIsRepeated(t *testing.T) {
 	}
 }
 
+// A repeated cancel never comes behind the next prompt.
+func TestMend_ACancelIsOfItsPrompt(t *testing.T) {
+	const (
+		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+		next   = `{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+	)
+	synctest.Test(t, func(t *testing.T) {
+		inner, may := newScript(), make(chan struct{})
+		inner.blocks = func(frame string) {
+			if frame == cancel && len(inner.written()) == 2 {
+				<-may
+			}
+		}
+		c := mend(inner, nil)
+		_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+		_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+		time.Sleep(cancelAgain)
+		synctest.Wait() // the second one is on its way
+		inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`))
+		if _, err := c.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		given := make(chan struct{})
+		go func() {
+			defer close(given)
+			_ = c.Write(t.Context(), acp.MustParse([]byte(next)))
+		}()
+		synctest.Wait()
+		if !c.Untaken("s") {
+			t.Error("the agent has the prompt")
+		}
+		close(may)
+		<-given
+		if c.Untaken("s") {
+			t.Error("the agent does not have the prompt")
+		}
+		synctest.Wait()
+		if diff := cmp.Diff([]string{prompt, cancel, cancel, next}, inner.written()); diff != "" {
+			t.Errorf("written (-want +got):\n%s", diff)
+		}
+		_ = c.Close()
+	})
+}
+
 // A cancel of a session in which nothing runs is kept from an agent that would take it
 // for its next prompt, and from no other.
 func TestMend_CancelWithoutAPrompt(t *testing.T) {
@@ -249,6 +299,7 @@ func TestMend_HeldCancels(t *testing.T) {
 		cancel   = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
 		announce = `{"sessionUpdate":"available_commands_update","availableCommands":[]}`
 		chunk    = `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`
+		usage    = `{"sessionUpdate":"usage_update","used":1,"size":2}`
 	)
 	for _, tt := range []struct {
 		name   string
@@ -259,6 +310,7 @@ func TestMend_HeldCancels(t *testing.T) {
 		{"works already", []string{announce, chunk}, nil, 0},
 		{"works then", []string{announce}, []string{announce, chunk}, 0},
 		{"never works", []string{announce}, []string{announce}, heldCancel - time.Second},
+		{"tells of the turn before", []string{usage}, []string{usage}, heldCancel - time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -290,10 +342,12 @@ func TestMend_HeldCancels(t *testing.T) {
 				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
 					t.Errorf("after %v (-want +got):\n%s", tt.want, diff)
 				}
-				time.Sleep(cancelAgain)
+				read([]string{chunk})
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel))) // the turn may have ended
+				time.Sleep(10 * cancelAgain)
 				synctest.Wait()
-				if diff := cmp.Diff([]string{prompt, cancel, cancel}, inner.written()); diff != "" {
-					t.Errorf("an interval later (-want +got):\n%s", diff)
+				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
+					t.Errorf("it is told again (-want +got):\n%s", diff)
 				}
 				_ = c.Close()
 			})
