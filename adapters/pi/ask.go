@@ -22,6 +22,10 @@ func (s *session) dialog(p *program, e *event) {
 		}
 		return
 	}
+	if q, ok := questionIn(e, s.mark); ok {
+		s.questionIs(p, q)
+		return
+	}
 	if servers, ok := serversIn(e, s.mark); ok {
 		s.serversAre(servers)
 		return
@@ -34,6 +38,7 @@ func (s *session) dialog(p *program, e *event) {
 	default:
 		return // what only a terminal shows
 	}
+	p.last = e.ID
 	q, gate := asked(e, s.mark)
 	t := s.turns.Current() // the answer may come when another one runs
 	s.mu.Lock()
@@ -68,6 +73,21 @@ func (s *session) dialog(p *program, e *event) {
 			s.mu.Unlock()
 		}
 	})
+}
+
+// questionIs takes what the gate says of a question that an extension may take back. One
+// that it may not is open until it is answered, also behind its turn.
+func (s *session) questionIs(p *program, q *openQuestion) {
+	switch {
+	case q.Over:
+		s.asks.Withdraw(p.asked[q.Name])
+		delete(p.asked, q.Name)
+	case len(p.asked) < turn.MaxAsks: // else it was refused
+		if p.asked == nil {
+			p.asked = map[string]string{}
+		}
+		p.asked[q.Name] = p.last
+	}
 }
 
 // answerGate decides on a call that was made in turn t, nil for none.

@@ -108,7 +108,7 @@ func (w *world) extensionsAsk(id schema.SessionID) {
 				return map[string]any{"outcome": "answered", "answers": [][]string{{answer}}}
 			}
 		}
-		if !strings.Contains(string(params), "Nobody answers?") {
+		if !strings.Contains(string(params), "Nobody answers?") && !strings.Contains(string(params), "Some time later?") {
 			t.Errorf("asked %s %s", method, params)
 		}
 		return nil
@@ -124,6 +124,17 @@ func (w *world) extensionsAsk(id schema.SessionID) {
 	c.Await("what was not answered in time", 0, has("in time: undefined"))
 	c.Await("its withdrawal", 0, is(acp.MethodCancelRequest))
 	from := c.Seen()
+	c.Turn(id, "/later")
+	_, later := c.Await("a question that outlives its turn", from, is(acp.MethodRequestQuestion))
+	from = c.Seen()
+	c.Turn(id, "/doubt")
+	c.Await("that it does without", from, has("without: false"))
+	c.Await("the withdrawal of what it asked", from, is(acp.MethodCancelRequest))
+	if err := c.Conn.Write(t.Context(), acp.NewResult(later.ID(), []byte(`{"outcome":"answered","answers":[["Yes"]]}`))); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("the answer behind its turn", from, has("later: Yes"))
+	from = c.Seen()
 	c.Turn(id, "/talk")
 	c.Await("its answer", from, has("from an extensio"))
 	if stop, got := c.Turn(id, "say next"); stop != schema.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {

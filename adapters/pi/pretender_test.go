@@ -51,8 +51,10 @@ type fakeCall struct {
 
 type fakeDialog struct {
 	id, token string
+	question  bool // of an extension
 	loose     bool // nobody waits for its answer
 	answered  bool
+	over      bool // nobody waits for its answer any more
 	allowed   bool
 }
 
@@ -265,7 +267,7 @@ func (f *pretender) compact() {
 		return
 	}
 	if f.runs {
-		if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.answered }) {
+		if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.answered && !d.over }) {
 			return
 		}
 		if one := f.Prompt(f.token); one != nil {
@@ -294,8 +296,13 @@ func (f *pretender) answered(id string, line []byte) {
 		f.Wrong("pi gets an answer that it does not wait for: %s", line)
 		return
 	}
-	f.dialogs[i].answered = true
-	f.dialogs[i].allowed = rawjson.MemberString(line, "value") == gateAllow
+	d := f.dialogs[i]
+	d.answered = true
+	d.allowed = rawjson.MemberString(line, "value") == gateAllow
+	if d.question && !d.over {
+		d.over = true
+		f.questionIs(d, true)
+	}
 }
 
 // Interrupted and EOF: Pi ends at the end of its input, and says nothing more.
@@ -427,6 +434,24 @@ func (f *pretender) dialog(loose bool) *fakeDialog {
 func (f *pretender) ask(method string, loose bool) {
 	d := f.dialog(loose)
 	f.say(`{"type":"extension_ui_request","id":%q,"method":%q,"title":"question of %s","options":["a","b"]}`, d.id, method, cmpToken(f.token))
+	d.question = true
+	f.questionIs(d, false)
+}
+
+// questionIs has the gate say how a question is.
+func (f *pretender) questionIs(d *fakeDialog, over bool) {
+	f.say(`{"type":"extension_ui_request","id":"q","method":"setStatus","statusKey":%q,"statusText":%q}`,
+		gateAsked, fmt.Sprintf(`{"mark":%q,"name":%q,"over":%v}`, f.mark, d.id, over))
+}
+
+// questions are those that somebody waits for.
+func (f *pretender) questions() (open []*fakeDialog) {
+	for _, d := range f.dialogs {
+		if d.question && !d.over {
+			open = append(open, d)
+		}
+	}
+	return open
 }
 
 func cmpToken(token string) string {
@@ -461,7 +486,9 @@ func (f *pretender) settle(stop string, hasty bool) bool {
 	}
 	for f.callEnds(f.aborted && hasty) {
 	}
-	if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.loose && !d.answered && d.token == f.token && !f.gates(d) }) {
+	if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool {
+		return !d.loose && !d.answered && !d.over && d.token == f.token && !f.gates(d)
+	}) {
 		return false
 	}
 	if f.aborted {

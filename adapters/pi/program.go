@@ -29,6 +29,8 @@ type program struct {
 	exit  *adapters.ExitError // valid when ended is closed
 	work  sync.WaitGroup      // the reader
 	gate  *announcement       // the first one; the reader's, until the first answer has come
+	asked map[string]string   // questions that extensions may take back, by name; at most turn.MaxAsks; the reader's
+	last  string              // the question that came last; the reader's
 	take  func(e *event)      // acts on a line
 	odd   func([]byte, error) // takes a line that is no event
 	over  func(self *program) // is called when the process has ended, before ended is closed

@@ -173,6 +173,29 @@ func (g *game) prompt(rng *rand.Rand, s *bridgetest.PlaySession, before string) 
 	}
 }
 
+// giveUp has an extension give up one of its questions.
+func (g *game) giveUp(rng *rand.Rand, s *bridgetest.PlaySession) {
+	g.Mu.Lock()
+	f := g.of(s)
+	if f != nil {
+		if open := f.questions(); len(open) > 0 {
+			d := open[rng.IntN(len(open))]
+			d.over = true
+			f.questionIs(d, true)
+		}
+	}
+	g.Mu.Unlock()
+	g.Expect("a question that was given up is withdrawn", func() bool {
+		asked := 0
+		for _, a := range g.Asks {
+			if a.Session == s && a.Open && a.Method == acp.MethodRequestQuestion {
+				asked++
+			}
+		}
+		return f == nil || f.ended || asked <= len(f.questions())
+	})
+}
+
 func (g *game) events() []bridgetest.PlayEvent {
 	request := func(method string, params map[string]any, s *bridgetest.PlaySession) {
 		params["sessionId"] = s.ID
@@ -311,6 +334,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 				f.ask(pick(rng, "select", "confirm", "input"), false)
 			}
 		}),
+		g.Client("a question is given up", 2, g.giveUp),
 		g.native("settle", 12, func(rng *rand.Rand, f *pretender) {
 			f.settle(pick(rng, "stop", "stop", "stop", "length", "error"), rng.IntN(2) == 0)
 		}),
@@ -397,6 +421,7 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
 		{"an extension makes a summary behind its run, which it ends, as a prompt waits", 0, []string{"prompt", "take", "prompt", "an extension compacts", "say", "aside over", "take", "settle"}},
 		{"an extension has Pi go on with another conversation", 0, []string{"prompt", "take", "settle", "another conversation", "prompt", "take", "settle", "reconnect", "load"}},
+		{"an extension gives up what it asks, and its command is done", 0, []string{"own run", "ask", "a question is given up", "settle", "ask", "a question is given up", "prompt", "take", "ask", "a question is given up", "settle"}},
 		{"an extension makes a summary, which is cancelled", 0, []string{"an extension compacts", "cancel", "prompt", "take", "settle"}},
 		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {
