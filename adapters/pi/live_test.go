@@ -38,7 +38,7 @@ func TestLive_Shared(t *testing.T) {
 			{"Wishes", false, liveWishes},
 			{"BadStart", false, liveBadStart},
 			{"SessionOfATerminal", false, liveSessionOfATerminal},
-			{"AnotherConversation", true, liveAnotherConversation},
+			{"AnotherConversation", false, liveAnotherConversation},
 			{"ForkListDeleteTitle", false, liveForkListDeleteTitle},
 			{"LargeMessages", true, liveLargeMessages},
 		} {
