@@ -49,7 +49,7 @@ function watch(ui) {
     const ask = ui[kind];
     ui[kind] = (title, more, options) => {
       const said = ask(title, more, options);
-      if (!options?.signal || options.signal.aborted || options.gate) return said;
+      if (!(options?.signal || options?.timeout) || options.signal?.aborted || options.gate) return said;
       const name = crypto.randomUUID();
       tell(name, false);
       const over = () => tell(name, true);
