@@ -129,7 +129,7 @@ func liveAnotherConversation(t *testing.T, w *world) {
 	w.Cwd = t.TempDir()
 	w.terminal("say of a terminal")
 	held := func() []string {
-		names, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions/*"+filepath.Base(w.Cwd)+"*/*.jsonl"))
+		names, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions", folderOf(w.Cwd), "*.jsonl"))
 		return names
 	}
 	terminal := held()
